@@ -1,0 +1,114 @@
+//! What this thread asked of the medium: flushes, fences, lines, bytes.
+//!
+//! Counts are per thread and cost an addition in thread-local memory; a bench takes two snapshots around an operation and
+//! subtracts.
+
+use std::cell::Cell;
+use std::ops::{Add, Sub};
+
+struct Cells {
+    flushes: Cell<u64>,
+    fences: Cell<u64>,
+    lines: Cell<u64>,
+    bytes: Cell<u64>,
+    lines_at_last_fence: Cell<u64>,
+}
+
+thread_local! {
+    static CELLS: Cells = const {
+        Cells {
+            flushes: Cell::new(0),
+            fences: Cell::new(0),
+            lines: Cell::new(0),
+            bytes: Cell::new(0),
+            lines_at_last_fence: Cell::new(0),
+        }
+    };
+}
+
+/// A reading of this thread's counters, or the difference of two.
+#[derive(Copy, Clone, Eq, PartialEq, Default, Hash, Debug)]
+pub struct Counters {
+    /// Flush instructions (clwb, clflushopt or clflush), one per line.
+    pub flushes: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Lines on their way to the medium: flushed, or written by non-temporal stores.
+    pub lines: u64,
+    /// Bytes stored, by ordinary and by non-temporal stores.
+    pub bytes: u64,
+}
+
+impl Counters {
+    /// What this thread has counted since it began, over all regions.
+    pub fn snapshot() -> Counters {
+        CELLS.with(|cells| Counters {
+            flushes: cells.flushes.get(),
+            fences: cells.fences.get(),
+            lines: cells.lines.get(),
+            bytes: cells.bytes.get(),
+        })
+    }
+}
+
+impl Sub for Counters {
+    type Output = Counters;
+
+    fn sub(self, earlier: Counters) -> Counters {
+        Counters {
+            flushes: self.flushes - earlier.flushes,
+            fences: self.fences - earlier.fences,
+            lines: self.lines - earlier.lines,
+            bytes: self.bytes - earlier.bytes,
+        }
+    }
+}
+
+impl Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            flushes: self.flushes + other.flushes,
+            fences: self.fences + other.fences,
+            lines: self.lines + other.lines,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+#[inline]
+fn add(cell: &Cell<u64>, amount: u64) {
+    cell.set(cell.get().wrapping_add(amount));
+}
+
+#[inline]
+pub(crate) fn count_stored(bytes: usize) {
+    CELLS.with(|cells| add(&cells.bytes, bytes as u64));
+}
+
+#[inline]
+pub(crate) fn count_streamed(bytes: usize, lines: u64) {
+    CELLS.with(|cells| {
+        add(&cells.bytes, bytes as u64);
+        add(&cells.lines, lines);
+    });
+}
+
+#[inline]
+pub(crate) fn count_flushed(lines: u64) {
+    CELLS.with(|cells| {
+        add(&cells.flushes, lines);
+        add(&cells.lines, lines);
+    });
+}
+
+#[inline]
+pub(crate) fn count_fence() {
+    CELLS.with(|cells| add(&cells.fences, 1));
+}
+
+/// Lines that this thread has sent to the medium since the last call: what a fence has to wait for.
+pub(crate) fn take_unfenced_lines() -> u64 {
+    CELLS.with(|cells| cells.lines.get() - cells.lines_at_last_fence.replace(cells.lines.get()))
+}

@@ -1,0 +1,88 @@
+//! Bugs on purpose: each variant makes one layer skip or swap one step, so that a crash test can prove that it would
+//! notice. Without the cargo feature `deliberate-bugs` all of it compiles to nothing.
+
+/// One mistake that somebody could make.
+#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Bug {
+    /// Data blocks are stored but not flushed before the record that points to them.
+    SkipDataFlush = 1,
+    /// An operation returns before its record is fenced.
+    SkipRecordFence,
+    /// The record is written before the data it points to is fenced.
+    SkipDataFence,
+    /// A checkpoint retires records whose lines it never flushed.
+    SkipCheckpointFlush,
+    /// A checkpoint moves its mark before it flushes.
+    CheckpointBeforeFlush,
+    /// A block pointer is stored in two halves.
+    TornPointer,
+    /// A freed block never becomes free.
+    LeakBlock,
+    /// A block is freed twice.
+    DoubleFree,
+    /// The name index keeps a name that was removed.
+    StaleIndex,
+    /// A freed block is handed out while a live record still names it.
+    ReuseBeforeCheckpoint,
+    /// An inode is changed without its checksum.
+    SkipInodeChecksum,
+    /// Recovery applies records in journal order instead of sequence order.
+    ReplayOutOfOrder,
+    /// Recovery believes a record without checking it.
+    SkipRecordChecksum,
+    /// Truncation leaves old bytes behind the end of the last block.
+    ZeroTailForgotten,
+    /// Changes are applied in place before their record is durable.
+    SwapApplyAndCommit,
+    /// Rename removes the old name in a transaction of its own before it adds the new one.
+    RenameLosesTarget,
+}
+
+#[cfg(feature = "deliberate-bugs")]
+mod switch {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    /// 0, or the number of the bug that is switched on.
+    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+    /// Switches one bug on for the whole process, or all off.
+    pub fn set(bug: Option<super::Bug>) {
+        ACTIVE.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+    }
+
+    /// Is this bug switched on?
+    #[inline]
+    pub fn is(bug: super::Bug) -> bool {
+        ACTIVE.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(not(feature = "deliberate-bugs"))]
+mod switch {
+    /// Does nothing in a build without the feature `deliberate-bugs`.
+    pub fn set(_bug: Option<super::Bug>) {}
+
+    /// Always false in a build without the feature `deliberate-bugs`.
+    #[inline(always)]
+    pub const fn is(_bug: super::Bug) -> bool {
+        false
+    }
+}
+
+pub use switch::{is, set};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_bug_that_was_set_is_on() {
+        set(Some(Bug::TornPointer));
+        assert_eq!(is(Bug::TornPointer), cfg!(feature = "deliberate-bugs"));
+        assert!(!is(Bug::LeakBlock));
+        set(None);
+        assert!(!is(Bug::TornPointer));
+    }
+}

@@ -1,0 +1,277 @@
+//! The instructions that move bytes towards the medium, chosen at run time.
+//!
+//! Flushes are written as inline assembly because the standard library has no clwb or clflushopt; being opaque to the
+//! compiler they also order it: no store moves across them.
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __cpuid_count, __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_setzero_si128, _mm_sfence,
+    _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256, _mm256_setzero_si256,
+    _mm256_stream_si256, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_stream_si512,
+};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::{LINE_BYTES, WORD_BYTES};
+
+/// The instruction that writes a line back.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+#[repr(u8)]
+pub enum FlushInstruction {
+    /// Writes back and may keep the line; the best where it exists.
+    Clwb = 1,
+    /// Writes back and evicts, unordered among lines.
+    Clflushopt = 2,
+    /// Writes back and evicts, one line after the other; every x86-64 has it.
+    Clflush = 3,
+}
+
+/// The widest non-temporal store.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+#[repr(u8)]
+pub enum StreamInstruction {
+    /// A whole line per instruction.
+    Avx512 = 1,
+    /// Half a line per instruction.
+    Avx2 = 2,
+    /// 16 bytes per instruction; every x86-64 has it.
+    Sse2 = 3,
+}
+
+impl fmt::Display for FlushInstruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FlushInstruction::Clwb => "clwb",
+            FlushInstruction::Clflushopt => "clflushopt",
+            FlushInstruction::Clflush => "clflush",
+        })
+    }
+}
+
+impl fmt::Display for StreamInstruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            StreamInstruction::Avx512 => "avx512",
+            StreamInstruction::Avx2 => "avx2",
+            StreamInstruction::Sse2 => "sse2",
+        })
+    }
+}
+
+impl FlushInstruction {
+    /// All that this processor has, the best first.
+    pub fn available() -> Vec<FlushInstruction> {
+        let leaf7 = __cpuid_count(7, 0).ebx;
+        let mut found = Vec::new();
+        if leaf7 & (1 << 24) != 0 {
+            found.push(FlushInstruction::Clwb);
+        }
+        if leaf7 & (1 << 23) != 0 {
+            found.push(FlushInstruction::Clflushopt);
+        }
+        found.push(FlushInstruction::Clflush);
+        found
+    }
+
+    /// The one this process uses.
+    #[inline]
+    pub fn chosen() -> FlushInstruction {
+        match FLUSH.load(Ordering::Relaxed) {
+            1 => FlushInstruction::Clwb,
+            2 => FlushInstruction::Clflushopt,
+            3 => FlushInstruction::Clflush,
+            _ => detect_flush(),
+        }
+    }
+}
+
+impl StreamInstruction {
+    /// All that this processor has, the widest first.
+    pub fn available() -> Vec<StreamInstruction> {
+        let mut found = Vec::new();
+        if is_x86_feature_detected!("avx512f") {
+            found.push(StreamInstruction::Avx512);
+        }
+        if is_x86_feature_detected!("avx2") {
+            found.push(StreamInstruction::Avx2);
+        }
+        found.push(StreamInstruction::Sse2);
+        found
+    }
+
+    /// The one this process uses.
+    #[inline]
+    pub fn chosen() -> StreamInstruction {
+        match STREAM.load(Ordering::Relaxed) {
+            1 => StreamInstruction::Avx512,
+            2 => StreamInstruction::Avx2,
+            3 => StreamInstruction::Sse2,
+            _ => detect_stream(),
+        }
+    }
+}
+
+/// 0 until the processor was asked.
+static FLUSH: AtomicU8 = AtomicU8::new(0);
+static STREAM: AtomicU8 = AtomicU8::new(0);
+
+#[cold]
+fn detect_flush() -> FlushInstruction {
+    let best = FlushInstruction::available()[0];
+    FLUSH.store(best as u8, Ordering::Relaxed);
+    best
+}
+
+#[cold]
+fn detect_stream() -> StreamInstruction {
+    let best = StreamInstruction::available()[0];
+    STREAM.store(best as u8, Ordering::Relaxed);
+    best
+}
+
+/// Flushes `lines` lines beginning with the one at `first`.
+///
+/// # Safety
+/// The lines are mapped, and the processor has the instruction.
+#[inline]
+pub(crate) unsafe fn flush_lines(first: *const u8, lines: u64, with: FlushInstruction) {
+    let mut line = first;
+    match with {
+        FlushInstruction::Clwb => {
+            for _ in 0..lines {
+                // SAFETY: the caller vouches for the line; clwb changes no byte and no register.
+                unsafe { asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)) };
+                line = line.wrapping_add(LINE_BYTES);
+            }
+        }
+        FlushInstruction::Clflushopt => {
+            for _ in 0..lines {
+                // SAFETY: as above.
+                unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) };
+                line = line.wrapping_add(LINE_BYTES);
+            }
+        }
+        FlushInstruction::Clflush => {
+            for _ in 0..lines {
+                // SAFETY: as above.
+                unsafe { asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)) };
+                line = line.wrapping_add(LINE_BYTES);
+            }
+        }
+    }
+}
+
+/// Waits until every earlier flush and non-temporal store of this processor has been accepted by the medium.
+#[inline]
+pub(crate) fn store_fence() {
+    // SAFETY: every x86-64 has sfence.
+    unsafe { _mm_sfence() };
+}
+
+/// What a streaming store writes.
+#[derive(Copy, Clone)]
+pub(crate) enum Source {
+    Bytes(*const u8),
+    Zeros,
+}
+
+/// Writes `length` bytes at `to` with non-temporal stores.
+///
+/// # Safety
+/// `to` is aligned to 8 and `length` a multiple of 8; `to .. to + length` is mapped and writable; the source has
+/// `length` readable bytes outside of that range; the processor has the instruction. A fence must follow before another
+/// thread is told of the bytes.
+#[inline]
+pub(crate) unsafe fn stream(to: *mut u8, from: Source, length: usize, with: StreamInstruction) {
+    // A journal record of a line or two: eight-byte stores combine into the same full-line write, without a call.
+    if length <= 2 * LINE_BYTES {
+        // SAFETY: passed on.
+        return unsafe { stream_words(to, from, length) };
+    }
+    let head = to.align_offset(LINE_BYTES).min(length);
+    let body = (length - head) / LINE_BYTES * LINE_BYTES;
+    let tail = length - head - body;
+    // SAFETY: the three ranges partition the caller's; the body starts on a line.
+    unsafe {
+        stream_words(to, from, head);
+        match with {
+            StreamInstruction::Avx512 => stream_lines_avx512(to.add(head), from.skip(head), body),
+            StreamInstruction::Avx2 => stream_lines_avx2(to.add(head), from.skip(head), body),
+            StreamInstruction::Sse2 => stream_lines_sse2(to.add(head), from.skip(head), body),
+        }
+        stream_words(to.add(head + body), from.skip(head + body), tail);
+    }
+}
+
+impl Source {
+    #[inline]
+    fn skip(self, bytes: usize) -> Source {
+        match self {
+            Source::Bytes(from) => Source::Bytes(from.wrapping_add(bytes)),
+            Source::Zeros => Source::Zeros,
+        }
+    }
+}
+
+/// # Safety
+/// As [`stream`], except for the instruction: every x86-64 has movnti.
+#[inline]
+unsafe fn stream_words(to: *mut u8, from: Source, length: usize) {
+    for at in (0..length).step_by(WORD_BYTES) {
+        // SAFETY: `at + 8 <= length` because length is a multiple of 8; `to` is aligned to 8.
+        unsafe {
+            let word = match from {
+                Source::Bytes(from) => from.add(at).cast::<i64>().read_unaligned(),
+                Source::Zeros => 0,
+            };
+            _mm_stream_si64(to.add(at).cast(), word);
+        }
+    }
+}
+
+/// # Safety
+/// As [`stream`]; `to` is aligned to a line, `length` a multiple of one.
+#[target_feature(enable = "avx512f")]
+unsafe fn stream_lines_avx512(to: *mut u8, from: Source, length: usize) {
+    for at in (0..length).step_by(LINE_BYTES) {
+        // SAFETY: whole lines of the caller's ranges.
+        unsafe {
+            let line: __m512i = match from {
+                Source::Bytes(from) => _mm512_loadu_si512(from.add(at).cast()),
+                Source::Zeros => _mm512_setzero_si512(),
+            };
+            _mm512_stream_si512(to.add(at).cast(), line);
+        }
+    }
+}
+
+/// # Safety
+/// As [`stream_lines_avx512`].
+#[target_feature(enable = "avx2")]
+unsafe fn stream_lines_avx2(to: *mut u8, from: Source, length: usize) {
+    for at in (0..length).step_by(LINE_BYTES / 2) {
+        // SAFETY: half lines of the caller's ranges.
+        unsafe {
+            let half: __m256i = match from {
+                Source::Bytes(from) => _mm256_loadu_si256(from.add(at).cast()),
+                Source::Zeros => _mm256_setzero_si256(),
+            };
+            _mm256_stream_si256(to.add(at).cast(), half);
+        }
+    }
+}
+
+/// # Safety
+/// As [`stream_lines_avx512`].
+unsafe fn stream_lines_sse2(to: *mut u8, from: Source, length: usize) {
+    for at in (0..length).step_by(16) {
+        // SAFETY: 16 bytes of the caller's ranges.
+        unsafe {
+            let part: __m128i = match from {
+                Source::Bytes(from) => _mm_loadu_si128(from.add(at).cast()),
+                Source::Zeros => _mm_setzero_si128(),
+            };
+            _mm_stream_si128(to.add(at).cast(), part);
+        }
+    }
+}

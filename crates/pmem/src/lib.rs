@@ -1,0 +1,64 @@
+//! Regions of byte-addressable memory that keeps its content, and the order in which stores become durable.
+//!
+//! A [`Region`] is mapped files side by side ([`Region::map`]), private memory, or an emulated medium. Loads copy; stores
+//! return evidence of how far they have come, and each step consumes the evidence of the one before:
+//!
+//! | type | meaning | made by |
+//! | --- | --- | --- |
+//! | [`Dirty`] | stored in the processor's cache; may or may not survive | [`Region::store`], [`Region::dirty`] |
+//! | [`Flushed`] | on its way to the medium | [`Dirty::flush`], [`Region::write_streaming`] |
+//! | [`Durable`] | survives a power cut | [`Region::fence`] |
+//!
+//! ```
+//! use perdure_pmem::{Durable, Offset, Region};
+//! fn commit(_data_is: &Durable) {}
+//!
+//! let region = Region::anonymous(4096);
+//! let mut batch = region.write_streaming(Offset::new(0), b"some data");
+//! batch.join(region.store_u64(Offset::new(64), 7).flush());
+//! commit(&region.fence(batch));
+//! ```
+//!
+//! A commit that asks for [`Durable`] cannot be called with less:
+//!
+//! ```compile_fail,E0308
+//! use perdure_pmem::{Durable, Offset, Region};
+//! fn commit(_data_is: &Durable) {}
+//!
+//! let region = Region::anonymous(4096);
+//! commit(&region.write_streaming(Offset::new(0), b"some data"));
+//! ```
+//!
+//! A fence orders only its own processor, so a batch stays in the thread that flushed it:
+//!
+//! ```compile_fail,E0277
+//! use perdure_pmem::{Offset, Region};
+//! let region = Region::anonymous(4096);
+//! let batch = region.store_u64(Offset::new(0), 1).flush();
+//! std::thread::scope(|scope| scope.spawn(|| region.fence(batch)));
+//! ```
+//!
+//! What the medium may do at a power cut is stated in `docs/DESIGN.md` (failure model).
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!(
+    "Perdure runs on 64-bit x86 Linux: it needs clflush, non-temporal stores and MAP_SYNC"
+);
+
+mod address;
+mod class;
+mod copy;
+mod counters;
+pub mod deliberate;
+mod instructions;
+mod mapping;
+mod order;
+mod region;
+
+pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
+pub use class::{Access, DurabilityClass};
+pub use counters::Counters;
+pub use instructions::{FlushInstruction, StreamInstruction};
+pub use mapping::{MapError, Part, medium_length};
+pub use order::{Dirty, Durable, Flushed};
+pub use region::Region;

@@ -1,0 +1,365 @@
+//! Files side by side at one range of addresses, and private memory: the only file that maps.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::{Access, BLOCK_BYTES, DurabilityClass};
+
+/// Reservations start on a boundary of huge pages, so that a part that does so too can be mapped with them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A range of a file that becomes a range of a region.
+#[derive(Copy, Clone, Debug)]
+pub struct Part<'a> {
+    /// The file, open for reading, and for writing too unless it is mapped as a private copy.
+    pub file: &'a File,
+    /// Its name, for messages.
+    pub path: &'a Path,
+    /// First byte of the range in the file; a multiple of 4 KiB (of the device's alignment on device-DAX).
+    pub file_offset: u64,
+    /// Bytes of the range; a multiple of 4 KiB (of the device's alignment on device-DAX).
+    pub length: u64,
+}
+
+/// Why a region could not be mapped. Nothing stays mapped, nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The file is not on persistent memory, or its file system doesn't do DAX.
+    #[error(
+        "{path}: the kernel refuses MAP_SYNC, so stores to this file would not be durable; put it on a file system mounted \
+         with -o dax or on a device-DAX node, or give --volatile to use it as memory that a power cut empties"
+    )]
+    NotPersistent {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file ends before the range does.
+    #[error(
+        "{path}: truncated: {expected} bytes needed, {found} bytes found; restore the file from a copy of its full length"
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Where the range ends, in bytes from the start of the file.
+        expected: u64,
+        /// Length of the file in bytes.
+        found: u64,
+    },
+    /// A class that exists in name only.
+    #[error(
+        "durability class `log` cannot be mapped yet: it arrives with the disk tier (a write-ahead log on an ordinary disk); \
+         use persistent memory (class dax), or give --volatile"
+    )]
+    LogClass,
+    /// A range does not begin and end where pages do.
+    #[error(
+        "{path}: range of {length} bytes at {file_offset} is not a whole number of {alignment}-byte units"
+    )]
+    Misaligned {
+        /// The file.
+        path: PathBuf,
+        /// Start of the range in the file.
+        file_offset: u64,
+        /// Bytes of the range.
+        length: u64,
+        /// What both should be a multiple of.
+        alignment: u64,
+    },
+    /// There is nothing to map.
+    #[error("a region needs at least one part")]
+    Empty,
+    /// The operating system refused.
+    #[error(
+        "{path}: cannot be mapped: {source}; check that it is a readable and writable file or device-DAX node"
+    )]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// No room for the region among this process's addresses.
+    #[error("cannot reserve {bytes} bytes of address space: {source}; check `ulimit -v`")]
+    NoAddresses {
+        /// Length of the region.
+        bytes: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// Bytes of a file, or of a device-DAX node (whose metadata says 0).
+///
+/// # Errors
+/// What the operating system says; for a character device that is not device-DAX, an error of kind `Unsupported`.
+pub fn medium_length(file: &File) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    match device_dax_attribute(&metadata, "size") {
+        None => Ok(metadata.len()),
+        Some(Some(bytes)) => Ok(bytes),
+        Some(None) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a character device, but not device-DAX",
+        )),
+    }
+}
+
+/// A number that the kernel tells about a character device (`None` for anything else).
+fn device_dax_attribute(metadata: &std::fs::Metadata, name: &str) -> Option<Option<u64>> {
+    if !metadata.file_type().is_char_device() {
+        return None;
+    }
+    let device = metadata.rdev();
+    let folder = format!(
+        "/sys/dev/char/{}:{}",
+        libc::major(device),
+        libc::minor(device)
+    );
+    let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    Some(number(format!("{folder}/{name}")).or_else(|| number(format!("{folder}/device/{name}"))))
+}
+
+/// A range of addresses that belongs to us, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a mapping is memory, not tied to the thread that made it; who accesses it when is the region's concern.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// First byte.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Zeroed memory of this process; `None` if there is not enough.
+    pub(crate) fn private(length: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::reserve(length, HUGE_PAGE_BYTES.min(length.next_power_of_two()))?;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: replaces only our own reservation.
+        unsafe {
+            mmap_anonymous(
+                mapping.base.as_ptr().cast(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )?
+        };
+        mapping.advise();
+        Ok(mapping)
+    }
+
+    /// All parts side by side.
+    pub(crate) fn of_parts(
+        parts: &[Part<'_>],
+        class: DurabilityClass,
+        access: Access,
+    ) -> Result<Mapping, MapError> {
+        if class == DurabilityClass::Log {
+            return Err(MapError::LogClass);
+        }
+        let mut alignment = HUGE_PAGE_BYTES as u64;
+        let mut length = 0;
+        for part in parts {
+            alignment = alignment.max(check_part(part)?);
+            length += part.length;
+        }
+        if length == 0 {
+            return Err(MapError::Empty);
+        }
+        let mapping = Mapping::reserve(length as usize, alignment as usize).map_err(|source| {
+            MapError::NoAddresses {
+                bytes: length,
+                source,
+            }
+        })?;
+        let mut at = 0;
+        for part in parts {
+            let address = mapping.base.as_ptr().wrapping_add(at).cast();
+            // SAFETY: the parts' lengths add up to the reservation's, so this range lies within it.
+            unsafe { map_part(part, address, class, access)? };
+            at += part.length as usize;
+        }
+        mapping.advise();
+        Ok(mapping)
+    }
+
+    /// Addresses without memory behind them, so that nothing else of this process gets in between the parts.
+    fn reserve(length: usize, alignment: usize) -> io::Result<Mapping> {
+        let slack = alignment.max(BLOCK_BYTES);
+        let length = length.next_multiple_of(BLOCK_BYTES);
+        let whole = length
+            .checked_add(slack)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start =
+            unsafe { mmap_anonymous(null_mut(), whole, ProtFlags::empty(), flags)? }.cast::<u8>();
+        let before = start.align_offset(slack);
+        let base = start.wrapping_add(before);
+        // SAFETY: the slack before and after is ours and unused.
+        unsafe {
+            if before > 0 {
+                munmap(start.cast(), before)?;
+            }
+            if slack > before {
+                munmap(base.wrapping_add(length).cast(), slack - before)?;
+            }
+        }
+        Ok(Mapping {
+            base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?,
+            length,
+        })
+    }
+
+    /// Hints; a kernel that doesn't take them loses nothing but speed (huge pages) or disk (core dumps).
+    fn advise(&self) {
+        let base = self.base.as_ptr().cast();
+        // SAFETY: our own mapping; neither hint changes its content.
+        unsafe {
+            if self.length >= HUGE_PAGE_BYTES {
+                let _ = madvise(base, self.length, Advice::LinuxHugepage);
+            }
+            let _ = madvise(base, self.length, Advice::LinuxDontDump);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the whole range is ours, and whoever could reach it borrowed from us.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Refuses a part that lies outside of its file or between pages; returns the alignment its device asks for.
+fn check_part(part: &Part<'_>) -> Result<u64, MapError> {
+    let system = |source| MapError::System {
+        path: part.path.to_owned(),
+        source,
+    };
+    let metadata = part.file.metadata().map_err(system)?;
+    let device_alignment = device_dax_attribute(&metadata, "align").flatten();
+    let alignment = device_alignment.unwrap_or(BLOCK_BYTES as u64);
+    if !part.file_offset.is_multiple_of(alignment) || !part.length.is_multiple_of(alignment) {
+        return Err(MapError::Misaligned {
+            path: part.path.to_owned(),
+            file_offset: part.file_offset,
+            length: part.length,
+            alignment,
+        });
+    }
+    let expected = part.file_offset.saturating_add(part.length);
+    let found = medium_length(part.file).map_err(system)?;
+    if found < expected {
+        return Err(MapError::Truncated {
+            path: part.path.to_owned(),
+            expected,
+            found,
+        });
+    }
+    Ok(alignment)
+}
+
+/// # Safety
+/// `part.length` bytes at `address` are a reservation of ours.
+unsafe fn map_part(
+    part: &Part<'_>,
+    address: *mut c_void,
+    class: DurabilityClass,
+    access: Access,
+) -> Result<(), MapError> {
+    let system = |source: rustix::io::Errno| MapError::System {
+        path: part.path.to_owned(),
+        source: source.into(),
+    };
+    let length = part.length as usize;
+    let fixed = |protection, flags| {
+        // SAFETY: MAP_FIXED replaces only the reservation.
+        unsafe {
+            mmap(
+                address,
+                length,
+                protection,
+                flags | MapFlags::FIXED,
+                part.file.as_fd(),
+                part.file_offset,
+            )
+        }
+    };
+    let synchronous = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    let refused = |errno| match errno {
+        // A file without DAX says OPNOTSUPP; a kernel or file system that knows no MAP_SYNC at all says INVAL.
+        rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL => MapError::NotPersistent {
+            path: part.path.to_owned(),
+        },
+        other => system(other),
+    };
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
+    match (class, access) {
+        (DurabilityClass::Dax, Access::ReadWrite) => {
+            fixed(read_write, synchronous).map_err(refused)?
+        }
+        (_, Access::ReadWrite) => fixed(read_write, MapFlags::SHARED).map_err(system)?,
+        (class, Access::PrivateCopy) => {
+            if class == DurabilityClass::Dax {
+                // MAP_PRIVATE cannot be MAP_SYNC: ask whether the class is true, then map over it.
+                fixed(ProtFlags::READ, synchronous).map_err(refused)?;
+            }
+            match fixed(read_write, MapFlags::PRIVATE | MapFlags::NORESERVE) {
+                // SAFETY: as this function.
+                Err(rustix::io::Errno::INVAL) => unsafe {
+                    copy_part(part, address).map_err(system)?
+                },
+                other => other.map_err(system)?,
+            }
+        }
+    };
+    Ok(())
+}
+
+/// Device-DAX cannot be mapped privately: its content is copied. Blocks of zeros take no memory.
+///
+/// # Safety
+/// As [`map_part`].
+unsafe fn copy_part(part: &Part<'_>, address: *mut c_void) -> rustix::io::Result<*mut c_void> {
+    let length = part.length as usize;
+    // SAFETY: a new mapping, then one in place of the reservation; both are `length` bytes, and the first lives until
+    // the last copy out of it.
+    unsafe {
+        let from = mmap(
+            null_mut(),
+            length,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            part.file.as_fd(),
+            part.file_offset,
+        )?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let to = mmap_anonymous(address, length, ProtFlags::READ | ProtFlags::WRITE, flags);
+        if let Ok(to) = to {
+            let zeros = [0; BLOCK_BYTES];
+            for at in (0..length).step_by(BLOCK_BYTES) {
+                let block = from.cast::<u8>().add(at);
+                if !crate::copy::equals(block, zeros.as_ptr(), BLOCK_BYTES) {
+                    crate::copy::copy_out(block, to.cast::<u8>().add(at), BLOCK_BYTES);
+                }
+            }
+        }
+        munmap(from, length)?;
+        to
+    }
+}

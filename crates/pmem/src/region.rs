@@ -1,0 +1,232 @@
+//! A region and its loads.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zerocopy::FromBytes;
+
+use crate::mapping::Mapping;
+use crate::{Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, copy};
+
+/// A range of byte-addressable memory with a durability class.
+///
+/// All methods take `&self` and may be called by several threads. Loads copy, so no reference into the medium exists;
+/// a load that races with a store gets old and new words mixed, never half an aligned word. Two threads must not store
+/// into the same aligned 8-byte word at the same time: a store that covers a word in part reads it, merges, and stores it
+/// whole, so the other's bytes could be lost.
+///
+/// An offset outside of the region is a bug of the caller and panics: who follows offsets from the medium checks
+/// them first.
+pub struct Region {
+    base: NonNull<u8>,
+    length: u64,
+    class: DurabilityClass,
+    identity: u32,
+    _memory: Mapping,
+}
+
+// SAFETY: the memory behind `base` belongs to the mapping, lives as long as the region, and is only accessed through
+// `copy` and `instructions`, whose accesses may race.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("length", &self.length)
+            .field("class", &self.class)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// Maps files side by side at one range of addresses that begins on a 2 MiB boundary.
+    ///
+    /// Class `dax` demands `MAP_SYNC` of every part; class `volatile` takes any file. With [`Access::PrivateCopy`]
+    /// stores stay in this process; on device-DAX, which cannot be mapped privately, the content is copied.
+    ///
+    /// # Errors
+    /// See [`MapError`]. Nothing was written.
+    pub fn map(
+        parts: &[Part<'_>],
+        class: DurabilityClass,
+        access: Access,
+    ) -> Result<Region, MapError> {
+        let memory = Mapping::of_parts(parts, class, access)?;
+        let length = parts.iter().map(|part| part.length).sum();
+        Ok(Region::over(memory, length, class))
+    }
+
+    /// Zeroed memory of this process, of class `volatile`.
+    ///
+    /// # Panics
+    /// If `length` is 0 or not a multiple of 64, or if there is not that much address space.
+    pub fn anonymous(length: u64) -> Region {
+        assert!(
+            length > 0 && length.is_multiple_of(LINE_BYTES as u64),
+            "a region is made of whole lines"
+        );
+        match Mapping::private(length as usize) {
+            Ok(memory) => Region::over(memory, length, DurabilityClass::Volatile),
+            Err(error) => panic!("no memory for a private region of {length} bytes: {error}"),
+        }
+    }
+
+    /// Private memory with the given content.
+    ///
+    /// # Panics
+    /// As [`Region::anonymous`].
+    pub fn from_image(image: impl AsRef<[u8]>) -> Region {
+        let mut region = Region::anonymous(image.as_ref().len() as u64);
+        region.refill(image);
+        region
+    }
+
+    fn over(memory: Mapping, length: u64, class: DurabilityClass) -> Region {
+        static NEXT_IDENTITY: AtomicU32 = AtomicU32::new(1);
+        let identity = NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed);
+        Region {
+            base: memory.base(),
+            length,
+            class,
+            identity,
+            _memory: memory,
+        }
+    }
+
+    /// Replaces the whole content, as if the region were new: nothing is counted.
+    ///
+    /// # Panics
+    /// If the image has another length.
+    pub fn refill(&mut self, image: impl AsRef<[u8]>) {
+        let image = image.as_ref();
+        assert_eq!(
+            image.len() as u64,
+            self.length,
+            "an image of another length"
+        );
+        // SAFETY: the length is checked, and nobody else has the region.
+        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.base.as_ptr(), image.len()) };
+    }
+
+    /// A copy of the whole content.
+    pub fn image(&self) -> Vec<u8> {
+        let mut image = vec![0; self.length as usize];
+        self.read_raw(Offset::new(0), &mut image);
+        image
+    }
+
+    /// The whole content, when the region itself is no longer needed.
+    pub fn into_image(self) -> Vec<u8> {
+        self.image()
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// What a durable write to this region means.
+    #[inline]
+    pub fn class(&self) -> DurabilityClass {
+        self.class
+    }
+
+    #[inline]
+    pub(crate) fn identity(&self) -> u32 {
+        self.identity
+    }
+
+    /// Checked address of `at .. at + length`.
+    #[inline]
+    pub(crate) fn address(&self, at: Offset, length: usize) -> *mut u8 {
+        match at.get().checked_add(length as u64) {
+            Some(end) if end <= self.length => self.base.as_ptr().wrapping_add(at.get() as usize),
+            _ => outside(at, length, self.length),
+        }
+    }
+
+    /// Where `at .. at + length` is mapped in this process, for system calls that take the bytes from there.
+    ///
+    /// The pointer is valid for reading as long as the region lives; the bytes change under it whenever anybody stores.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    #[inline]
+    pub fn as_ptr(&self, at: Offset, length: usize) -> *const u8 {
+        self.address(at, length)
+    }
+
+    /// Copies bytes out of the region.
+    #[inline]
+    pub fn read(&self, at: Offset, into: &mut [u8]) {
+        self.read_raw(at, into);
+    }
+
+    #[inline]
+    fn read_raw(&self, at: Offset, into: &mut [u8]) {
+        let from = self.address(at, into.len());
+        // SAFETY: the range is inside the region; `into` is exclusive, so private.
+        unsafe { copy::copy_out(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Loads a word in one access, and what its writer stored before it is visible too (acquire).
+    ///
+    /// # Panics
+    /// If `at` is not a multiple of 8 or outside of the region.
+    #[inline]
+    pub fn load_u64(&self, at: Offset) -> u64 {
+        let from = self.word_address(at);
+        // SAFETY: aligned and inside the region.
+        unsafe { copy::load_word(from, Ordering::Acquire) }
+    }
+
+    #[inline]
+    pub(crate) fn word_address(&self, at: Offset) -> *mut u8 {
+        assert!(at.is_aligned(8), "an unaligned word is not atomic");
+        self.address(at, 8)
+    }
+
+    /// Loads a value of any type that every pattern of bytes is a value of.
+    #[inline]
+    pub fn load<T: FromBytes>(&self, at: Offset) -> T {
+        let from = self.address(at, size_of::<T>());
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the range is inside the region; all bytes of `value` are written, and any bytes are a valid `T`.
+        unsafe {
+            copy::copy_out(from, value.as_mut_ptr().cast(), size_of::<T>());
+            value.assume_init()
+        }
+    }
+
+    /// Does the region hold these bytes at `at`?
+    #[inline]
+    pub fn equals(&self, at: Offset, bytes: &[u8]) -> bool {
+        let from = self.address(at, bytes.len());
+        // SAFETY: the range is inside the region; `bytes` is shared, so unchanging.
+        unsafe { copy::equals(from, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Asks the processor to fetch the line of `at`. Any offset is allowed, also one outside.
+    #[inline]
+    pub fn prefetch(&self, at: Offset) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let address = self
+            .base
+            .as_ptr()
+            .wrapping_add(at.get() as usize)
+            .cast::<i8>();
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn outside(at: Offset, length: usize, region: u64) -> ! {
+    panic!("{length} bytes at offset {at} are outside of a region of {region:#x} bytes")
+}
