@@ -1,0 +1,336 @@
+//! The index from a name's tag to its dentry: a hash table that fills cache lines and grows in small steps.
+//!
+//! * A **bucket** is one 64-byte line with five entries of 102 bits: tag (32 bits), dentry offset (32), inode number (37).
+//!   Most lookups end in the first bucket; an entry that found its home full stands in one of the next, and the home
+//!   remembers how far the farthest of them is, so a name that does not exist costs no longer walk either.
+//! * A **shard** is a row of buckets of any number. It grows by an eighth, so nine tenths of the memory
+//!   is in use, and a rebuild moves only a few thousand entries.
+//! * **Shards** are split in two one after the other (linear hashing), whenever their average passes a limit. The low bits of
+//!   the tag choose the shard, the high bits the bucket, so tags alone suffice to rebuild; no name is read again.
+//!
+//! No operation costs more than a rebuild of one shard, however large the directory is.
+
+use std::mem::size_of;
+
+const ENTRIES_PER_BUCKET: usize = 5;
+
+/// Largest inode number that an entry holds.
+pub(super) const INODE_MAX: u64 = (1 << INODE_BITS) - 1;
+const INODE_BITS: u32 = 37;
+const INODE_HIGH_BITS: u32 = INODE_BITS - 32;
+
+/// Farthest distance in buckets from an entry's home.
+const REACH_MAX: usize = 127;
+const REACH_SHIFT: u32 = INODE_HIGH_BITS * ENTRIES_PER_BUCKET as u32;
+
+/// Marks an entry that is not in use; no dentry has this offset (see `BLOCKS_MAX`).
+const NO_OFFSET: u32 = u32::MAX;
+
+/// A shard is split when shards have more entries than this on average.
+const ENTRIES_PER_SHARD: usize = 4096;
+
+/// A shard grows when more than this many of 64 places are taken.
+const FULL_OF_64: usize = 58;
+
+/// A shard shrinks when fewer than this many of 64 places are taken.
+const SPARSE_OF_64: usize = 26;
+
+/// Entries' places, in 64ths, right after a shard was split or shrunk.
+const FRESH_OF_64: usize = 52;
+
+/// What the index knows about a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct IndexEntry {
+    pub(super) tag: u32,
+    /// The dentry's offset in units.
+    pub(super) offset: u32,
+    pub(super) inode: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Bucket {
+    tags: [u32; ENTRIES_PER_BUCKET],
+    offsets: [u32; ENTRIES_PER_BUCKET],
+    inodes_low: [u32; ENTRIES_PER_BUCKET],
+    /// From the lowest bit: five times the high bits of an inode number, then the reach.
+    rest: u32,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+const _: () = assert!(REACH_MAX < 1 << (u32::BITS - REACH_SHIFT));
+
+impl Bucket {
+    const EMPTY: Self = Self {
+        tags: [0; ENTRIES_PER_BUCKET],
+        offsets: [NO_OFFSET; ENTRIES_PER_BUCKET],
+        inodes_low: [0; ENTRIES_PER_BUCKET],
+        rest: 0,
+    };
+
+    /// The distance to the farthest bucket that holds an entry whose home is here.
+    fn reach(&self) -> usize {
+        (self.rest >> REACH_SHIFT) as usize
+    }
+
+    fn set_reach(&mut self, reach: usize) {
+        self.rest = self.rest & !(u32::MAX << REACH_SHIFT) | (reach as u32) << REACH_SHIFT;
+    }
+
+    fn entry(&self, place: usize) -> IndexEntry {
+        let high = self.rest >> (place as u32 * INODE_HIGH_BITS) & ((1 << INODE_HIGH_BITS) - 1);
+        let inode = u64::from(high) << 32 | u64::from(self.inodes_low[place]);
+        IndexEntry { tag: self.tags[place], offset: self.offsets[place], inode }
+    }
+
+    fn set(&mut self, place: usize, entry: &IndexEntry) {
+        debug_assert!(entry.inode <= INODE_MAX && entry.offset != NO_OFFSET);
+        let shift = place as u32 * INODE_HIGH_BITS;
+        let mask = ((1 << INODE_HIGH_BITS) - 1) << shift;
+        self.tags[place] = entry.tag;
+        self.offsets[place] = entry.offset;
+        self.inodes_low[place] = entry.inode as u32;
+        self.rest = self.rest & !mask | ((entry.inode >> 32) as u32) << shift & mask;
+    }
+
+    fn place_of(&self, tag: u32, offset: u32) -> Option<usize> {
+        (0..ENTRIES_PER_BUCKET).find(|&place| self.tags[place] == tag && self.offsets[place] == offset)
+    }
+
+    fn empty_place(&self) -> Option<usize> {
+        self.offsets.iter().position(|&offset| offset == NO_OFFSET)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = IndexEntry> + '_ {
+        (0..ENTRIES_PER_BUCKET).filter(|&place| self.offsets[place] != NO_OFFSET).map(|place| self.entry(place))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shard {
+    buckets: Box<[Bucket]>,
+    entries: usize,
+}
+
+/// The bucket where entries with this tag belong.
+#[inline]
+fn home_of(tag: u32, buckets: usize) -> usize {
+    (u64::from(tag) * buckets as u64 >> 32) as usize
+}
+
+impl Shard {
+    fn with_buckets(buckets: usize) -> Self {
+        Self { buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(), entries: 0 }
+    }
+
+    fn with_room_for(entries: usize) -> Self {
+        Self::with_buckets((entries * 64).div_ceil(ENTRIES_PER_BUCKET * FRESH_OF_64).max(1))
+    }
+
+    /// The index of the bucket at this distance from `home`; the row is a ring.
+    #[inline]
+    fn at(&self, home: usize, distance: usize) -> usize {
+        let index = home + distance;
+        if index < self.buckets.len() { index } else { index - self.buckets.len() }
+    }
+
+    /// Puts an entry into the first bucket with room, or gives it back if all within reach are full.
+    fn place(&mut self, entry: &IndexEntry) -> bool {
+        let home = home_of(entry.tag, self.buckets.len());
+        for distance in 0..self.buckets.len().min(REACH_MAX + 1) {
+            let index = self.at(home, distance);
+            if let Some(place) = self.buckets[index].empty_place() {
+                self.buckets[index].set(place, entry);
+                if distance > self.buckets[home].reach() {
+                    self.buckets[home].set_reach(distance);
+                }
+                self.entries += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Bucket and place of an entry.
+    fn locate(&self, tag: u32, offset: u32) -> Option<(usize, usize)> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let home = home_of(tag, self.buckets.len());
+        (0..=self.buckets[home].reach()).find_map(|distance| {
+            let index = self.at(home, distance);
+            Some((index, self.buckets[index].place_of(tag, offset)?))
+        })
+    }
+
+    fn remove(&mut self, tag: u32, offset: u32) -> bool {
+        let Some((index, place)) = self.locate(tag, offset) else { return false };
+        self.buckets[index].offsets[place] = NO_OFFSET;
+        self.entries -= 1;
+        let home = home_of(tag, self.buckets.len());
+        if index == self.at(home, self.buckets[home].reach()) && index != home {
+            self.shorten_reach(home);
+        }
+        true
+    }
+
+    /// Finds the farthest entry of this home, after one of the farthest has gone.
+    fn shorten_reach(&mut self, home: usize) {
+        let buckets = self.buckets.len();
+        let reach = (1..=self.buckets[home].reach())
+            .rev()
+            .find(|&distance| self.buckets[self.at(home, distance)].entries().any(|entry| home_of(entry.tag, buckets) == home));
+        self.buckets[home].set_reach(reach.unwrap_or(0));
+    }
+
+    fn entries(&self) -> impl Iterator<Item = IndexEntry> + '_ {
+        self.buckets.iter().flat_map(Bucket::entries)
+    }
+
+    fn is_full(&self) -> bool {
+        (self.entries + 1) * 64 > self.buckets.len() * ENTRIES_PER_BUCKET * FULL_OF_64
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.buckets.len() > 1 && self.entries * 64 < self.buckets.len() * ENTRIES_PER_BUCKET * SPARSE_OF_64
+    }
+}
+
+/// The names of one directory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NameIndex {
+    shards: Vec<Shard>,
+    entries: usize,
+    /// Entries that found no room within reach of their home. Tags are keyed hashes, so it takes hundreds of names
+    /// with one and the same tag to put one here; the list makes even that correct.
+    strays: Vec<IndexEntry>,
+}
+
+impl NameIndex {
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let buckets: usize = self.shards.iter().map(|shard| shard.buckets.len()).sum();
+        buckets * size_of::<Bucket>()
+            + self.shards.capacity() * size_of::<Shard>()
+            + self.strays.capacity() * size_of::<IndexEntry>()
+    }
+
+    /// The shard for a tag. With `n` shards, of which the first `n - 2^k` have been split in two already, it is the low
+    /// `k + 1` bits of the tag if there is such a shard, otherwise the low `k` bits.
+    #[inline]
+    fn shard_of(&self, tag: u32) -> usize {
+        let shards = self.shards.len();
+        let power = shards.next_power_of_two();
+        let shard = tag as usize & (power - 1);
+        if shard < shards { shard } else { shard - power / 2 }
+    }
+
+    /// Calls `visit` with every entry of this tag until it returns something.
+    #[inline]
+    pub(super) fn find<T>(&self, tag: u32, mut visit: impl FnMut(IndexEntry) -> Option<T>) -> Option<T> {
+        if self.entries == 0 {
+            return None;
+        }
+        let shard = &self.shards[self.shard_of(tag)];
+        if let Some(last) = shard.buckets.len().checked_sub(1) {
+            let home = home_of(tag, last + 1);
+            let reach = shard.buckets[home].reach();
+            for distance in 0..=reach {
+                let bucket = &shard.buckets[shard.at(home, distance)];
+                for place in 0..ENTRIES_PER_BUCKET {
+                    if bucket.tags[place] == tag && bucket.offsets[place] != NO_OFFSET {
+                        let found = visit(bucket.entry(place));
+                        if found.is_some() {
+                            return found;
+                        }
+                    }
+                }
+            }
+        }
+        self.strays.iter().filter(|stray| stray.tag == tag).find_map(|stray| visit(*stray))
+    }
+
+    pub(super) fn insert(&mut self, entry: &IndexEntry) {
+        if self.shards.is_empty() {
+            self.shards.push(Shard::default());
+        } else if self.entries >= ENTRIES_PER_SHARD * self.shards.len() {
+            self.split_next();
+        }
+        let shard = self.shard_of(entry.tag);
+        if self.shards[shard].is_full() {
+            let buckets = self.shards[shard].buckets.len();
+            self.rebuild(shard, Shard::with_buckets(buckets + (buckets / 8).max(1)));
+        }
+        self.place(shard, entry);
+        self.entries += 1;
+    }
+
+    /// Removes an entry; `false` if there is none.
+    pub(super) fn remove(&mut self, tag: u32, offset: u32) -> bool {
+        if self.shards.is_empty() {
+            return false;
+        }
+        let shard = self.shard_of(tag);
+        if self.shards[shard].remove(tag, offset) {
+            if self.shards[shard].is_sparse() {
+                let room = Shard::with_room_for(self.shards[shard].entries);
+                self.rebuild(shard, room);
+            }
+        } else if let Some(stray) = self.strays.iter().position(|stray| stray.tag == tag && stray.offset == offset) {
+            self.strays.swap_remove(stray);
+        } else {
+            return false;
+        }
+        self.entries -= 1;
+        if self.entries == 0 {
+            *self = Self::default();
+        }
+        true
+    }
+
+    /// Gives an entry another inode; `false` if there is no such entry.
+    pub(super) fn set_inode(&mut self, tag: u32, offset: u32, inode: u64) -> bool {
+        if self.shards.is_empty() {
+            return false;
+        }
+        let shard = self.shard_of(tag);
+        let entry = IndexEntry { tag, offset, inode };
+        if let Some((index, place)) = self.shards[shard].locate(tag, offset) {
+            self.shards[shard].buckets[index].set(place, &entry);
+        } else if let Some(stray) = self.strays.iter_mut().find(|stray| stray.tag == tag && stray.offset == offset) {
+            *stray = entry;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn place(&mut self, shard: usize, entry: &IndexEntry) {
+        if !self.shards[shard].place(entry) {
+            self.strays.push(*entry);
+        }
+    }
+
+    fn rebuild(&mut self, shard: usize, room: Shard) {
+        let old = std::mem::replace(&mut self.shards[shard], room);
+        for entry in old.entries() {
+            self.place(shard, &entry);
+        }
+    }
+
+    /// Splits the next shard in turn, all entries of which have the same low bits: the next bit decides.
+    fn split_next(&mut self) {
+        let shards = self.shards.len();
+        let split = shards - (1 << shards.ilog2());
+        let half = Shard::with_room_for(self.shards[split].entries / 2);
+        self.shards.push(half.clone());
+        let old = std::mem::replace(&mut self.shards[split], half);
+        for entry in old.entries() {
+            let shard = self.shard_of(entry.tag);
+            self.place(shard, &entry);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The DRAM state of one directory.
+
+use pmem::deliberate::{self, Bug};
+use smallvec::SmallVec;
+
+use super::free_map::FreeMap;
+use super::free_space::{BlockSpace, FreeSpace};
+use super::name_index::{IndexEntry, NameIndex};
+use super::name_tag::name_tag;
+use super::plan::{Change, Plan};
+use super::record::{self, Record};
+use super::{BLOCK_BYTES, BLOCKS_MAX, DentryFault, DentryOffset, FileType, UNIT_BYTES, UNITS_PER_BLOCK, record_bytes};
+use crate::format::InodeNumber;
+
+/// Most dentries of a block.
+const ENTRIES_PER_BLOCK_MAX: usize = BLOCK_BYTES / record_bytes(1);
+
+/// A dentry that may have the name that is looked for. Offset and inode number are known before the medium is touched,
+/// so that the caller can fetch both cache lines, the dentry's and the inode's, at the same time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Candidate {
+    /// Where the dentry is.
+    pub offset: DentryOffset,
+    /// The inode that it refers to.
+    pub inode: InodeNumber,
+}
+
+/// Names and free ranges of one directory, in DRAM. See the module for how it changes.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    number: InodeNumber,
+    index: NameIndex,
+    pub(super) free: FreeSpace,
+    /// Counts commits, to notice a plan that was made for another state.
+    generation: u64,
+}
+
+impl Directory {
+    /// A directory without blocks.
+    pub fn new(number: InodeNumber) -> Self {
+        Self { number, index: NameIndex::default(), free: FreeSpace::default(), generation: 0 }
+    }
+
+    /// Takes in the next block of the directory (they come in order). If the block is faulty, nothing changes.
+    ///
+    /// # Panics
+    /// If `block_index` is not [`Directory::blocks`].
+    pub fn load_block(&mut self, block_index: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), DentryFault> {
+        assert_eq!(block_index, self.blocks(), "blocks of a directory are loaded in order");
+        assert!(block_index < BLOCKS_MAX, "a directory has at most {BLOCKS_MAX} blocks");
+        let mut map = FreeMap::EMPTY;
+        let mut found = SmallVec::<[IndexEntry; ENTRIES_PER_BLOCK_MAX]>::new();
+        for record in record::records(block, block_index, self.number) {
+            if let Record::Entry(entry) = record? {
+                map.mark_used(entry.offset.unit_in_block(), record_bytes(entry.name.len()) / UNIT_BYTES);
+                found.push(IndexEntry {
+                    tag: name_tag(entry.name),
+                    offset: entry.offset.units(),
+                    inode: entry.inode.get(),
+                });
+            }
+        }
+        self.free.push(&BlockSpace::new(map));
+        for entry in &found {
+            self.index.insert(entry);
+        }
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Finds the dentry of a name. The index knows tags of names only, so `verify` has to look at the medium: it returns
+    /// something if the candidate's dentry has the name, `None` if not (once in thousands of calls), or an error.
+    /// [`Directory::has_name`] is what it should ask.
+    pub fn find<T, E>(
+        &self,
+        name: &[u8],
+        mut verify: impl FnMut(Candidate) -> Result<Option<T>, E>,
+    ) -> Result<Option<(Candidate, T)>, E> {
+        self.index
+            .find(name_tag(name), |entry| {
+                let offset = DentryOffset::from_units(entry.offset);
+                let candidate = Candidate { offset, inode: InodeNumber::new(entry.inode) };
+                verify(candidate).map(|found| found.map(|value| (candidate, value))).transpose()
+            })
+            .transpose()
+    }
+
+    /// Does the candidate's dentry have this name? `record` are the bytes of the medium from the candidate's offset to the
+    /// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
+    /// is a fault, not a missing name.
+    pub fn has_name(&self, candidate: Candidate, name: &[u8], record: &[u8]) -> Result<Option<FileType>, DentryFault> {
+        record::has_name(self.number, candidate.offset, candidate.inode, name, record)
+    }
+
+    /// Starts a plan.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            directory: self.number,
+            generation: self.generation,
+            touched: SmallVec::new(),
+            changes: SmallVec::new(),
+            blocks: self.free.blocks(),
+        }
+    }
+
+    /// Follows a plan whose transaction is durable.
+    ///
+    /// # Panics
+    /// If the plan was made for another directory, or the directory changed since.
+    pub fn commit(&mut self, plan: Plan) {
+        assert_eq!(plan.directory, self.number, "a plan belongs to its directory");
+        assert_eq!(plan.generation, self.generation, "the directory changed behind the plan's back");
+        self.generation += 1;
+        for (block, space) in &plan.touched {
+            if *block < self.free.blocks() {
+                self.free.replace(*block, space);
+            } else if *block < plan.blocks {
+                self.free.push(space);
+            }
+        }
+        self.free.truncate(plan.blocks);
+        for change in &plan.changes {
+            self.apply(*change);
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        let known = match change {
+            Change::Insert { tag, offset, inode } => {
+                self.index.insert(&IndexEntry { tag, offset: offset.units(), inode: inode.get() });
+                true
+            }
+            Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
+            Change::Remove { tag, offset } => self.index.remove(tag, offset.units()),
+            Change::Replace { tag, offset, inode } => self.index.set_inode(tag, offset.units(), inode.get()),
+        };
+        debug_assert!(known, "a name was removed or replaced that the index does not have");
+    }
+
+    /// The directory's inode number.
+    pub fn number(&self) -> InodeNumber {
+        self.number
+    }
+
+    /// Names.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Has the directory no names?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Blocks.
+    pub fn blocks(&self) -> u64 {
+        self.free.blocks() as u64
+    }
+
+    /// Bytes in free ranges.
+    pub fn free_bytes(&self) -> u64 {
+        self.free.free_units() * UNIT_BYTES as u64
+    }
+
+    /// Bytes of DRAM that this state takes, itself included.
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.index.heap_bytes() + self.free.heap_bytes()
+    }
+
+    /// The free ranges of a block in order: byte in the block, and length in bytes. For `fsck`, which compares
+    /// them with the medium.
+    pub fn free_ranges(&self, block_index: u64) -> impl Iterator<Item = (usize, usize)> + '_ {
+        debug_assert_eq!(BLOCK_BYTES, UNITS_PER_BLOCK * UNIT_BYTES);
+        let map = self.free.map(block_index as usize);
+        map.ranges().map(|range| (range.start * UNIT_BYTES, range.length * UNIT_BYTES))
+    }
+}
