@@ -1,0 +1,405 @@
+//! The allocator: groups under their locks, the reserve, and what happens when a group has no room.
+
+use crate::geometry::BLOCK_BYTES;
+use crate::group::{Group, Place, Shared, segments_of_group};
+use crate::tree::Shape;
+use crate::{
+    BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Options, OutOfSpace, Purpose, Request, SegmentLedger,
+    SegmentUsage,
+};
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A group and its lock, on cache lines of its own.
+#[repr(align(128))]
+struct Slot {
+    group: Mutex<Group>,
+    /// The group's free blocks, readable without the lock.
+    free_blocks: AtomicU64,
+}
+
+/// The free space of a pool. All methods may be called from any thread.
+pub struct Allocator {
+    shared: Shared,
+    slots: Vec<Slot>,
+}
+
+impl Allocator {
+    /// An allocator whose segments are all free and unworn. O(segments).
+    ///
+    /// # Panics
+    /// If the geometry is impossible (see [`Geometry`]).
+    #[must_use]
+    pub fn new(geometry: Geometry, options: Options, ledger: Box<dyn SegmentLedger>) -> Self {
+        geometry.validate();
+        let words = (0..geometry.effective_groups()).map(|group| zeroed_words(&geometry, group)).collect();
+        Self::assemble(geometry, options, ledger, words, None)
+    }
+
+    /// Puts groups around bitmaps; with `contents`, around bitmaps with marks of the given owners and wear.
+    pub(crate) fn assemble(
+        geometry: Geometry,
+        options: Options,
+        ledger: Box<dyn SegmentLedger>,
+        words: Vec<Vec<AtomicU64>>,
+        contents: Option<(&[Option<DomainId>], &[u64])>,
+    ) -> Self {
+        let shared = Shared {
+            geometry,
+            shape: Shape::new(geometry.blocks_per_segment as u32),
+            options,
+            groups: geometry.effective_groups(),
+            ledger,
+            free_segments: AtomicU32::new(geometry.segments),
+            dug: AtomicBool::new(false),
+        };
+        let slots = words.into_iter().enumerate().map(|(index, words)| {
+            let mut group = Group::new(index as u32, &geometry, &options, words);
+            if let Some((domains, wear)) = contents {
+                group.load(&shared, domains, wear);
+            }
+            Slot { free_blocks: AtomicU64::new(group.free_blocks), group: Mutex::new(group) }
+        });
+        let slots = slots.collect();
+        let allocator = Self { shared, slots };
+        allocator.share_reserve(&mut allocator.lock_all());
+        allocator
+    }
+
+    /// The shape of the pool.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.shared.geometry
+    }
+
+    // ---- allocation ----
+
+    /// Allocates one block: the hot path, O(log blocks per segment).
+    ///
+    /// # Errors
+    /// [`OutOfSpace`] if no block is free beyond the reserve.
+    #[inline]
+    pub fn allocate_one(&self, domain: DomainId, purpose: Purpose, home: usize) -> Result<BlockNumber, OutOfSpace> {
+        let home = self.home(home);
+        let slot = &self.slots[home];
+        {
+            let mut group = slot.group.lock();
+            if self.may_take(&group, 1, purpose) {
+                if let Some(place) = group.take_one(&self.shared, domain) {
+                    slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+                    return Ok(self.block(home, place));
+                }
+            }
+        }
+        let request = Request { domain, blocks: 1, unit: crate::Unit::Block4K, purpose, home };
+        self.allocate_elsewhere(&request, 1).map(|extents| extents[0].start)
+    }
+
+    /// Allocates `request.blocks` blocks, all or nothing, in as few extents as possible: one, if the domain may use a run that is long enough.
+    /// An extent never crosses a segment border. A request for no block gets no extent.
+    ///
+    /// # Errors
+    /// [`OutOfSpace`] if fewer blocks are free beyond the reserve, or none in units as large as asked for.
+    pub fn allocate(&self, request: &Request) -> Result<Extents, OutOfSpace> {
+        let unit = request.unit.blocks();
+        if request.blocks == 0 {
+            return Ok(Extents::new());
+        }
+        let Some(blocks) = request.blocks.checked_next_multiple_of(unit) else {
+            return Err(self.out_of_space(request));
+        };
+        let home = self.home(request.home);
+        if blocks == 1 {
+            return self
+                .allocate_one(request.domain, request.purpose, home)
+                .map(|start| Extents::from_slice(&[Extent { start, blocks: 1 }]));
+        }
+        self.allocate_elsewhere(&Request { home, ..*request }, blocks)
+    }
+
+    /// Asks one group after the other, from the home group on, for one run; then all together.
+    #[cold]
+    fn allocate_elsewhere(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
+        let unit = request.unit.blocks();
+        let domains: &[DomainId] = if request.domain.is_server_only() || !self.shared.scarce() {
+            &[request.domain]
+        } else {
+            &[request.domain, DomainId::MIXED]
+        };
+        for &domain in domains {
+            for step in 0..self.slots.len() {
+                let index = (request.home + step) % self.slots.len();
+                let slot = &self.slots[index];
+                let mut group = slot.group.lock();
+                if !self.may_take(&group, blocks, request.purpose) {
+                    continue;
+                }
+                let place = if blocks == 1 {
+                    group.take_one(&self.shared, domain)
+                } else {
+                    group.take_run(&self.shared, domain, blocks, unit)
+                };
+                if let Some(place) = place {
+                    slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+                    return Ok(Extents::from_slice(&[Extent { start: self.block(index, place), blocks }]));
+                }
+            }
+        }
+        self.gather(request, blocks)
+    }
+
+    /// Under all locks: takes what there is, in pieces if need be, from whoever has it.
+    fn gather(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
+        let mut groups = self.lock_all();
+        let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
+        let kept = if request.purpose == Purpose::Overwrite { 0 } else { self.shared.options.reserve_blocks };
+        if free < kept + u64::from(blocks) {
+            self.share_reserve(&mut groups);
+            drop(groups);
+            return Err(self.out_of_space(request));
+        }
+        let mut taken: SmallVec<[(usize, Place, u32); 4]> = SmallVec::new();
+        let mut left = blocks;
+        for domain in [request.domain, DomainId::MIXED, DomainId::METADATA] {
+            left = self.gather_from(&mut groups, request, domain, left, &mut taken);
+        }
+        while left > 0 {
+            let emptiest = (0..groups.len())
+                .filter_map(|index| groups[index].emptiest_foreign(request.domain).map(|(free, local)| (free, index, local)))
+                .max();
+            let Some((_, index, local)) = emptiest else { break };
+            groups[index].convert_to_mixed(&self.shared, local);
+            left = self.gather_from(&mut groups, request, DomainId::MIXED, left, &mut taken);
+        }
+        if left > 0 {
+            for &(index, (local, offset), blocks) in &taken {
+                groups[index].give(&self.shared, local, offset, blocks);
+            }
+        }
+        self.publish_counts(&groups);
+        self.share_reserve(&mut groups);
+        drop(groups);
+        if left > 0 {
+            return Err(self.out_of_space(request));
+        }
+        Ok(taken.iter().map(|&(index, place, blocks)| Extent { start: self.block(index, place), blocks }).collect())
+    }
+
+    /// Takes up to `left` blocks from one domain's segments, longest runs first. Returns what is still missing.
+    fn gather_from(
+        &self,
+        groups: &mut [MutexGuard<'_, Group>],
+        request: &Request,
+        domain: DomainId,
+        mut left: u32,
+        taken: &mut SmallVec<[(usize, Place, u32); 4]>,
+    ) -> u32 {
+        let unit = request.unit.blocks();
+        let mut wanted = left.min(self.shared.shape.blocks / unit * unit);
+        while left > 0 && wanted > 0 {
+            let found = (0..groups.len()).find_map(|step| {
+                let index = (request.home + step) % groups.len();
+                groups[index].take_run(&self.shared, domain, wanted, unit).map(|place| (index, place))
+            });
+            match found {
+                Some((index, place)) => {
+                    taken.push((index, place, wanted));
+                    left -= wanted;
+                    wanted = wanted.min(left);
+                }
+                None => {
+                    let longest = groups.iter_mut().map(|group| group.longest_run(domain, unit)).max().unwrap_or(0);
+                    wanted = longest.min(wanted - unit);
+                }
+            }
+        }
+        left
+    }
+
+    // ---- free ----
+
+    /// Frees allocated blocks. The extent need not be one that was allocated, and may cross segments.
+    ///
+    /// # Errors
+    /// If a block of it is not allocated or not in the pool; then nothing was freed.
+    pub fn free(&self, extent: Extent) -> Result<(), FreeError> {
+        let out_of_range = FreeError::OutOfRange { block: extent.start, blocks: extent.blocks };
+        let mut pieces = self.shared.geometry.pieces(extent).ok_or(out_of_range)?;
+        let Some((segment, offset, blocks)) = pieces.next() else { return Ok(()) };
+        if blocks < extent.blocks {
+            return self.free_across(extent);
+        }
+        let (index, local) = self.split(segment.0);
+        let slot = &self.slots[index];
+        let mut group = slot.group.lock();
+        if let Some(offset) = group.tree(local).first_unlike(offset, blocks, true) {
+            return Err(FreeError::NotAllocated { block: self.block(index, (local, offset)) });
+        }
+        group.give(&self.shared, local, offset, blocks);
+        slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cold]
+    fn free_across(&self, extent: Extent) -> Result<(), FreeError> {
+        let pieces = || self.shared.geometry.pieces(extent).into_iter().flatten();
+        let mut groups = self.lock_all();
+        for (segment, offset, blocks) in pieces() {
+            let (index, local) = self.split(segment.0);
+            if let Some(offset) = groups[index].tree(local).first_unlike(offset, blocks, true) {
+                return Err(FreeError::NotAllocated { block: self.block(index, (local, offset)) });
+            }
+        }
+        for (segment, offset, blocks) in pieces() {
+            let (index, local) = self.split(segment.0);
+            groups[index].give(&self.shared, local, offset, blocks);
+        }
+        self.publish_counts(&groups);
+        Ok(())
+    }
+
+    // ---- questions ----
+
+    /// Whether the block is allocated; `false` for blocks outside the segments.
+    #[must_use]
+    pub fn is_allocated(&self, block: BlockNumber) -> bool {
+        self.shared.geometry.locate(block).is_some_and(|(segment, offset)| {
+            let (index, local) = self.split(segment.0);
+            self.slots[index].group.lock().tree(local).first_unlike(offset, 1, false).is_some()
+        })
+    }
+
+    /// Free blocks, those of the reserve included. Exact if nobody allocates or frees meanwhile.
+    #[must_use]
+    pub fn free_blocks(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.free_blocks.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Blocks that only overwriting may use.
+    #[must_use]
+    pub fn reserve_blocks(&self) -> u64 {
+        self.shared.options.reserve_blocks
+    }
+
+    /// Who owns the block's segment; `None` if it is free or no segment holds the block.
+    #[must_use]
+    pub fn domain_of(&self, block: BlockNumber) -> Option<DomainId> {
+        let (segment, _) = self.shared.geometry.locate(block)?;
+        let (index, local) = self.split(segment.0);
+        self.slots[index].group.lock().owner(local)
+    }
+
+    /// Owner, room and wear of every segment, in order.
+    #[must_use]
+    pub fn usage(&self) -> Vec<SegmentUsage> {
+        let mut groups = self.lock_all();
+        (0..self.shared.geometry.segments)
+            .map(|segment| {
+                let (index, local) = self.split(segment);
+                let group = &mut groups[index];
+                SegmentUsage {
+                    domain: group.owner(local),
+                    free_blocks: self.shared.shape.blocks - group.tree(local).used(),
+                    wear: group.segments[local as usize].wear,
+                }
+            })
+            .collect()
+    }
+
+    /// Blocks allocated in each segment since mkfs, in order; to be given back to [`crate::Rebuild`].
+    #[must_use]
+    pub fn wear(&self) -> Vec<u64> {
+        self.usage().iter().map(|segment| segment.wear).collect()
+    }
+
+    /// The bitmap of all segments in order, 1 = allocated, `max(1, blocks per segment / 64)` words a segment.
+    #[must_use]
+    pub fn save(&self) -> Vec<u64> {
+        let mut groups = self.lock_all();
+        let words = self.shared.shape.words as usize;
+        let mut image = Vec::with_capacity(words * self.shared.geometry.segments as usize);
+        for segment in 0..self.shared.geometry.segments {
+            let (index, local) = self.split(segment);
+            let first = local as usize * words;
+            let bits = groups[index].words[first..first + words].iter_mut();
+            image.extend(bits.map(|word| *word.get_mut() & !self.shared.shape.padding()));
+        }
+        image
+    }
+
+    // ---- helpers ----
+
+    fn home(&self, hint: usize) -> usize {
+        if hint < self.slots.len() { hint } else { hint % self.slots.len() }
+    }
+
+    /// Group and number within the group.
+    #[inline]
+    fn split(&self, segment: u32) -> (usize, u32) {
+        ((segment % self.shared.groups) as usize, segment / self.shared.groups)
+    }
+
+    #[inline]
+    fn block(&self, index: usize, (local, offset): Place) -> BlockNumber {
+        let segment = u64::from(local) * u64::from(self.shared.groups) + index as u64;
+        let geometry = &self.shared.geometry;
+        geometry.first_block + (segment * geometry.blocks_per_segment + u64::from(offset))
+    }
+
+    fn lock_all(&self) -> Vec<MutexGuard<'_, Group>> {
+        self.slots.iter().map(|slot| slot.group.lock()).collect()
+    }
+
+    fn publish_counts(&self, groups: &[MutexGuard<'_, Group>]) {
+        for (slot, group) in self.slots.iter().zip(groups) {
+            slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a request may be met from this group alone, without a look at the others.
+    ///
+    /// Invariant: unless the reserve was used (`dug`), every group keeps its share free and the shares add up to the reserve. So a group
+    /// that stays above its share cannot hurt the reserve.
+    #[inline]
+    fn may_take(&self, group: &Group, blocks: u32, purpose: Purpose) -> bool {
+        if self.shared.dug.load(Ordering::Relaxed) {
+            return purpose == Purpose::Overwrite && group.free_blocks >= u64::from(blocks);
+        }
+        group.free_blocks >= group.share + u64::from(blocks)
+    }
+
+    /// Divides the reserve among the groups in proportion to their free blocks.
+    fn share_reserve(&self, groups: &mut [MutexGuard<'_, Group>]) {
+        let reserve = self.shared.options.reserve_blocks;
+        let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
+        self.shared.dug.store(free < reserve, Ordering::Relaxed);
+        for group in groups {
+            let share = (u128::from(reserve) * u128::from(group.free_blocks)).div_ceil(u128::from(free.max(1)));
+            group.share = share as u64;
+        }
+    }
+
+    #[cold]
+    fn out_of_space(&self, request: &Request) -> OutOfSpace {
+        let free = self.free_blocks();
+        let reserved = if request.purpose == Purpose::Overwrite { 0 } else { self.reserve_blocks().min(free) };
+        OutOfSpace { requested: request.blocks, free, reserved }
+    }
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator")
+            .field("geometry", &self.shared.geometry)
+            .field("options", &self.shared.options)
+            .field("free_mib", &(self.free_blocks() * BLOCK_BYTES >> 20))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A group's bitmap, all free, in memory that the kernel zeroes when it is first touched.
+pub(crate) fn zeroed_words(geometry: &Geometry, group: u32) -> Vec<AtomicU64> {
+    let words = Shape::new(geometry.blocks_per_segment as u32).words as usize * segments_of_group(geometry, group) as usize;
+    zerocopy::FromZeros::new_vec_zeroed(words).unwrap_or_else(|_| panic!("no memory for {words} words of free-space bitmap"))
+}
