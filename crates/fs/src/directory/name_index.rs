@@ -334,3 +334,29 @@ impl NameIndex {
         }
     }
 }
+
+#[cfg(test)]
+impl NameIndex {
+    /// Every entry is counted, is where its tag leads, and the reach of every home is exact.
+    pub(super) fn assert_consistent(&self) {
+        let mut entries = self.strays.len();
+        for (number, shard) in self.shards.iter().enumerate() {
+            let buckets = shard.buckets.len();
+            let mut reach = vec![0; buckets];
+            let mut found = 0;
+            for (index, bucket) in shard.buckets.iter().enumerate() {
+                for entry in bucket.entries() {
+                    assert_eq!(self.shard_of(entry.tag), number);
+                    let home = home_of(entry.tag, buckets);
+                    let distance = (index + buckets - home) % buckets;
+                    reach[home] = distance.max(reach[home]);
+                    found += 1;
+                }
+            }
+            assert_eq!(found, shard.entries);
+            assert!(shard.buckets.iter().map(Bucket::reach).eq(reach));
+            entries += found;
+        }
+        assert_eq!(entries, self.entries);
+    }
+}

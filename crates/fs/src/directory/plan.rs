@@ -124,7 +124,8 @@ impl Plan {
     }
 
     /// Plans that wholly free blocks at the directory's end go, at most `limit` of them. Returns the number of blocks that
-    /// the directory has afterwards; the caller unlinks the others in the same transaction.
+    /// the directory has afterwards; the caller unlinks the others in the same transaction. Edits that lie in them need not be
+    /// written.
     pub fn shrink(&mut self, directory: &Directory, limit: u64) -> u64 {
         let least = self.blocks.saturating_sub(limit as usize);
         while self.blocks > least && self.is_free(directory, self.blocks - 1) {

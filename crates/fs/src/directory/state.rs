@@ -29,7 +29,7 @@ pub struct Candidate {
 #[derive(Clone, Debug)]
 pub struct Directory {
     number: InodeNumber,
-    index: NameIndex,
+    pub(super) index: NameIndex,
     pub(super) free: FreeSpace,
     /// Counts commits, to notice a plan that was made for another state.
     generation: u64,
