@@ -5,7 +5,7 @@ use crate::group::{Group, Place, Shared, segments_of_group};
 use crate::tree::Shape;
 use crate::{
     BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Options, OutOfSpace, Purpose, Request, SegmentLedger,
-    SegmentUsage,
+    SegmentUsage, Unit,
 };
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -92,7 +92,7 @@ impl Allocator {
                 }
             }
         }
-        let request = Request { domain, blocks: 1, unit: crate::Unit::Block4K, purpose, home };
+        let request = Request { domain, blocks: 1, unit: Unit::Block4K, purpose, home };
         self.allocate_elsewhere(&request, 1).map(|extents| extents[0].start)
     }
 
@@ -164,7 +164,8 @@ impl Allocator {
         for domain in [request.domain, DomainId::MIXED, DomainId::METADATA] {
             left = self.gather_from(&mut groups, request, domain, left, &mut taken);
         }
-        while left > 0 {
+        // Blocks suffice, so this ends with success. Huge units never take from other owners: they are a wish, not a need.
+        while left > 0 && request.unit == Unit::Block4K {
             let emptiest = (0..groups.len())
                 .filter_map(|index| groups[index].emptiest_foreign(request.domain).map(|(free, local)| (free, index, local)))
                 .max();
@@ -174,7 +175,7 @@ impl Allocator {
         }
         if left > 0 {
             for &(index, (local, offset), blocks) in &taken {
-                groups[index].give(&self.shared, local, offset, blocks);
+                groups[index].take_back(&self.shared, local, offset, blocks);
             }
         }
         self.publish_counts(&groups);
@@ -273,7 +274,7 @@ impl Allocator {
     /// Free blocks, those of the reserve included. Exact if nobody allocates or frees meanwhile.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.free_blocks.load(Ordering::Relaxed)).sum()
+        self.published_counts().sum()
     }
 
     /// Blocks that only overwriting may use.
@@ -347,7 +348,15 @@ impl Allocator {
         geometry.first_block + (segment * geometry.blocks_per_segment + u64::from(offset))
     }
 
-    fn lock_all(&self) -> Vec<MutexGuard<'_, Group>> {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn published_counts(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().map(|slot| slot.free_blocks.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Group>> {
         self.slots.iter().map(|slot| slot.group.lock()).collect()
     }
 

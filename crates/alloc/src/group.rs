@@ -37,9 +37,9 @@ const DRAWS_PER_RUN: usize = 3;
 pub(crate) struct Segment {
     owner: u32,
     /// Position in the list of free segments, or in its owner's list of open segments; nowhere if full.
-    slot: u32,
+    pub(crate) slot: u32,
     /// No free run is longer.
-    run_bound: u32,
+    pub(crate) run_bound: u32,
     pub(crate) wear: u64,
 }
 
@@ -53,15 +53,15 @@ struct Window {
 
 /// A domain's segments within one group.
 #[derive(Debug)]
-struct Pool {
-    domain: DomainId,
+pub(crate) struct Pool {
+    pub(crate) domain: DomainId,
     /// Segments with a free block, in no order.
-    open: Vec<u32>,
+    pub(crate) open: Vec<u32>,
     /// All segments.
-    segments: u32,
+    pub(crate) segments: u32,
     /// Segments without a block in use.
-    empty: u32,
-    used: u64,
+    pub(crate) empty: u32,
+    pub(crate) used: u64,
     window: Window,
 }
 
@@ -71,12 +71,12 @@ pub(crate) type Place = (u32, u32);
 /// Segments `index, index + groups, index + 2 groups …` of the pool, under one lock.
 pub(crate) struct Group {
     index: u32,
-    shape: Shape,
+    pub(crate) shape: Shape,
     pub(crate) segments: Vec<Segment>,
     pub(crate) words: Vec<AtomicU64>,
     nodes: Vec<u32>,
-    free: Vec<u32>,
-    pools: Vec<Pool>,
+    pub(crate) free: Vec<u32>,
+    pub(crate) pools: Vec<Pool>,
     random: Random,
     pub(crate) free_blocks: u64,
     /// What ordinary requests leave free here, so that all groups together keep the reserve.
@@ -360,6 +360,12 @@ impl Group {
                 self.release(shared, pool, local);
             }
         }
+    }
+
+    /// Undoes a [`Self::take`] that nobody has seen.
+    pub(crate) fn take_back(&mut self, shared: &Shared, local: u32, offset: u32, blocks: u32) {
+        self.segments[local as usize].wear -= u64::from(blocks);
+        self.give(shared, local, offset, blocks);
     }
 
     /// One block of `domain`, by the policy.

@@ -11,10 +11,12 @@ mod random;
 mod rebuild;
 mod request;
 mod tree;
+mod verify;
 
 pub use allocator::Allocator;
 pub use geometry::*;
 pub use rebuild::Rebuild;
 pub use request::*;
+pub use verify::Inconsistency;
 
 pub use pmem::BlockNumber;
