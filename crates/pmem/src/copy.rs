@@ -45,6 +45,15 @@ pub(crate) unsafe fn copy_out(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
+/// Copies `length` bytes into shared memory, in no particular order.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `length` bytes; `from` is private to the caller.
+pub(crate) unsafe fn copy_in(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: passed on.
+    unsafe { call_memcpy(to, from, length) };
+}
+
 /// # Safety
 /// As `memcpy`; either side may be shared.
 #[inline]

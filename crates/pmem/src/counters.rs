@@ -103,12 +103,12 @@ pub(crate) fn count_flushed(lines: u64) {
     });
 }
 
+/// Counts a fence; returns the lines that this thread has sent to the medium since its last one, for which it waits.
 #[inline]
-pub(crate) fn count_fence() {
-    CELLS.with(|cells| add(&cells.fences, 1));
-}
-
-/// Lines that this thread has sent to the medium since the last call: what a fence has to wait for.
-pub(crate) fn take_unfenced_lines() -> u64 {
-    CELLS.with(|cells| cells.lines.get() - cells.lines_at_last_fence.replace(cells.lines.get()))
+pub(crate) fn count_fence() -> u64 {
+    CELLS.with(|cells| {
+        add(&cells.fences, 1);
+        let lines = cells.lines.get();
+        lines - cells.lines_at_last_fence.replace(lines)
+    })
 }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use crate::address::lines_touched;
 use crate::copy::{self, Content};
 use crate::counters;
+use crate::emulator::{Origin, thread_number};
 use crate::instructions::{self, FlushInstruction, Source, StreamInstruction};
 use crate::{LINE_BYTES, Offset, Region, WORD_BYTES};
 
@@ -50,8 +51,12 @@ impl Region {
     fn store_content(&self, at: Offset, content: Content<'_>) -> Dirty<'_> {
         let length = content.length();
         let to = self.address(at, length);
-        // SAFETY: the range is inside the region, which is made of whole aligned words.
-        unsafe { copy::store(to, content) };
+        if self.flags.any() {
+            self.store_watched(at, content);
+        } else {
+            // SAFETY: the range is inside the region, which is made of whole aligned words.
+            unsafe { copy::store(to, content) };
+        }
         counters::count_stored(length);
         Dirty {
             region: self,
@@ -68,13 +73,27 @@ impl Region {
     #[inline]
     pub fn store_u64(&self, at: Offset, word: u64) -> Dirty<'_> {
         let to = self.word_address(at);
-        // SAFETY: aligned and inside the region.
-        unsafe { copy::store_word(to, word) };
+        if self.flags.any() {
+            self.store_watched(at, Content::Bytes(&word.to_le_bytes()));
+        } else {
+            // SAFETY: aligned and inside the region.
+            unsafe { copy::store_word(to, word) };
+        }
         counters::count_stored(WORD_BYTES);
         Dirty {
             region: self,
             at,
             length: WORD_BYTES as u64,
+        }
+    }
+
+    #[cold]
+    fn store_watched(&self, at: Offset, content: Content<'_>) {
+        self.remember_stored(at, content.length());
+        match self.emulator() {
+            Some(emulator) => emulator.store(self, at, content, Origin::Cached),
+            // SAFETY: the address is checked; a region is made of whole aligned words.
+            None => unsafe { copy::store(self.address(at, content.length()), content) },
         }
     }
 
@@ -118,14 +137,28 @@ impl Region {
     #[inline]
     fn stream_words(&self, at: Offset, to: *mut u8, content: Content<'_>) {
         let length = content.length();
-        let source = match content {
-            Content::Bytes(bytes) => Source::Bytes(bytes.as_ptr()),
-            Content::Zeros(_) => Source::Zeros,
-        };
-        // SAFETY: whole aligned words inside the region; a slice never overlaps it, because nobody has a reference
-        // into a region; the instruction was detected.
-        unsafe { instructions::stream(to, source, length, StreamInstruction::chosen()) };
+        if self.flags.any() {
+            self.stream_watched(at, content);
+        } else {
+            // SAFETY: whole aligned words inside the region.
+            unsafe { stream_plain(to, content) };
+        }
         counters::count_streamed(length, lines_touched(at, length));
+    }
+
+    #[cold]
+    fn stream_watched(&self, at: Offset, content: Content<'_>) {
+        let length = content.length();
+        self.remember_stored(at, length);
+        self.count_wear(at, length as u64);
+        match self.emulator() {
+            Some(emulator) => {
+                let thread = thread_number();
+                emulator.store(self, at, content, Origin::Streaming { thread });
+            }
+            // SAFETY: the address is checked, the caller passes whole aligned words.
+            None => unsafe { stream_plain(self.address(at, length), content) },
+        }
     }
 
     /// Streams the whole words of a range; its ragged ends are stored and flushed.
@@ -156,11 +189,24 @@ impl Region {
     #[inline]
     pub fn fence(&self, batch: Flushed) -> Durable {
         assert_eq!(batch.region, self.identity(), "a batch of another region");
-        instructions::store_fence();
-        counters::count_fence();
+        let lines = counters::count_fence();
+        if self.flags.any() {
+            self.fence_watched(lines);
+        } else {
+            instructions::store_fence();
+        }
         Durable {
             region: self.identity(),
         }
+    }
+
+    #[cold]
+    fn fence_watched(&self, lines: u64) {
+        match self.emulator() {
+            Some(emulator) => emulator.fence(),
+            None => instructions::store_fence(),
+        }
+        self.watch.timing.wait_for_fence(lines);
     }
 
     /// Flushes a range and waits for it.
@@ -170,14 +216,47 @@ impl Region {
     }
 }
 
+impl Region {
+    #[inline]
+    fn flush_plain(&self, first: Offset, lines: u64) {
+        let address = self.address(first, lines as usize * LINE_BYTES);
+        // SAFETY: the lines are inside the region; the instruction was detected.
+        unsafe { instructions::flush_lines(address, lines, FlushInstruction::chosen()) };
+    }
+
+    #[cold]
+    fn flush_watched(&self, first: Offset, lines: u64) {
+        self.count_wear(first, lines * LINE_BYTES as u64);
+        match self.emulator() {
+            Some(emulator) => emulator.flush(first, lines),
+            None => self.flush_plain(first, lines),
+        }
+    }
+}
+
+/// # Safety
+/// `to` is aligned to 8 and writable for the content, whose length is a multiple of 8.
+#[inline]
+unsafe fn stream_plain(to: *mut u8, content: Content<'_>) {
+    let source = match content {
+        Content::Bytes(bytes) => Source::Bytes(bytes.as_ptr()),
+        Content::Zeros(_) => Source::Zeros,
+    };
+    // SAFETY: a slice never overlaps a region, because nobody has a reference into one; the instruction was detected.
+    unsafe { instructions::stream(to, source, content.length(), StreamInstruction::chosen()) };
+}
+
 impl Dirty<'_> {
     /// Flushes every line of the range once.
     #[inline]
     pub fn flush(self) -> Flushed {
         let lines = lines_touched(self.at, self.length as usize);
-        let first = self.region.address(self.at.line_start(), 0);
-        // SAFETY: the lines are inside the region, which is made of whole lines; the instruction was detected.
-        unsafe { instructions::flush_lines(first, lines, FlushInstruction::chosen()) };
+        let first = self.at.line_start();
+        if self.region.flags.any() {
+            self.region.flush_watched(first, lines);
+        } else {
+            self.region.flush_plain(first, lines);
+        }
         counters::count_flushed(lines);
         Flushed::nothing(self.region)
     }
@@ -232,6 +311,3 @@ impl Durable {
         );
     }
 }
-
-/// Lines of a region are lines of the processor, because a region begins on a page.
-const _: () = assert!(LINE_BYTES == 64);

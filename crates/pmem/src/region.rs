@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromBytes;
 
+use crate::emulator::Emulator;
 use crate::mapping::Mapping;
+use crate::watch::{Flags, Watch};
 use crate::{Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, copy};
 
 /// A range of byte-addressable memory with a durability class.
@@ -24,6 +26,8 @@ pub struct Region {
     length: u64,
     class: DurabilityClass,
     identity: u32,
+    pub(crate) flags: Flags,
+    pub(crate) watch: Box<Watch>,
     _memory: Mapping,
 }
 
@@ -57,7 +61,7 @@ impl Region {
     ) -> Result<Region, MapError> {
         let memory = Mapping::of_parts(parts, class, access)?;
         let length = parts.iter().map(|part| part.length).sum();
-        Ok(Region::over(memory, length, class))
+        Ok(Region::over(memory, length, class, None))
     }
 
     /// Zeroed memory of this process, of class `volatile`.
@@ -65,12 +69,16 @@ impl Region {
     /// # Panics
     /// If `length` is 0 or not a multiple of 64, or if there is not that much address space.
     pub fn anonymous(length: u64) -> Region {
+        Region::private(length, None)
+    }
+
+    fn private(length: u64, emulator: Option<Emulator>) -> Region {
         assert!(
             length > 0 && length.is_multiple_of(LINE_BYTES as u64),
             "a region is made of whole lines"
         );
         match Mapping::private(length as usize) {
-            Ok(memory) => Region::over(memory, length, DurabilityClass::Volatile),
+            Ok(memory) => Region::over(memory, length, DurabilityClass::Volatile, emulator),
             Err(error) => panic!("no memory for a private region of {length} bytes: {error}"),
         }
     }
@@ -85,19 +93,48 @@ impl Region {
         region
     }
 
-    fn over(memory: Mapping, length: u64, class: DurabilityClass) -> Region {
+    /// A zeroed region over an emulated medium that is zeroed too.
+    ///
+    /// # Panics
+    /// As [`Region::anonymous`].
+    pub fn emulated(length: u64) -> Region {
+        Region::private(length, Some(Emulator::zeroed(length)))
+    }
+
+    /// A region over an emulated medium; the image is durable.
+    ///
+    /// # Panics
+    /// As [`Region::anonymous`].
+    pub fn emulated_from(image: &[u8]) -> Region {
+        let mut region = Region::private(image.len() as u64, Some(Emulator::new(&[])));
+        region.refill(image);
+        region
+    }
+
+    fn over(
+        memory: Mapping,
+        length: u64,
+        class: DurabilityClass,
+        emulator: Option<Emulator>,
+    ) -> Region {
         static NEXT_IDENTITY: AtomicU32 = AtomicU32::new(1);
-        let identity = NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed);
         Region {
             base: memory.base(),
             length,
             class,
-            identity,
+            identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
+            flags: Flags::new(if emulator.is_some() {
+                Flags::EMULATED
+            } else {
+                Flags::NONE
+            }),
+            watch: Box::new(Watch::new(emulator)),
             _memory: memory,
         }
     }
 
-    /// Replaces the whole content, as if the region were new: nothing is counted.
+    /// Replaces the whole content, as if the region were new: nothing is counted, and an emulated medium holds the image
+    /// durably.
     ///
     /// # Panics
     /// If the image has another length.
@@ -109,13 +146,22 @@ impl Region {
             "an image of another length"
         );
         // SAFETY: the length is checked, and nobody else has the region.
-        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.base.as_ptr(), image.len()) };
+        unsafe { copy::copy_in(image.as_ptr(), self.base.as_ptr(), image.len()) };
+        if let Some(emulator) = &mut self.watch.emulator {
+            emulator.refill(image);
+        }
+    }
+
+    /// The medium, if it is emulated.
+    pub fn emulator(&self) -> Option<&Emulator> {
+        self.watch.emulator.as_ref()
     }
 
     /// A copy of the whole content.
     pub fn image(&self) -> Vec<u8> {
         let mut image = vec![0; self.length as usize];
-        self.read_raw(Offset::new(0), &mut image);
+        // SAFETY: of the region's length.
+        unsafe { copy::copy_out(self.base.as_ptr(), image.as_mut_ptr(), image.len()) };
         image
     }
 
@@ -164,14 +210,20 @@ impl Region {
     /// Copies bytes out of the region.
     #[inline]
     pub fn read(&self, at: Offset, into: &mut [u8]) {
-        self.read_raw(at, into);
-    }
-
-    #[inline]
-    fn read_raw(&self, at: Offset, into: &mut [u8]) {
         let from = self.address(at, into.len());
+        if self.flags.any() {
+            self.wait_for_read(into.len());
+        }
         // SAFETY: the range is inside the region; `into` is exclusive, so private.
         unsafe { copy::copy_out(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Reads of a line and more wait for a media model; see [`crate::MediaModel`] for why smaller ones don't.
+    #[cold]
+    fn wait_for_read(&self, bytes: usize) {
+        if bytes >= LINE_BYTES {
+            self.watch.timing.wait_for_read(bytes);
+        }
     }
 
     /// Loads a word in one access, and what its writer stored before it is visible too (acquire).
@@ -191,10 +243,32 @@ impl Region {
         self.address(at, 8)
     }
 
+    /// The aligned word at a byte address of the region, for who keeps its own order among racing stores.
+    pub(crate) fn peek_word(&self, address: u64) -> u64 {
+        // SAFETY: aligned (checked) and inside the region (checked).
+        unsafe { copy::load_word(self.word_address(Offset::new(address)), Ordering::Relaxed) }
+    }
+
+    /// Changes the aligned word at a byte address behind the back of all that watches.
+    pub(crate) fn poke_word(&self, address: u64, word: u64) {
+        // SAFETY: as in `peek_word`.
+        unsafe { copy::store_word(self.word_address(Offset::new(address)), word) };
+    }
+
+    /// Changes bytes behind the back of all that watches.
+    pub(crate) fn restore(&self, at: Offset, bytes: &[u8]) {
+        let to = self.address(at, bytes.len());
+        // SAFETY: the range is inside the region.
+        unsafe { copy::copy_in(bytes.as_ptr(), to, bytes.len()) };
+    }
+
     /// Loads a value of any type that every pattern of bytes is a value of.
     #[inline]
     pub fn load<T: FromBytes>(&self, at: Offset) -> T {
         let from = self.address(at, size_of::<T>());
+        if self.flags.any() {
+            self.wait_for_read(size_of::<T>());
+        }
         let mut value = MaybeUninit::<T>::uninit();
         // SAFETY: the range is inside the region; all bytes of `value` are written, and any bytes are a valid `T`.
         unsafe {
