@@ -275,3 +275,84 @@ unsafe fn stream_lines_sse2(to: *mut u8, from: Source, length: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(64))]
+    struct Lines([u8; 1024]);
+
+    #[test]
+    fn every_stream_instruction_writes_every_range_and_nothing_else() {
+        let content: Vec<u8> = (0..1024u32).map(|index| (index % 251) as u8 + 1).collect();
+        for with in StreamInstruction::available() {
+            for at in (0..136).step_by(8) {
+                for length in (0..=880).step_by(8) {
+                    for misaligned in [0, 1] {
+                        let mut lines = Lines([0xaa; 1024]);
+                        let from = &content[misaligned..misaligned + length];
+                        // SAFETY: 136 + 880 <= 1024; aligned; the instruction is available.
+                        unsafe {
+                            stream(
+                                lines.0.as_mut_ptr().add(at),
+                                Source::Bytes(from.as_ptr()),
+                                length,
+                                with,
+                            )
+                        };
+                        store_fence();
+                        assert_eq!(&lines.0[at..at + length], from, "{with} {at} {length}");
+                        assert!(
+                            lines.0[..at]
+                                .iter()
+                                .chain(&lines.0[at + length..])
+                                .all(|byte| *byte == 0xaa)
+                        );
+                        // SAFETY: as above.
+                        unsafe {
+                            stream(lines.0.as_mut_ptr().add(at), Source::Zeros, length, with)
+                        };
+                        store_fence();
+                        assert!(
+                            lines.0[at..at + length].iter().all(|byte| *byte == 0),
+                            "{with} {at} {length}"
+                        );
+                        assert_eq!(
+                            lines.0.iter().filter(|byte| **byte == 0xaa).count(),
+                            1024 - length
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_flush_instruction_runs_and_changes_nothing() {
+        let lines = Lines([7; 1024]);
+        for with in FlushInstruction::available() {
+            // SAFETY: 16 lines of our own; the instruction is available.
+            unsafe { flush_lines(lines.0.as_ptr(), 16, with) };
+            store_fence();
+            assert_eq!(lines.0, [7; 1024], "{with}");
+        }
+    }
+
+    #[test]
+    fn the_best_available_is_chosen() {
+        assert_eq!(FlushInstruction::chosen(), FlushInstruction::available()[0]);
+        assert_eq!(
+            StreamInstruction::chosen(),
+            StreamInstruction::available()[0]
+        );
+        assert_eq!(
+            FlushInstruction::available().last(),
+            Some(&FlushInstruction::Clflush)
+        );
+        assert_eq!(
+            StreamInstruction::available().last(),
+            Some(&StreamInstruction::Sse2)
+        );
+    }
+}

@@ -150,9 +150,15 @@ proptest! {
         for step in &steps {
             match step {
                 Step::Store(at, value) => put(&region, *at, *value),
-                Step::Stream(at, bytes) => drop(region.write_streaming(Offset::new(*at), bytes)),
-                Step::Flush(at) => drop(region.dirty(Offset::new(*at), 64).flush()),
-                Step::Fence => drop(region.persist(Offset::new(0), 0)),
+                Step::Stream(at, bytes) => {
+ let _unfenced = region.write_streaming(Offset::new(*at), bytes);
+ },
+                Step::Flush(at) => {
+ let _unfenced = region.dirty(Offset::new(*at), 64).flush();
+ },
+                Step::Fence => {
+ region.persist(Offset::new(0), 0);
+ }
             }
         }
         region.persist(Offset::new(0), 1024);

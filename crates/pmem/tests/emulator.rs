@@ -165,7 +165,9 @@ fn a_settled_word_never_goes_back() {
     // The other way round: streamed by a thread that never fences, then stored, flushed and fenced by another.
     let region = Region::emulated(4096);
     std::thread::scope(|scope| {
-        scope.spawn(|| drop(region.write_streaming(Offset::new(0), &1u64.to_le_bytes())));
+        scope.spawn(|| {
+            let _unfenced = region.write_streaming(Offset::new(0), &1u64.to_le_bytes());
+        });
     });
     region.fence(region.store_u64(Offset::new(0), 2).flush());
     assert_eq!(outcomes(&region, [0]), [[2]].into());
@@ -180,7 +182,9 @@ fn storing_what_is_there_already_is_no_new_outcome_but_can_be_flushed() {
     assert_eq!(emulator(&region).pending_writes(), 1);
     // Streamed by a thread that never fences: the same value, stored and flushed here, is durable all the same.
     std::thread::scope(|scope| {
-        scope.spawn(|| drop(region.write_streaming(Offset::new(64), &5u64.to_le_bytes())));
+        scope.spawn(|| {
+            let _unfenced = region.write_streaming(Offset::new(64), &5u64.to_le_bytes());
+        });
     });
     region.fence(region.store_u64(Offset::new(64), 5).flush());
     assert_eq!(outcomes(&region, [0, 64]), [[0, 5], [1, 5]].into());
