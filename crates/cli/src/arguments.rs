@@ -1,0 +1,299 @@
+//! The command line.
+
+use crate::size::parse_bytes;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the operation failed
+  2  the command line makes no sense (16 for fsck)
+  3  the pool is missing, not a pool, of another version, or damaged
+  4  the pool or the mount point is in use
+
+Environment:
+  RUST_LOG  what is logged to stderr, for example RUST_LOG=debug
+  NO_COLOR  no colour, even on a terminal
+
+Example:
+  perdure mkfs /dev/shm/pool --size 4G --volatile
+  perdure mount /dev/shm/pool /mnt";
+
+/// A file system for memory that keeps its content
+#[derive(Debug, Parser)]
+#[command(name = "perdure", version, propagate_version = true, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create a pool
+    Mkfs(Mkfs),
+    /// Mount a pool
+    Mount(Mount),
+    /// Unmount a pool, and wait until its server has saved and ended
+    Umount(Umount),
+    /// Check a pool, and repair it
+    Fsck(Fsck),
+    /// Show what is in a pool: class, space, segments, journals, wear
+    Stat(Stat),
+    /// Copy files in and out of a pool that is not mounted
+    Cp(Cp),
+    /// Measure
+    Bench(Bench),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Write the manual pages into a directory
+    Man(Man),
+}
+
+impl Command {
+    /// The name as typed, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Mkfs(_) => "mkfs",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Fsck(_) => "fsck",
+            Command::Stat(_) => "stat",
+            Command::Cp(_) => "cp",
+            Command::Bench(_) => "bench",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A pool is a directory of files on a file system mounted with -o dax, or a device-DAX node (/dev/dax0.0). Any other
+place does not survive a power cut, and is refused without --volatile.
+
+Examples:
+  perdure mkfs /mnt/pmem/pool --size 64G
+  perdure mkfs /dev/shm/pool --size 4G --volatile")]
+pub(crate) struct Mkfs {
+    /// Directory to create, or device-DAX node
+    pub(crate) pool: PathBuf,
+    /// Size of the pool; units K, M, G, T
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) size: u64,
+    /// Accept memory that a power cut empties, and record that in the pool
+    #[arg(long)]
+    pub(crate) volatile: bool,
+    /// Size of a segment, the unit in which space is given to owners; a power of two
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "16M")]
+    pub(crate) segment_size: u64,
+    /// Number of journals, the most operations that commit at the same moment; 0 = one for each core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) journals: u32,
+    /// Replace a pool that is already there; everything in it is lost
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
+the machine, the same command recovers the pool and cleans up the dead mount.
+
+Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, threads=N, log=FILE; the usual ones of
+mount(8) that have no meaning here are accepted.
+
+Examples:
+  perdure mount /mnt/pmem/pool /mnt
+  perdure mount /dev/shm/pool /mnt --read-only
+  mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
+pub(crate) struct Mount {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// Directory to mount it at
+    #[arg(value_name = "MNT")]
+    pub(crate) mountpoint: PathBuf,
+    /// Stay in the foreground, until unmounted or SIGTERM or SIGINT
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// Write nothing, not even the recovery of a crashed pool
+    #[arg(long, short)]
+    pub(crate) read_only: bool,
+    /// Threads that serve requests; 0 = one for each core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+    /// Accept memory that a power cut empties although the pool was made for persistent memory
+    #[arg(long)]
+    pub(crate) volatile: bool,
+    /// Append the log of the background server to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Mount options, separated by commas
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
+    /// Internal: this is the background server that `perdure mount` started.
+    #[arg(long, hide = true)]
+    pub(crate) background_server: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  perdure umount /mnt")]
+pub(crate) struct Umount {
+    /// Where the pool is mounted
+    #[arg(value_name = "MNT")]
+    pub(crate) mountpoint: PathBuf,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without --repair nothing is written. The pool must not be mounted.
+
+Exit codes (those of fsck(8)):
+   0  no faults
+   1  all faults repaired
+   4  faults are left
+   8  the check could not run (no such pool, in use, no permission)
+  16  the command line makes no sense
+
+Examples:
+  perdure fsck /mnt/pmem/pool
+  perdure fsck /mnt/pmem/pool --repair -y")]
+pub(crate) struct Fsck {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// Repair what can be repaired; asks first on a terminal
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not ask before repairing
+    #[arg(short = 'y', long = "yes")]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  perdure stat /mnt/pmem/pool --json\n  perdure stat /mnt --wear")]
+pub(crate) struct Stat {
+    /// A pool, or where one is mounted
+    #[arg(value_name = "POOL|MNT")]
+    pub(crate) place: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also print the wear of every segment
+    #[arg(long)]
+    pub(crate) wear: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+One side, or both, is POOL:/path. Modes, owners, times, extended attributes, symbolic links, hard links inside the tree
+and holes are kept; what was written is read back and compared. If DST is a directory, the copy goes into it.
+A local path with `:/` in it has to exist to be taken for one.
+
+Examples:
+  perdure cp -r ~/src /mnt/pmem/pool:/src
+  perdure cp /mnt/pmem/pool:/src/notes.txt .")]
+pub(crate) struct Cp {
+    /// Copy directories with all that is in them
+    #[arg(long, short)]
+    pub(crate) recursive: bool,
+    /// What to copy: a local path or POOL:/path
+    #[arg(value_name = "SRC")]
+    pub(crate) source: OsString,
+    /// Where to: a local path or POOL:/path
+    #[arg(value_name = "DST")]
+    pub(crate) target: OsString,
+    /// Do not read back what was written
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// Accept memory that a power cut empties although the pool was made for persistent memory
+    #[arg(long)]
+    pub(crate) volatile: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  perdure bench ops --media optane --json")]
+pub(crate) struct Bench {
+    /// The experiment
+    pub(crate) experiment: Experiment,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Latencies to emulate: dram, optane, pcm, or READ_NS,WRITE_NS,READ_GBPS,WRITE_GBPS
+    #[arg(long, default_value = "dram")]
+    pub(crate) media: String,
+    /// Directory in which a pool is made and removed again
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) pool: PathBuf,
+    /// Size of that pool
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
+    pub(crate) size: u64,
+}
+
+/// Experiments that `bench` knows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Experiment {
+    /// Single operations of the library against bare memory and tmpfs
+    Ops,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  perdure completions bash > /etc/bash_completion.d/perdure")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  perdure man /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// Directory for the pages; it is created if it is missing
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// Called as `mount.perdure` or `mount.fuse.perdure`, mount(8) gives `POOL MNT [-sfnv] [-o OPTIONS]`: the same as
+/// `perdure mount`, but for flags that have no meaning here.
+pub(crate) fn translate_mount_helper(words: Vec<OsString>) -> Vec<OsString> {
+    let is_helper = words.first().is_some_and(|name| {
+        let base = std::path::Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        base == "mount.perdure" || base == "mount.fuse.perdure"
+    });
+    if !is_helper {
+        return words;
+    }
+    let mut translated = vec![OsString::from("perdure"), OsString::from("mount")];
+    let mut rest = words.into_iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_str() {
+            Some("-s" | "-f" | "-n" | "-v") => {}
+            Some("-t" | "-N") => drop(rest.next()),
+            _ => translated.push(word),
+        }
+    }
+    translated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn mount_helpers_are_translated() {
+        let words = ["/sbin/mount.fuse.perdure", "/p", "/mnt", "-n", "-o", "rw,noatime", "-t", "fuse.perdure"];
+        let translated = translate_mount_helper(words.map(OsString::from).to_vec());
+        assert_eq!(translated, ["perdure", "mount", "/p", "/mnt", "-o", "rw,noatime"]);
+        let other = vec![OsString::from("perdure"), OsString::from("-n")];
+        assert_eq!(translate_mount_helper(other.clone()), other);
+    }
+}

@@ -1,0 +1,83 @@
+//! `perdure stat`: what a pool holds, mounted or not.
+
+mod header;
+mod report;
+
+use crate::arguments::Stat;
+use crate::failure::{Failure, Status};
+use crate::{mounts, output};
+use header::Header;
+use perdure::PoolOptions;
+use report::Report;
+use std::path::{Path, PathBuf};
+use txn::OpenError;
+
+pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
+    let pool = pool_of(&arguments.place)?;
+    let mut report = match PoolOptions::new().read_only(true).volatile(true).open(&pool) {
+        Ok(open) => closed_pool(&pool, &open),
+        Err(perdure::Error::Open { source: OpenError::InUse { owner, .. }, .. }) => open_pool(&pool, owner)?,
+        Err(error) => return Err(error.into()),
+    };
+    if !arguments.wear {
+        report.segment_wear = None;
+    }
+    match arguments.json {
+        true => output::print_json(&report)?,
+        false => output::print(report)?,
+    }
+    Ok(Status::Success)
+}
+
+/// The pool itself, or the pool that is mounted at `place`.
+fn pool_of(place: &Path) -> Result<PathBuf, Failure> {
+    if perdure::is_pool(place) {
+        return Ok(place.to_owned());
+    }
+    match server::pool_mounted_at(place) {
+        Ok(Some(pool)) => Ok(pool),
+        Ok(None) => Ok(place.to_owned()),
+        // Opening the pool gives the better message.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(place.to_owned()),
+        Err(error) => Err(Failure::io("look at it", place)(error)),
+    }
+}
+
+/// Nobody has the pool open: everything can be read from a private mapping.
+fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
+    let store = pool.filesystem().store();
+    let superblock = *store.superblock();
+    let entries = (0..superblock.segments).map(|segment| store.domains().entry(segment)).collect();
+    let mut report = Report::new(path, &Header { superblock, entries });
+    let (newest, retired) = store.sequences();
+    report.state = "closed";
+    report.clean = Some(pool.was_clean());
+    report.journals.unretired_records = Some(pool.recovered_records());
+    report.journals.newest_record = Some(newest);
+    report.journals.checkpoint = Some(retired);
+    let space = pool.statistics();
+    report.set_space(space.block_bytes, space.free_blocks, space.inodes, space.free_inodes);
+    report.available_bytes = Some(space.available_blocks * u64::from(space.block_bytes));
+    report
+}
+
+/// Another process has the pool open: its header is read from the files, the rest is asked of that process.
+fn open_pool(path: &Path, owner: Option<u32>) -> Result<Report, Failure> {
+    let header = Header::read(path)?;
+    let mut report = Report::new(path, &header);
+    report.state = "in use";
+    report.process = owner;
+    match mounts::ask(path) {
+        Ok(status) => {
+            report.state = "mounted";
+            report.process = Some(status.process);
+            report.class.clone_from(&status.class);
+            report.mountpoint = Some(status.mountpoint.clone());
+            let space = status.space;
+            report.set_space(space.block_bytes, space.free_blocks, space.inodes, space.free_inodes);
+            report.server = Some(status);
+        }
+        Err(reason) => tracing::info!(%reason, "the process that has the pool open is no server"),
+    }
+    Ok(report)
+}

@@ -1,0 +1,313 @@
+//! The report of `perdure stat`, as text and as JSON. The names of the JSON fields are stable.
+
+use super::header::Header;
+use crate::output::Bytes;
+use serde::Serialize;
+use server::control::Status as ServerStatus;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use txn::Domain;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) pool: String,
+    /// `closed`, `in use` or `mounted`.
+    pub(super) state: &'static str,
+    pub(super) mountpoint: Option<String>,
+    /// The process that has the pool open.
+    pub(super) process: Option<u32>,
+    program_version: &'static str,
+    format_version: u32,
+    uuid: String,
+    pub(super) class: String,
+    /// Whether the last owner closed the pool; unknown while it is open.
+    pub(super) clean: Option<bool>,
+    size_bytes: u64,
+    free_bytes: Option<u64>,
+    /// Free bytes that files can take; the rest is kept so that a full pool can be written.
+    pub(super) available_bytes: Option<u64>,
+    inodes: Option<u64>,
+    free_inodes: Option<u64>,
+    segments: Segments,
+    pub(super) journals: Journals,
+    wear: Wear,
+    /// Blocks written in each segment, only with `--wear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) segment_wear: Option<Vec<u64>>,
+    /// What the server of a mounted pool says of itself.
+    pub(super) server: Option<ServerStatus>,
+}
+
+/// Segments by protection domain.
+#[derive(Debug, Serialize)]
+struct Segments {
+    count: u32,
+    bytes: u64,
+    free: u32,
+    metadata: u32,
+    mixed: u32,
+    /// Entries that are damaged, or were changing at that moment.
+    unreadable: u32,
+    owners: Vec<Owner>,
+}
+
+#[derive(Debug, Serialize)]
+struct Owner {
+    uid: u32,
+    gid: u32,
+    /// Read and write bits of user, group and others: `rw-r--`.
+    access: String,
+    segments: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Journals {
+    count: u32,
+    bytes: u64,
+    /// Sequence number of the newest record.
+    pub(super) newest_record: Option<u64>,
+    /// Sequence number up to which records are retired.
+    pub(super) checkpoint: Option<u64>,
+    /// Records that the next mount has to apply.
+    pub(super) unretired_records: Option<u64>,
+}
+
+/// Blocks written since mkfs, as of the last clean unmount.
+#[derive(Debug, Serialize)]
+struct Wear {
+    written_blocks: u64,
+    segment_min: u64,
+    segment_max: u64,
+    segment_mean: f64,
+    /// Most worn segment against the mean; 1 is even.
+    spread: f64,
+}
+
+impl Report {
+    pub(super) fn new(pool: &Path, header: &Header) -> Report {
+        let superblock = &header.superblock;
+        let geometry = superblock.geometry();
+        let wear: Vec<u64> = header.entries.iter().zip(0..).map(|(entry, segment)| entry.wear(segment)).collect();
+        Report {
+            pool: pool.display().to_string(),
+            state: "closed",
+            mountpoint: None,
+            process: None,
+            program_version: env!("CARGO_PKG_VERSION"),
+            format_version: superblock.version,
+            uuid: uuid_text(&superblock.uuid),
+            class: if superblock.is_volatile() { "volatile" } else { "dax" }.to_owned(),
+            clean: None,
+            size_bytes: geometry.total_bytes(),
+            free_bytes: None,
+            available_bytes: None,
+            inodes: None,
+            free_inodes: None,
+            segments: Segments::count(header),
+            journals: Journals {
+                count: superblock.journals,
+                bytes: superblock.journal_blocks * pmem::BLOCK_BYTES as u64,
+                newest_record: None,
+                checkpoint: None,
+                unretired_records: None,
+            },
+            wear: Wear::of(&wear),
+            segment_wear: Some(wear),
+            server: None,
+        }
+    }
+
+    pub(super) fn set_space(&mut self, block_bytes: u32, free_blocks: u64, inodes: u64, free_inodes: u64) {
+        self.free_bytes = Some(free_blocks * u64::from(block_bytes));
+        self.inodes = Some(inodes);
+        self.free_inodes = Some(free_inodes);
+    }
+}
+
+impl Segments {
+    fn count(header: &Header) -> Segments {
+        let geometry = header.superblock.geometry();
+        let mut segments = Segments {
+            count: geometry.segments,
+            bytes: geometry.segment_bytes(),
+            free: 0,
+            metadata: 0,
+            mixed: 0,
+            unreadable: 0,
+            owners: Vec::new(),
+        };
+        let mut owners: BTreeMap<(u32, u32, u8), u32> = BTreeMap::new();
+        for (entry, segment) in header.entries.iter().zip(0..) {
+            match entry.domain(segment) {
+                Ok(None) => segments.free += 1,
+                Ok(Some(Domain::Metadata)) => segments.metadata += 1,
+                Ok(Some(Domain::Mixed)) => segments.mixed += 1,
+                Ok(Some(Domain::Owner { uid, gid, class })) => *owners.entry((uid, gid, class)).or_default() += 1,
+                Err(_) => segments.unreadable += 1,
+            }
+        }
+        let owner = |((uid, gid, class), segments)| Owner { uid, gid, access: access_text(class), segments };
+        segments.owners = owners.into_iter().map(owner).collect();
+        segments
+    }
+}
+
+impl Wear {
+    fn of(wear: &[u64]) -> Wear {
+        let written_blocks: u64 = wear.iter().sum();
+        let segment_max = wear.iter().copied().max().unwrap_or(0);
+        let segment_mean = written_blocks as f64 / wear.len().max(1) as f64;
+        Wear {
+            written_blocks,
+            segment_min: wear.iter().copied().min().unwrap_or(0),
+            segment_max,
+            segment_mean,
+            spread: if written_blocks == 0 { 1.0 } else { segment_max as f64 / segment_mean },
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "pool       {} (format {}, {})", self.pool, self.format_version, self.uuid)?;
+        writeln!(out, "class      {}", self.class)?;
+        write!(out, "state      {}", self.state)?;
+        if let Some(mountpoint) = &self.mountpoint {
+            write!(out, " at {mountpoint}")?;
+        }
+        if let Some(process) = self.process {
+            write!(out, " by process {process}")?;
+        }
+        match self.clean {
+            Some(true) => writeln!(out, ", clean")?,
+            Some(false) => writeln!(out, ", not clean: the next mount recovers it")?,
+            None => writeln!(out)?,
+        }
+        write!(out, "size       {}", Bytes(self.size_bytes))?;
+        match self.free_bytes {
+            Some(free) => writeln!(out, ", {} free", Bytes(free))?,
+            None => writeln!(out)?,
+        }
+        if let (Some(inodes), Some(free)) = (self.inodes, self.free_inodes) {
+            writeln!(out, "inodes     {} used, {free} free", inodes - free.min(inodes))?;
+        }
+        self.fmt_segments(out)?;
+        write!(out, "journals   {} of {}", self.journals.count, Bytes(self.journals.bytes))?;
+        match self.journals.unretired_records {
+            Some(records) => writeln!(out, ", {records} records to apply")?,
+            None => writeln!(out)?,
+        }
+        writeln!(
+            out,
+            "wear       {} blocks written; per segment {} to {}, mean {:.0}, spread {:.2}",
+            self.wear.written_blocks,
+            self.wear.segment_min,
+            self.wear.segment_max,
+            self.wear.segment_mean,
+            self.wear.spread,
+        )?;
+        if let Some(wear) = &self.segment_wear {
+            for (segment, blocks) in wear.iter().enumerate() {
+                writeln!(out, "  segment-{segment:04} {blocks:>12}")?;
+            }
+        }
+        self.fmt_server(out)
+    }
+}
+
+impl Report {
+    fn fmt_segments(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let segments = &self.segments;
+        write!(
+            out,
+            "segments   {} of {}: {} free, {} metadata, {} mixed",
+            segments.count,
+            Bytes(segments.bytes),
+            segments.free,
+            segments.metadata,
+            segments.mixed,
+        )?;
+        if segments.unreadable > 0 {
+            write!(out, ", {} unreadable", segments.unreadable)?;
+        }
+        writeln!(out)?;
+        for owner in &segments.owners {
+            let Owner { uid, gid, access, segments } = owner;
+            writeln!(out, "           {segments} of user {uid}, group {gid}, {access}")?;
+        }
+        Ok(())
+    }
+
+    fn fmt_server(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(server) = &self.server else { return Ok(()) };
+        writeln!(
+            out,
+            "server     {} threads, up {} s, {} inodes in use by the kernel",
+            server.threads, server.uptime_seconds, server.cached_inodes,
+        )?;
+        let statistics = &server.statistics;
+        writeln!(
+            out,
+            "requests   {} read, {} written",
+            Bytes(statistics.read_bytes),
+            Bytes(statistics.written_bytes),
+        )?;
+        for operation in &statistics.operations {
+            writeln!(
+                out,
+                "  {:16} {:>12} {:>8} errors   p50 < {} ns, p99 < {} ns",
+                operation.operation,
+                operation.count,
+                operation.errors,
+                operation.p50_below_nanoseconds,
+                operation.p99_below_nanoseconds,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The six read and write bits of a domain: `rw-r--`.
+fn access_text(class: u8) -> String {
+    let letters = ['r', 'w', 'r', 'w', 'r', 'w'];
+    let shown = letters.iter().enumerate().map(|(index, letter)| {
+        if class & (1 << (5 - index)) != 0 { *letter } else { '-' }
+    });
+    shown.collect()
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_bits_read_like_a_mode() {
+        assert_eq!(access_text(0b111010), "rwr-r-");
+        assert_eq!(access_text(0b110000), "rw----");
+        assert_eq!(access_text(0), "------");
+    }
+
+    #[test]
+    fn even_wear_has_spread_one() {
+        assert_eq!(Wear::of(&[0, 0]).spread, 1.0);
+        assert_eq!(Wear::of(&[5, 5]).spread, 1.0);
+        assert_eq!(Wear::of(&[0, 10]).spread, 2.0);
+    }
+
+    #[test]
+    fn uuids_have_dashes() {
+        assert_eq!(uuid_text(&[0xab; 16]), "abababab-abab-abab-abab-abababababab");
+    }
+}

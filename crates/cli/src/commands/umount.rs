@@ -1,0 +1,54 @@
+//! `perdure umount`: takes the mount away and waits until the pool is saved.
+
+use crate::arguments::Umount;
+use crate::failure::{Failure, Status};
+use crate::mounts::{self, Process};
+use crate::output;
+use std::path::Path;
+use std::time::Duration;
+
+/// Saving the state of a large pool takes seconds; a server that is still there after this long hangs.
+const SAVE_PATIENCE: Duration = Duration::from_secs(120);
+/// Between saving and the end of the process there is nothing left to do.
+const EXIT_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(arguments: &Umount) -> Result<Status, Failure> {
+    let mountpoint = &arguments.mountpoint;
+    let place = mountpoint.display();
+    let stale = server::detach_stale(mountpoint).map_err(Failure::failed)?;
+    if stale {
+        output::print(format_args!(
+            "unmounted {place}: its server was dead; the next mount recovers the pool\n"
+        ))?;
+        return Ok(Status::Success);
+    }
+    let pool = server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
+    let not_mounted = || Failure::failed(format_args!("{place}: no Perdure pool is mounted there"));
+    let pool = pool.ok_or_else(not_mounted)?;
+    let process = mounts::ask(&pool).ok().and_then(|status| Process::find(status.process));
+    server::unmount(mountpoint).map_err(|error| refused(mountpoint, &error))?;
+    let hanging = || {
+        let remedy = "wait for the server to end, or look at its log";
+        Failure::new(Status::Busy, format_args!("{place}: unmounted, but the pool is still in use; {remedy}"))
+    };
+    if !mounts::wait_for_release(&pool, SAVE_PATIENCE).map_err(Failure::io("wait for the server", &pool))? {
+        return Err(hanging());
+    }
+    if process.is_some_and(|process| !process.wait(EXIT_PATIENCE)) {
+        return Err(hanging());
+    }
+    output::print(format_args!("unmounted {place}: {} is saved\n", pool.display()))?;
+    Ok(Status::Success)
+}
+
+fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {
+    let place = mountpoint.display();
+    match error.kind() {
+        std::io::ErrorKind::ResourceBusy => {
+            let remedy = "end the programs that use it (fuser -vm shows them)";
+            Failure::new(Status::Busy, format_args!("{place}: is in use; {remedy}"))
+        }
+        std::io::ErrorKind::InvalidInput => Failure::failed(format_args!("{place}: is not a mount point")),
+        _ => Failure::failed(format_args!("{place}: cannot be unmounted: {error}")),
+    }
+}

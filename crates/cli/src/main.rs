@@ -1,0 +1,72 @@
+//! `perdure`: make, mount, check, inspect and copy pools of persistent memory.
+
+mod arguments;
+mod commands;
+mod failure;
+mod mounts;
+mod output;
+mod size;
+
+use arguments::{Arguments, Command};
+use clap::{CommandFactory, FromArgMatches};
+use failure::{Failure, Status};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let words = arguments::translate_mount_helper(words);
+    let arguments = match parse(&words) {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
+    start_logging();
+    let name = arguments.command.name();
+    match run(arguments.command) {
+        Ok(status) => status.into(),
+        Err(failure) => {
+            failure.report(name);
+            failure.status.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Status, Failure> {
+    match command {
+        Command::Mkfs(arguments) => commands::mkfs::run(&arguments),
+        Command::Mount(arguments) => commands::mount::run(&arguments),
+        Command::Umount(arguments) => commands::umount::run(&arguments),
+        Command::Fsck(arguments) => commands::fsck::run(&arguments),
+        Command::Stat(arguments) => commands::stat::run(&arguments),
+        Command::Cp(arguments) => commands::cp::run(&arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Completions(arguments) => commands::documents::completions(&arguments),
+        Command::Man(arguments) => commands::documents::manual(&arguments),
+    }
+}
+
+/// Parses the command line; the error is the exit code, its text is already printed.
+fn parse(words: &[OsString]) -> Result<Arguments, ExitCode> {
+    let parsed = Arguments::command().try_get_matches_from(words);
+    parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(|error| {
+        // A closed pipe must not turn --help into a panic.
+        let _ = error.print();
+        let checks = words.get(1).is_some_and(|word| word == "fsck");
+        match error.exit_code() {
+            0 => ExitCode::SUCCESS,
+            _ if checks => ExitCode::from(commands::fsck::EXIT_USAGE),
+            _ => Status::Usage.into(),
+        }
+    })
+}
+
+/// Log lines go to stderr, warnings and errors unless RUST_LOG says otherwise.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::stderr_has_colour())
+        .init();
+}

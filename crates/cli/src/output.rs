@@ -1,0 +1,80 @@
+//! Printing: a closed pipe ends a command quietly, colour and progress only on a terminal.
+
+use crate::failure::Failure;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal, Write};
+
+/// Prints text on stdout.
+pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    write!(stdout, "{text}")?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Prints a value as one JSON document on stdout.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;
+    print(format_args!("{text}\n"))
+}
+
+/// Prints `perdure: TEXT` on stderr; nobody is left to tell if that fails.
+pub(crate) fn complain(text: fmt::Arguments<'_>) {
+    let (on, off) = if stderr_has_colour() { ("\x1b[31;1m", "\x1b[0m") } else { ("", "") };
+    let _ = writeln!(io::stderr().lock(), "{on}perdure:{off} {text}");
+}
+
+/// Whether stderr is a terminal whose owner does not object to colour.
+pub(crate) fn stderr_has_colour() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A bar on stderr that counts bytes; draws nothing unless stderr is a terminal.
+pub(crate) fn byte_bar(total_bytes: u64) -> ProgressBar {
+    bar(total_bytes, "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}")
+}
+
+/// A bar on stderr that counts steps.
+pub(crate) fn step_bar(total: u64) -> ProgressBar {
+    bar(total, "{msg:24} {wide_bar} {pos}/{len}")
+}
+
+fn bar(total: u64, template: &str) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(total), target).with_style(style)
+}
+
+/// A number of bytes as people read it: `4.0 GiB`.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl Display for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        match unit {
+            0 => write!(formatter, "{} B", self.0),
+            _ => write!(formatter, "{value:.1} {}", UNITS[unit]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_read_well() {
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(1023).to_string(), "1023 B");
+        assert_eq!(Bytes(4 << 30).to_string(), "4.0 GiB");
+        assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+    }
+}

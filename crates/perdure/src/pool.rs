@@ -1,0 +1,380 @@
+//! Creating, opening and closing pools.
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use fs::{AccessTime, FileSystem, MountOptions, Node, SpaceStatistics};
+use pmem::DurabilityClass;
+use std::ops::Deref;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use txn::pool::{SUPER_FILE, is_pool};
+use txn::{FormatOptions, Mode, OpenError, PmemStore};
+
+/// How [`Pool::create`] lays out a new pool.
+///
+/// ```
+/// # fn main() -> Result<(), perdure::Error> {
+/// # let place = tempfile::tempdir_in("/dev/shm").unwrap();
+/// # let path = place.path().join("pool");
+/// use perdure::{CreateOptions, Pool};
+/// let pool = Pool::create(&path, &CreateOptions::new().size_bytes(64 << 20).volatile(true))?;
+/// pool.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    format: FormatOptions,
+    overwrite: bool,
+    owner: Option<(u32, u32)>,
+}
+
+impl CreateOptions {
+    /// A pool of 1 GiB with segments of 16 MiB and one journal for each core, on persistent memory only.
+    #[must_use]
+    pub fn new() -> CreateOptions {
+        CreateOptions { format: FormatOptions::default(), overwrite: false, owner: None }
+    }
+
+    /// Size of the pool in bytes, metadata included; rounded down to whole segments.
+    #[must_use]
+    pub fn size_bytes(mut self, bytes: u64) -> CreateOptions {
+        self.format.size_bytes = bytes;
+        self
+    }
+
+    /// Size of a segment in bytes: a power of two of at least 64 KiB. Segments are the unit in which space is given
+    /// to owners.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> CreateOptions {
+        self.format.segment_bytes = bytes;
+        self
+    }
+
+    /// Number of journals, the limit of operations that can commit at the same moment; 0 is one for each core.
+    #[must_use]
+    pub fn journals(mut self, count: u32) -> CreateOptions {
+        self.format.journals = count;
+        self
+    }
+
+    /// Size of a journal in bytes.
+    #[must_use]
+    pub fn journal_bytes(mut self, bytes: u64) -> CreateOptions {
+        self.format.journal_bytes = bytes;
+        self
+    }
+
+    /// Accept memory that does not survive a power cut (shared memory, page cache). Recorded in the pool. Without
+    /// it, a place that refuses MAP_SYNC is refused.
+    #[must_use]
+    pub fn volatile(mut self, accept: bool) -> CreateOptions {
+        self.format.volatile = accept;
+        self
+    }
+
+    /// Replace a pool that is already there. Everything in it is lost.
+    #[must_use]
+    pub fn overwrite(mut self, replace: bool) -> CreateOptions {
+        self.overwrite = replace;
+        self
+    }
+
+    /// User and group that own the root directory; without it, those of the process.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> CreateOptions {
+        self.owner = Some((uid, gid));
+        self
+    }
+
+    /// Writes an empty pool without opening it.
+    ///
+    /// # Errors
+    /// [`Error::PoolExists`] without [`overwrite`](Self::overwrite), [`Error::Create`] for all that is wrong with the
+    /// sizes, the place or the medium.
+    pub fn format(&self, path: impl AsRef<Path>) -> Result<()> {
+        let pool = path.as_ref();
+        let failed = |source| Error::Create { pool: pool.to_owned(), source };
+        // Wrong sizes are found before an old pool is touched.
+        self.format.superblock().map_err(failed)?;
+        if holds_pool(pool) {
+            if !self.overwrite {
+                return Err(Error::PoolExists { pool: pool.to_owned() });
+            }
+            remove_pool(pool)?;
+        }
+        let owner = self.owner.unwrap_or_else(process_owner);
+        fs::mkfs(pool, &self.format, owner).map_err(failed)
+    }
+}
+
+impl Default for CreateOptions {
+    fn default() -> CreateOptions {
+        CreateOptions::new()
+    }
+}
+
+/// How [`PoolOptions::open`] opens a pool.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    read_only: bool,
+    volatile: bool,
+    owner: Option<(u32, u32)>,
+    umask: u32,
+    mount: MountOptions,
+}
+
+impl PoolOptions {
+    /// Reading and writing; new files belong to the process' effective user and group; umask 0o022.
+    #[must_use]
+    pub fn new() -> PoolOptions {
+        PoolOptions { read_only: false, volatile: false, owner: None, umask: 0o022, mount: MountOptions::default() }
+    }
+
+    /// Open through a private mapping: nothing is ever written, not even the recovery of a crashed pool.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> PoolOptions {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Accept memory that does not survive a power cut even if the pool was created for persistent memory (a copy of
+    /// a pool, for example).
+    #[must_use]
+    pub fn volatile(mut self, accept: bool) -> PoolOptions {
+        self.volatile = accept;
+        self
+    }
+
+    /// User and group of the files that are created; without it, those of the process.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> PoolOptions {
+        self.owner = Some((uid, gid));
+        self
+    }
+
+    /// Mode bits that new files and directories never get. The umask of the process is not consulted, because it
+    /// cannot be read without changing it for all threads.
+    #[must_use]
+    pub fn umask(mut self, mask: u32) -> PoolOptions {
+        self.umask = mask & 0o777;
+        self
+    }
+
+    /// Threads that rebuild the free space after a crash; 0 is one for each core.
+    #[must_use]
+    pub fn threads(mut self, count: usize) -> PoolOptions {
+        self.mount.threads = count;
+        self
+    }
+
+    /// When reading a file updates its time of last access.
+    #[must_use]
+    pub fn access_time(mut self, policy: AccessTime) -> PoolOptions {
+        self.mount.access_time = policy;
+        self
+    }
+
+    /// Opens the pool, after recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// [`Error::Open`]: no pool, another version, damage, another process has it open, or memory that is not
+    /// persistent and was not asked for.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        let failed = |source| Error::Open { pool: path.to_owned(), source };
+        let mode = if self.read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+        let store = PmemStore::open(path, mode, self.volatile).map_err(failed)?;
+        let mut mount = self.mount;
+        mount.read_only = self.read_only;
+        let filesystem = FileSystem::mount(store, mount).map_err(failed)?;
+        let root = filesystem.root();
+        let (uid, gid) = self.owner.unwrap_or_else(process_owner);
+        let shared = Shared { root: root.clone(), filesystem, path: path.to_owned(), uid, gid, umask: self.umask };
+        Ok(Pool { root: Dir::new(root, Arc::new(shared)) })
+    }
+}
+
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions::new()
+    }
+}
+
+/// An open pool. It is used as its root directory: every method of [`Dir`] works on it, with paths from the root.
+///
+/// One process at a time has a pool open for writing. Dropping the pool and everything opened through it closes it
+/// cleanly; [`close`](Pool::close) does the same and reports errors. A process that dies instead loses nothing: the
+/// next open recovers.
+///
+/// ```
+/// # fn main() -> Result<(), perdure::Error> {
+/// # let place = tempfile::tempdir_in("/dev/shm").unwrap();
+/// # let path = place.path().join("pool");
+/// use perdure::{CreateOptions, Pool};
+/// let pool = Pool::create(&path, &CreateOptions::new().size_bytes(64 << 20).volatile(true))?;
+/// pool.create_dir_all("var/mail")?;
+/// pool.write("var/mail/1", b"Dear Ann")?;     // durable here
+/// pool.close()?;
+///
+/// let pool = Pool::open(&path)?;
+/// assert_eq!(pool.read("/var/mail/1")?, b"Dear Ann");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Pool {
+    root: Dir,
+}
+
+impl Pool {
+    /// Creates an empty pool and opens it.
+    ///
+    /// # Errors
+    /// Those of [`CreateOptions::format`] and [`PoolOptions::open`].
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Pool> {
+        options.format(path.as_ref())?;
+        let mut open = PoolOptions::new().volatile(options.format.volatile);
+        open.owner = options.owner;
+        open.open(path)
+    }
+
+    /// Opens a pool for reading and writing, with the defaults of [`PoolOptions`].
+    ///
+    /// # Errors
+    /// Those of [`PoolOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Pool> {
+        PoolOptions::new().open(path)
+    }
+
+    /// Options for opening a pool.
+    #[must_use]
+    pub fn options() -> PoolOptions {
+        PoolOptions::new()
+    }
+
+    /// The root directory as a handle of its own.
+    #[must_use]
+    pub fn root(&self) -> Dir {
+        self.root.clone()
+    }
+
+    /// Where the pool lies: the path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.root.shared().path
+    }
+
+    /// What a power cut does to this pool.
+    #[must_use]
+    pub fn class(&self) -> DurabilityClass {
+        self.filesystem().store().class()
+    }
+
+    /// Space and inodes, used and free.
+    #[must_use]
+    pub fn statistics(&self) -> SpaceStatistics {
+        self.filesystem().statistics()
+    }
+
+    /// Journal records that were applied when the pool was opened; 0 after a clean close.
+    #[must_use]
+    pub fn recovered_records(&self) -> u64 {
+        self.filesystem().store().recovered_records()
+    }
+
+    /// Whether the pool had been closed cleanly before this open.
+    #[must_use]
+    pub fn was_clean(&self) -> bool {
+        self.filesystem().store().was_clean()
+    }
+
+    /// The file system below, for callers that work with inodes instead of paths.
+    #[must_use]
+    pub fn filesystem(&self) -> &FileSystem {
+        &self.root.shared().filesystem
+    }
+
+    /// Closes the pool: saves the free space map and marks the pool clean, so that the next open is quick.
+    ///
+    /// # Errors
+    /// [`Error::StillOpen`] while files or directories are open; the pool then closes with the last of them.
+    pub fn close(self) -> Result<()> {
+        let (node, shared) = self.root.into_parts();
+        drop(node);
+        match Arc::try_unwrap(shared) {
+            Ok(shared) => {
+                drop(shared);
+                Ok(())
+            }
+            Err(shared) => {
+                Err(Error::StillOpen { pool: shared.path.clone(), handles: Arc::strong_count(&shared) - 1 })
+            }
+        }
+    }
+}
+
+impl Deref for Pool {
+    type Target = Dir;
+
+    fn deref(&self) -> &Dir {
+        &self.root
+    }
+}
+
+/// What all handles of one open pool have in common.
+pub(crate) struct Shared {
+    pub(crate) root: Node,
+    pub(crate) filesystem: FileSystem,
+    pub(crate) path: PathBuf,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) umask: u32,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // After a panic the volatile state is not trusted: the next open rebuilds it, as after a crash.
+        if !std::thread::panicking() {
+            self.filesystem.clone().unmount();
+        }
+    }
+}
+
+/// Whether there is a pool, of whatever version and state, in this directory or on this device.
+fn holds_pool(path: &Path) -> bool {
+    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device());
+    // A device can only be mapped, not read: opening it tells.
+    let empty = |error: &OpenError| matches!(error, OpenError::NotAPool { .. } | OpenError::Missing { .. });
+    match is_device {
+        true => PmemStore::open(path, Mode::ReadOnly, false).err().is_none_or(|error| !empty(&error)),
+        false => is_pool(path),
+    }
+}
+
+/// Removes a pool's files and its directory, but nothing else: a directory with other files in it is left. A
+/// device is left as it is, for mkfs to write over.
+fn remove_pool(pool: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| Error::Remove { pool: pool.to_owned(), source: error };
+    // The lock of an opener: a pool that somebody uses is not pulled away under them.
+    let in_use = PmemStore::open(pool, Mode::ReadWrite, true);
+    if let Err(source @ OpenError::InUse { .. }) = in_use {
+        return Err(Error::Open { pool: pool.to_owned(), source });
+    }
+    if !pool.is_dir() {
+        return Ok(());
+    }
+    std::fs::remove_file(pool.join(SUPER_FILE)).map_err(failed)?;
+    drop(in_use);
+    for entry in std::fs::read_dir(pool).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().as_encoded_bytes().starts_with(b"segment-") {
+            std::fs::remove_file(entry.path()).map_err(failed)?;
+        }
+    }
+    std::fs::remove_dir(pool).map_err(failed)
+}
+
+fn process_owner() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
