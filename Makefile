@@ -1,0 +1,60 @@
+# Entry points. `make help` lists them; each is one command you could type yourself.
+.DEFAULT_GOAL := help
+.PHONY: help run test suites crash-long vmtest bench fuzz docs install tools clean
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+target  := $(or $(CARGO_TARGET_DIR),target)
+perdure := $(target)/release/perdure
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
+
+run: ## a mounted file system that survives kill -9, in one command
+	@scripts/demo.sh
+
+test: ## everything CI runs: formats, lints, unit tests, suites on a mount, crash states, fuzz and bench smoke
+	@scripts/install-tools.sh build run test
+	@tests/run.sh
+
+suites: ## only the suites that need a mount; SUITES="fsx kill9" picks some
+	@scripts/install-tools.sh build run test
+	@tests/run.sh build $(or $(SUITES),$(patsubst tests/suites/%.sh,%,$(sort $(wildcard tests/suites/*.sh))))
+
+crash-long: ## crash states without a time limit worth mentioning; SECONDS=28800 by default
+	@tests/crash.sh long
+
+vmtest: ## persistent memory in QEMU: fsdax and device-DAX, power cut under load (needs no KVM)
+	@scripts/install-tools.sh build vm
+	@$(CARGO) build --release -p perdure-cli
+	@tests/vm/run.sh
+
+bench: ## the bars of docs/DESIGN.md, both sides of each printed
+	@$(CARGO) build --release -p perdure-cli
+	@$(perdure) bench ops
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 300) each
+	@tests/fuzz.sh $(or $(FUZZ_SECONDS),300)
+
+docs: ## man pages, shell completions and the library's documentation, under $(target)/
+	@$(CARGO) build --release -p perdure-cli
+	@mkdir -p $(target)/man $(target)/completions
+	@$(perdure) man $(target)/man
+	@for shell in bash zsh fish; do $(perdure) completions $$shell >$(target)/completions/perdure.$$shell; done
+	@$(CARGO) doc --no-deps --workspace
+	@echo "$(target)/man  $(target)/completions  $(target)/doc/perdure/index.html"
+
+install: docs ## into PREFIX (/usr/local), DESTDIR honoured
+	install -D -m 755 $(perdure) $(DESTDIR)$(PREFIX)/bin/perdure
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(target)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 $(target)/completions/perdure.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/perdure
+	install -D -m 644 $(target)/completions/perdure.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_perdure
+	install -D -m 644 $(target)/completions/perdure.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/perdure.fish
+
+tools: ## install what the other commands need
+	@scripts/install-tools.sh build run test vm
+
+clean: ## remove what was built
+	@$(CARGO) clean
