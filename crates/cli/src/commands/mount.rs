@@ -1,0 +1,104 @@
+//! `perdure mount`: a server in the background (or here), and the line that says what was mounted.
+
+mod daemon;
+mod options;
+
+use crate::arguments::Mount;
+use crate::failure::{Failure, Status, status_of_open};
+use crate::output;
+use fs::FileSystem;
+use options::Options;
+use server::{Mounting, ServeError};
+use std::path::PathBuf;
+use std::time::Instant;
+use txn::{Mode, OpenError, PmemStore};
+
+pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
+    let options = Options::parse(arguments)?;
+    let pool = arguments.pool.canonicalize().map_err(|error| missing_pool(&arguments.pool, error))?;
+    let mountpoint = std::path::absolute(&arguments.mountpoint);
+    let mountpoint = mountpoint.map_err(Failure::io("look at it", &arguments.mountpoint))?;
+    if options.foreground || arguments.background_server {
+        serve(&pool, &mountpoint, &options, arguments.background_server)
+    } else {
+        daemon::start(&pool, &mountpoint, &options)
+    }
+}
+
+fn missing_pool(pool: &std::path::Path, error: std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let missing = OpenError::Missing { path: pool.to_owned() };
+            Failure::new(status_of_open(&missing), missing)
+        }
+        _ => Failure::io("look at it", pool)(error),
+    }
+}
+
+/// Mounts, says so, and serves until the mount is gone.
+fn serve(pool: &PathBuf, mountpoint: &PathBuf, options: &Options, background: bool) -> Result<Status, Failure> {
+    if background {
+        daemon::leave_session()?;
+    }
+    // First, so that a server that was killed is gone before its pool is opened again.
+    server::detach_stale(mountpoint).map_err(|error| Failure::failed(error))?;
+    let start = Instant::now();
+    let mode = if options.read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+    let failed = |error: OpenError| {
+        let status = status_of_open(&error);
+        Failure::from(perdure::Error::Open { pool: pool.clone(), source: error }).with_status(status)
+    };
+    let store = PmemStore::open(pool, mode, options.volatile).map_err(failed)?;
+    let (class, records, was_clean) = (store.class(), store.recovered_records(), store.was_clean());
+    let mount_options = fs::MountOptions {
+        read_only: options.read_only,
+        threads: options.threads,
+        access_time: options.access_time,
+        ..fs::MountOptions::default()
+    };
+    let filesystem = FileSystem::mount(store, mount_options).map_err(failed)?;
+    let milliseconds = start.elapsed().as_millis();
+    let mut mounting = Mounting::new(pool, mountpoint);
+    mounting.read_only = options.read_only;
+    mounting.threads = options.threads;
+    mounting.allow_other = options.allow_other;
+    mounting.class = class.to_string();
+    let history = match was_clean {
+        true => format!("clean, ready in {milliseconds} ms"),
+        false => format!("recovered {records} journal records in {milliseconds} ms"),
+    };
+    let line = format!(
+        "mounted {} at {}: {}, {history}\n",
+        pool.display(),
+        mountpoint.display(),
+        super::class_line(class, options.volatile),
+    );
+    let mut restricted = Ok(());
+    let served = server::serve(filesystem, &mounting, || restricted = announce(mountpoint, options, &line, background));
+    restricted?;
+    match served {
+        Ok(()) => Ok(Status::Success),
+        Err(error) => Err(Failure::new(status_of_serving(&error), error)),
+    }
+}
+
+/// The mount can be used: restricts it as asked, and tells whoever waits for it.
+fn announce(mountpoint: &std::path::Path, options: &Options, line: &str, background: bool) -> Result<(), Failure> {
+    if let Err(error) = options.restrict(mountpoint) {
+        // Without the restriction that was asked for the mount must not stay.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).map_err(Failure::failed)?;
+        return Err(error);
+    }
+    match background {
+        true => daemon::report_ready(line, options.log.as_deref()),
+        // In the foreground a closed pipe is no reason to end a mount.
+        false => output::print(line).or(Ok(())),
+    }
+}
+
+fn status_of_serving(error: &ServeError) -> Status {
+    match error {
+        ServeError::Mountpoint(server::MountpointError::Busy { .. }) | ServeError::StillBusy(_) => Status::Busy,
+        _ => Status::Failed,
+    }
+}

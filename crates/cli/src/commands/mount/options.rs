@@ -1,0 +1,159 @@
+//! The options of a mount, from flags and from the list after `-o`.
+
+use crate::arguments::Mount;
+use crate::failure::{Failure, Status};
+use fs::AccessTime;
+use rustix::mount::MountFlags;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) foreground: bool,
+    pub(super) read_only: bool,
+    pub(super) volatile: bool,
+    pub(super) threads: usize,
+    /// `None`: as the server thinks right for this user.
+    pub(super) allow_other: Option<bool>,
+    pub(super) access_time: AccessTime,
+    pub(super) log: Option<PathBuf>,
+    /// `nosuid`, `nodev`, `noexec`
+    restrictions: MountFlags,
+}
+
+impl Options {
+    pub(super) fn parse(arguments: &Mount) -> Result<Options, Failure> {
+        let mut options = Options {
+            foreground: arguments.foreground,
+            read_only: arguments.read_only,
+            volatile: arguments.volatile,
+            threads: arguments.threads,
+            allow_other: None,
+            access_time: AccessTime::default(),
+            log: arguments.log.clone(),
+            restrictions: MountFlags::empty(),
+        };
+        for option in arguments.options.iter().filter(|option| !option.is_empty()) {
+            options.apply(option)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, option: &str) -> Result<(), Failure> {
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("volatile", None) => self.volatile = true,
+            ("foreground", None) => self.foreground = true,
+            ("allow_other", None) => self.allow_other = Some(true),
+            ("noatime", None) => self.access_time = AccessTime::Never,
+            ("relatime", None) => self.access_time = AccessTime::Relative,
+            ("strictatime" | "atime", None) => self.access_time = AccessTime::Strict,
+            ("nosuid", None) => self.restrictions |= MountFlags::NOSUID,
+            ("nodev", None) => self.restrictions |= MountFlags::NODEV,
+            ("noexec", None) => self.restrictions |= MountFlags::NOEXEC,
+            ("suid", None) => self.restrictions -= MountFlags::NOSUID,
+            ("dev", None) => self.restrictions -= MountFlags::NODEV,
+            ("exec", None) => self.restrictions -= MountFlags::NOEXEC,
+            ("threads", Some(value)) => self.threads = value.parse().map_err(|_| refused(option))?,
+            ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
+            // True here anyway, or of no meaning for a mount of memory, or for others than us.
+            (
+                "defaults" | "default_permissions" | "sync" | "async" | "dirsync" | "auto" | "noauto" | "nofail" | "user"
+                | "nouser" | "users" | "owner" | "group" | "_netdev" | "nodiratime" | "diratime" | "lazytime"
+                | "nolazytime",
+                None,
+            ) => {}
+            (name, _) if name.starts_with("x-") || name == "comment" => {}
+            _ => return Err(refused(option)),
+        }
+        Ok(())
+    }
+
+    /// The command line that leads to the same options, for the background server. Tries the log, where a wrong name
+    /// can still be told, and makes it absolute.
+    pub(super) fn to_arguments(&self) -> Result<Vec<OsString>, Failure> {
+        let mut list = vec![match self.access_time {
+            AccessTime::Never => "noatime".to_owned(),
+            AccessTime::Relative => "relatime".to_owned(),
+            AccessTime::Strict => "strictatime".to_owned(),
+        }];
+        let flags = [
+            (self.read_only, "ro"),
+            (self.volatile, "volatile"),
+            (self.allow_other == Some(true), "allow_other"),
+            (self.restrictions.contains(MountFlags::NOSUID), "nosuid"),
+            (self.restrictions.contains(MountFlags::NODEV), "nodev"),
+            (self.restrictions.contains(MountFlags::NOEXEC), "noexec"),
+        ];
+        list.extend(flags.iter().filter(|(set, _)| *set).map(|(_, name)| (*name).to_owned()));
+        list.push(format!("threads={}", self.threads));
+        let mut arguments = vec![OsString::from("-o"), OsString::from(list.join(","))];
+        if let Some(log) = &self.log {
+            super::daemon::open_log(log)?;
+            let log = log.canonicalize().map_err(Failure::io("find the log", log))?;
+            arguments.extend([OsString::from("--log"), log.into_os_string()]);
+        }
+        Ok(arguments)
+    }
+
+    /// Takes rights from the mount that the kernel gave it by default.
+    pub(super) fn restrict(&self, mountpoint: &Path) -> Result<(), Failure> {
+        if self.restrictions.is_empty() {
+            return Ok(());
+        }
+        let mut flags = self.restrictions | MountFlags::BIND;
+        flags.set(MountFlags::RDONLY, self.read_only);
+        rustix::mount::mount_remount(mountpoint, flags, "").map_err(|error| {
+            let remedy = "mount as root, or without nosuid, nodev and noexec";
+            Failure::failed(format_args!("{}: the mount cannot be restricted: {error}; {remedy}", mountpoint.display()))
+        })
+    }
+}
+
+fn refused(option: &str) -> Failure {
+    Failure::new(Status::Usage, format_args!("mount option `{option}` is not known; see perdure mount --help"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+
+    fn parse(words: &str) -> Result<Options, Failure> {
+        let words = ["perdure", "mount", "/pool", "/mnt"].into_iter().chain(words.split(' ').filter(|word| !word.is_empty()));
+        match Arguments::try_parse_from(words).expect("a valid command line").command {
+            Command::Mount(arguments) => Options::parse(&arguments),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn later_options_win() {
+        let options = parse("-o ro,noatime,threads=3 -o rw,nosuid,nodev,suid").expect("known options");
+        assert!(!options.read_only);
+        assert_eq!(options.access_time, AccessTime::Never);
+        assert_eq!(options.threads, 3);
+        assert_eq!(options.restrictions, MountFlags::NODEV);
+    }
+
+    #[test]
+    fn the_background_server_gets_the_same_options() {
+        let options = parse("-o ro,noatime,allow_other,noexec --threads 2 --volatile").expect("known options");
+        let arguments = options.to_arguments().expect("no log to open");
+        let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+        let again = parse(&words.join(" ")).expect("known options");
+        assert_eq!(format!("{again:?}"), format!("{options:?}"));
+    }
+
+    #[test]
+    fn unknown_options_are_refused() {
+        for option in ["-o blocksize=4", "-o threads", "-o threads=many", "-o ro=1", "-o encrypt"] {
+            let failure = parse(option).expect_err(option);
+            assert_eq!(failure.status, Status::Usage, "{option}");
+        }
+        assert!(parse("-o x-systemd.automount,_netdev,defaults").is_ok());
+    }
+}
