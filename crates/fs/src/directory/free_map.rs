@@ -1,4 +1,4 @@
-//! The free ranges of one block: 512 bits in one cache line, one for every 8 bytes.
+//! The free ranges of one block: 512 bits, one for every 8 bytes.
 //!
 //! A maximal run of clear bits is a free range, so the ranges are sorted by offset and merged with their neighbours by
 //! construction, which is what the published free list takes pains to maintain.
@@ -9,7 +9,6 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// Which units of a block belong to dentries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(align(64))]
 pub(super) struct FreeMap {
     used: [u64; UNITS_PER_BLOCK / WORD_BITS],
 }

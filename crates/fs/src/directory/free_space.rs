@@ -7,7 +7,7 @@
 //! levels: three for a directory of 1,000,000 names.
 
 use super::free_map::{FreeMap, FreeRange};
-use super::{UNITS_PER_BLOCK, record::DENTRY_BYTES_MAX};
+use super::record::DENTRY_BYTES_MAX;
 
 /// Children per node of the tree of maxima, and so a cache line of bytes.
 const FAN_OUT: usize = 64;
@@ -21,9 +21,16 @@ const _: () = assert!(DENTRY_BYTES_MAX / super::UNIT_BYTES < LONGEST_MAX);
 /// Block maps per allocation, so that growing never copies more than this many.
 const MAPS_PER_CHUNK: usize = 1024;
 
+/// A block's map in a cache line of its own.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line(FreeMap);
+
+const _: () = assert!(size_of::<Line>() == 64);
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeSpace {
-    chunks: Vec<Vec<FreeMap>>,
+    chunks: Vec<Vec<Line>>,
     /// `levels[0]` has the longest free range of every block in units, `levels[n + 1]` the maxima of 64 bytes of
     /// `levels[n]`; the last level has at most 64 bytes.
     levels: Vec<Vec<u8>>,
@@ -104,15 +111,15 @@ impl FreeSpace {
     }
 
     pub(super) fn map(&self, block: usize) -> &FreeMap {
-        &self.chunks[block / MAPS_PER_CHUNK][block % MAPS_PER_CHUNK]
+        &self.chunks[block / MAPS_PER_CHUNK][block % MAPS_PER_CHUNK].0
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
         let maps: usize = self.chunks.iter().map(Vec::capacity).sum();
         let nodes: usize = self.levels.iter().map(Vec::capacity).sum();
-        maps * size_of::<FreeMap>()
+        maps * size_of::<Line>()
             + nodes
-            + self.chunks.capacity() * size_of::<Vec<FreeMap>>()
+            + self.chunks.capacity() * size_of::<Vec<Line>>()
             + self.levels.capacity() * size_of::<Vec<u8>>()
     }
 
@@ -122,7 +129,7 @@ impl FreeSpace {
         if block.is_multiple_of(MAPS_PER_CHUNK) {
             self.chunks.push(Vec::new());
         }
-        self.chunks[block / MAPS_PER_CHUNK].push(space.map);
+        self.chunks[block / MAPS_PER_CHUNK].push(Line(space.map));
         self.free_units += space.map.free_units() as u64;
         let mut index = block;
         let longest = space.longest;
@@ -175,7 +182,7 @@ impl FreeSpace {
 
     /// Replaces a block's state.
     pub(super) fn replace(&mut self, block: usize, space: &BlockSpace) {
-        self.chunks[block / MAPS_PER_CHUNK][block % MAPS_PER_CHUNK] = space.map;
+        self.chunks[block / MAPS_PER_CHUNK][block % MAPS_PER_CHUNK] = Line(space.map);
         self.free_units = self.free_units.wrapping_add_signed(space.units_gained);
         self.set_longest(block, space.longest);
     }
@@ -197,7 +204,7 @@ impl FreeSpace {
 
     /// The first block from `from` on that has a free range of at least `units`.
     pub(super) fn first_block_with(&self, units: usize, from: usize) -> Option<usize> {
-        debug_assert!(units <= LONGEST_MAX && units <= UNITS_PER_BLOCK);
+        debug_assert!(units <= LONGEST_MAX);
         let minimum = recorded(units);
         let (mut level, mut index) = (0, from);
         loop {

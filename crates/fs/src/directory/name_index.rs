@@ -1,6 +1,6 @@
 //! The index from a name's tag to its dentry: a hash table that fills cache lines and grows in small steps.
 //!
-//! * A **bucket** is one 64-byte line with five entries of 102 bits: tag (32 bits), dentry offset (32), inode number (37).
+//! * A **bucket** is one 64-byte line with five entries of 100 bits: tag (32 bits), dentry offset (32), inode number (36).
 //!   Most lookups end in the first bucket; an entry that found its home full stands in one of the next, and the home
 //!   remembers how far the farthest of them is, so a name that does not exist costs no longer walk either.
 //! * A **shard** is a row of buckets of any number. It grows by an eighth, so nine tenths of the memory
@@ -16,21 +16,25 @@ const ENTRIES_PER_BUCKET: usize = 5;
 
 /// Largest inode number that an entry holds.
 pub(super) const INODE_MAX: u64 = (1 << INODE_BITS) - 1;
-const INODE_BITS: u32 = 37;
+const INODE_BITS: u32 = 36;
 const INODE_HIGH_BITS: u32 = INODE_BITS - 32;
+const INODE_HIGH_MASK: u32 = (1 << INODE_HIGH_BITS) - 1;
+
+const COUNT_SHIFT: u32 = INODE_HIGH_BITS * ENTRIES_PER_BUCKET as u32;
+const COUNT_BITS: u32 = 3;
 
 /// Farthest distance in buckets from an entry's home.
-const REACH_MAX: usize = 127;
-const REACH_SHIFT: u32 = INODE_HIGH_BITS * ENTRIES_PER_BUCKET as u32;
-
-/// Marks an entry that is not in use; no dentry has this offset (see `BLOCKS_MAX`).
-const NO_OFFSET: u32 = u32::MAX;
+const REACH_MAX: usize = 255;
+const REACH_SHIFT: u32 = COUNT_SHIFT + COUNT_BITS;
 
 /// A shard is split when shards have more entries than this on average.
-const ENTRIES_PER_SHARD: usize = 4096;
+const ENTRIES_PER_SHARD: usize = 2048;
 
 /// A shard grows when more than this many of 64 places are taken.
 const FULL_OF_64: usize = 58;
+
+/// A shard grows by one part in so many.
+const GROWTH: usize = 4;
 
 /// A shard shrinks when fewer than this many of 64 places are taken.
 const SPARSE_OF_64: usize = 26;
@@ -53,22 +57,30 @@ struct Bucket {
     tags: [u32; ENTRIES_PER_BUCKET],
     offsets: [u32; ENTRIES_PER_BUCKET],
     inodes_low: [u32; ENTRIES_PER_BUCKET],
-    /// From the lowest bit: five times the high bits of an inode number, then the reach.
+    /// From the lowest bit: five times the high bits of an inode number, the number of entries, the reach.
     rest: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
+const _: () = assert!(ENTRIES_PER_BUCKET < 1 << COUNT_BITS);
 const _: () = assert!(REACH_MAX < 1 << (u32::BITS - REACH_SHIFT));
 
 impl Bucket {
     const EMPTY: Self = Self {
         tags: [0; ENTRIES_PER_BUCKET],
-        offsets: [NO_OFFSET; ENTRIES_PER_BUCKET],
+        offsets: [0; ENTRIES_PER_BUCKET],
         inodes_low: [0; ENTRIES_PER_BUCKET],
         rest: 0,
     };
 
+    /// Places `0..count` are in use.
+    #[inline]
+    fn count(&self) -> usize {
+        (self.rest >> COUNT_SHIFT) as usize & ((1 << COUNT_BITS) - 1)
+    }
+
     /// The distance to the farthest bucket that holds an entry whose home is here.
+    #[inline]
     fn reach(&self) -> usize {
         (self.rest >> REACH_SHIFT) as usize
     }
@@ -77,32 +89,53 @@ impl Bucket {
         self.rest = self.rest & !(u32::MAX << REACH_SHIFT) | (reach as u32) << REACH_SHIFT;
     }
 
+    #[inline]
     fn entry(&self, place: usize) -> IndexEntry {
-        let high = self.rest >> (place as u32 * INODE_HIGH_BITS) & ((1 << INODE_HIGH_BITS) - 1);
+        let high = (self.rest >> (place as u32 * INODE_HIGH_BITS)) & INODE_HIGH_MASK;
         let inode = u64::from(high) << 32 | u64::from(self.inodes_low[place]);
         IndexEntry { tag: self.tags[place], offset: self.offsets[place], inode }
     }
 
+    #[inline]
     fn set(&mut self, place: usize, entry: &IndexEntry) {
-        debug_assert!(entry.inode <= INODE_MAX && entry.offset != NO_OFFSET);
+        debug_assert!(entry.inode <= INODE_MAX);
         let shift = place as u32 * INODE_HIGH_BITS;
-        let mask = ((1 << INODE_HIGH_BITS) - 1) << shift;
         self.tags[place] = entry.tag;
         self.offsets[place] = entry.offset;
         self.inodes_low[place] = entry.inode as u32;
-        self.rest = self.rest & !mask | ((entry.inode >> 32) as u32) << shift & mask;
+        self.rest = self.rest & !(INODE_HIGH_MASK << shift) | ((entry.inode >> 32) as u32) << shift;
+    }
+
+    /// Adds an entry to a bucket that is not full.
+    #[inline]
+    fn push(&mut self, entry: &IndexEntry) {
+        let place = self.count();
+        self.set(place, entry);
+        self.rest += 1 << COUNT_SHIFT;
+    }
+
+    fn remove(&mut self, place: usize) {
+        let last = self.entry(self.count() - 1);
+        self.set(place, &last);
+        self.rest -= 1 << COUNT_SHIFT;
+    }
+
+    /// The places with this tag, one bit each. No branch depends on where a tag stands: it could not be predicted.
+    #[inline]
+    fn places_with(&self, tag: u32) -> u32 {
+        let mut places = 0;
+        for place in 0..ENTRIES_PER_BUCKET {
+            places |= u32::from(self.tags[place] == tag) << place;
+        }
+        places & ((1 << self.count()) - 1)
     }
 
     fn place_of(&self, tag: u32, offset: u32) -> Option<usize> {
-        (0..ENTRIES_PER_BUCKET).find(|&place| self.tags[place] == tag && self.offsets[place] == offset)
-    }
-
-    fn empty_place(&self) -> Option<usize> {
-        self.offsets.iter().position(|&offset| offset == NO_OFFSET)
+        (0..self.count()).find(|&place| self.tags[place] == tag && self.offsets[place] == offset)
     }
 
     fn entries(&self) -> impl Iterator<Item = IndexEntry> + '_ {
-        (0..ENTRIES_PER_BUCKET).filter(|&place| self.offsets[place] != NO_OFFSET).map(|place| self.entry(place))
+        (0..self.count()).map(|place| self.entry(place))
     }
 }
 
@@ -115,7 +148,7 @@ struct Shard {
 /// The bucket where entries with this tag belong.
 #[inline]
 fn home_of(tag: u32, buckets: usize) -> usize {
-    (u64::from(tag) * buckets as u64 >> 32) as usize
+    ((u64::from(tag) * buckets as u64) >> 32) as usize
 }
 
 impl Shard {
@@ -134,13 +167,26 @@ impl Shard {
         if index < self.buckets.len() { index } else { index - self.buckets.len() }
     }
 
-    /// Puts an entry into the first bucket with room, or gives it back if all within reach are full.
+    /// Puts an entry into the first bucket with room; `false` if all within reach are full.
+    #[inline(always)]
     fn place(&mut self, entry: &IndexEntry) -> bool {
         let home = home_of(entry.tag, self.buckets.len());
-        for distance in 0..self.buckets.len().min(REACH_MAX + 1) {
+        let bucket = &mut self.buckets[home];
+        if bucket.count() < ENTRIES_PER_BUCKET {
+            bucket.push(entry);
+            self.entries += 1;
+            return true;
+        }
+        self.place_beyond(home, entry)
+    }
+
+    /// The rest of [`Shard::place`], for an entry whose home is full.
+    #[inline(never)]
+    fn place_beyond(&mut self, home: usize, entry: &IndexEntry) -> bool {
+        for distance in 1..self.buckets.len().min(REACH_MAX + 1) {
             let index = self.at(home, distance);
-            if let Some(place) = self.buckets[index].empty_place() {
-                self.buckets[index].set(place, entry);
+            if self.buckets[index].count() < ENTRIES_PER_BUCKET {
+                self.buckets[index].push(entry);
                 if distance > self.buckets[home].reach() {
                     self.buckets[home].set_reach(distance);
                 }
@@ -165,7 +211,7 @@ impl Shard {
 
     fn remove(&mut self, tag: u32, offset: u32) -> bool {
         let Some((index, place)) = self.locate(tag, offset) else { return false };
-        self.buckets[index].offsets[place] = NO_OFFSET;
+        self.buckets[index].remove(place);
         self.entries -= 1;
         let home = home_of(tag, self.buckets.len());
         if index == self.at(home, self.buckets[home].reach()) && index != home {
@@ -240,13 +286,13 @@ impl NameIndex {
             let reach = shard.buckets[home].reach();
             for distance in 0..=reach {
                 let bucket = &shard.buckets[shard.at(home, distance)];
-                for place in 0..ENTRIES_PER_BUCKET {
-                    if bucket.tags[place] == tag && bucket.offsets[place] != NO_OFFSET {
-                        let found = visit(bucket.entry(place));
-                        if found.is_some() {
-                            return found;
-                        }
+                let mut places = bucket.places_with(tag);
+                while places != 0 {
+                    let found = visit(bucket.entry(places.trailing_zeros() as usize));
+                    if found.is_some() {
+                        return found;
                     }
+                    places &= places - 1;
                 }
             }
         }
@@ -262,7 +308,7 @@ impl NameIndex {
         let shard = self.shard_of(entry.tag);
         if self.shards[shard].is_full() {
             let buckets = self.shards[shard].buckets.len();
-            self.rebuild(shard, Shard::with_buckets(buckets + (buckets / 8).max(1)));
+            self.rebuild(shard, Shard::with_buckets(buckets + (buckets / GROWTH).max(1)));
         }
         self.place(shard, entry);
         self.entries += 1;
@@ -308,6 +354,7 @@ impl NameIndex {
         true
     }
 
+    #[inline]
     fn place(&mut self, shard: usize, entry: &IndexEntry) {
         if !self.shards[shard].place(entry) {
             self.strays.push(*entry);
@@ -316,8 +363,11 @@ impl NameIndex {
 
     fn rebuild(&mut self, shard: usize, room: Shard) {
         let old = std::mem::replace(&mut self.shards[shard], room);
+        let new = &mut self.shards[shard];
         for entry in old.entries() {
-            self.place(shard, &entry);
+            if !new.place(&entry) {
+                self.strays.push(entry);
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Plan {
     /// that is large enough. `None` if there is no such range; then [`Plan::insert_in_new_block`] helps.
     ///
     /// # Panics
-    /// If [`name_is_valid`] denies the name, or the inode number is 0 or not below 2^37.
+    /// If [`name_is_valid`] denies the name, or the inode number is 0 or not below 2^36.
     pub fn insert(&mut self, directory: &Directory, name: &[u8], inode: InodeNumber, file_type: FileType) -> Option<Edit> {
         assert_storable(name, inode);
         let length = record_bytes(name.len());

@@ -16,6 +16,7 @@
 //! bit of a dentry is covered, and a record that strayed from another place or directory does not pass.
 
 use super::{BLOCK_BYTES, BLOCKS_MAX, NAME_BYTES_MAX, UNIT_BYTES, UNITS_PER_BLOCK};
+pub use crate::format::FileType;
 use crate::format::InodeNumber;
 
 /// Bytes of a record's header; it is one word, so it is replaced atomically.
@@ -84,42 +85,6 @@ impl DentryOffset {
     /// The record's first byte within its block.
     pub const fn byte_in_block(self) -> usize {
         self.unit_in_block() * UNIT_BYTES
-    }
-}
-
-/// What a dentry says about its inode: the values of `d_type`.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[repr(u8)]
-pub enum FileType {
-    /// A named pipe.
-    Fifo = 1,
-    /// A character device.
-    CharacterDevice = 2,
-    /// A directory.
-    Directory = 4,
-    /// A block device.
-    BlockDevice = 6,
-    /// A regular file.
-    Regular = 8,
-    /// A symbolic link.
-    Symlink = 10,
-    /// A socket.
-    Socket = 12,
-}
-
-impl FileType {
-    /// From the value of `d_type`.
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            1 => Self::Fifo,
-            2 => Self::CharacterDevice,
-            4 => Self::Directory,
-            6 => Self::BlockDevice,
-            8 => Self::Regular,
-            10 => Self::Symlink,
-            12 => Self::Socket,
-            _ => return None,
-        })
     }
 }
 
@@ -211,10 +176,20 @@ pub enum Record<'a> {
 
 /// The check of `record`, which is a whole dentry or only the header of a free range.
 fn check(directory: InodeNumber, offset: DentryOffset, record: &[u8]) -> u32 {
-    let mut bytes = [0; SALT_BYTES + DENTRY_BYTES_MAX];
+    // Most records are short; clearing and copying the longest buffer would cost more than the checksum.
+    const SHORT: usize = 64;
+    if SALT_BYTES + record.len() <= SHORT {
+        check_in(&mut [0; SHORT], directory, offset, record)
+    } else {
+        check_in(&mut [0; SALT_BYTES + DENTRY_BYTES_MAX], directory, offset, record)
+    }
+}
+
+#[inline(always)]
+fn check_in(buffer: &mut [u8], directory: InodeNumber, offset: DentryOffset, record: &[u8]) -> u32 {
+    let bytes = &mut buffer[..SALT_BYTES + record.len()];
     bytes[..8].copy_from_slice(&directory.get().to_le_bytes());
-    bytes[8..16].copy_from_slice(&offset.bytes().to_le_bytes());
-    let bytes = &mut bytes[..SALT_BYTES + record.len()];
+    bytes[8..SALT_BYTES].copy_from_slice(&offset.bytes().to_le_bytes());
     bytes[SALT_BYTES..].copy_from_slice(record);
     bytes[SALT_BYTES + 4..SALT_BYTES + HEADER_BYTES].fill(0);
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
