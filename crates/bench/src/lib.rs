@@ -1,0 +1,1 @@
+//! Experiments: what an operation costs, beside the raw limit or a peer, in one run.

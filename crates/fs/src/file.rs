@@ -1,0 +1,350 @@
+//! Contents of files: read, write, append, seek.
+//!
+//! Three ways to write, chosen per call:
+//!
+//! * **Logged**: a small range inside one written block travels in the redo record. One fence, no copy of the block.
+//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes.
+//! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
+
+use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX, MapEditor};
+use crate::error::FsError;
+use crate::file_system::{Core, FileSystem};
+use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
+use crate::node::{Body, Node};
+use crate::types::AccessTime;
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::{DomainId, Extent, Extents, Purpose};
+use smallvec::SmallVec;
+use txn::{Store, Transaction};
+
+/// Largest file: 256 TiB.
+pub const FILE_BYTES_MAX: u64 = BLOCK << (FANOUT_BITS * HEIGHT_MAX as u32);
+/// Largest write that is one transaction.
+pub const ATOMIC_WRITE_BYTES_MAX: usize = 4 << 20;
+/// Largest range that is written through the record. Above it, one more fence costs less than writing
+/// the bytes twice.
+pub const LOGGED_WRITE_BYTES_MAX: usize = 1024;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
+
+/// A range of a file that one transaction writes.
+struct Range<'d> {
+    offset: u64,
+    data: &'d [u8],
+}
+
+impl Range<'_> {
+    fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+
+    fn first_block(&self) -> u64 {
+        self.offset / BLOCK
+    }
+
+    fn block_count(&self) -> u64 {
+        (self.end() - 1) / BLOCK - self.first_block() + 1
+    }
+
+    /// The part that falls into block `index` (of the file): offset in the block and bytes.
+    fn in_block(&self, index: u64) -> (usize, &[u8]) {
+        let start = (index * BLOCK).max(self.offset);
+        let end = ((index + 1) * BLOCK).min(self.end());
+        let data = &self.data[(start - self.offset) as usize..(end - self.offset) as usize];
+        ((start - index * BLOCK) as usize, data)
+    }
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Reads up to `into.len()` bytes from `offset` on; fewer at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`].
+    #[inline]
+    pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
+        let core = &*self.core;
+        let body = node.read();
+        body.require_regular()?;
+        if offset >= body.raw.size || into.is_empty() {
+            return Ok(0);
+        }
+        let length = (into.len() as u64).min(body.raw.size - offset) as usize;
+        let into = &mut into[..length];
+        read_range(core, &BlockMap::of(node.number(), &body.raw), offset, into)?;
+        let stale = access_is_stale(&core.options, &body.raw);
+        drop(body);
+        if stale {
+            self.touch_accessed(node)?;
+        }
+        Ok(length)
+    }
+
+    /// Writes all of `data` at `offset`; a gap before it reads as zeros.
+    ///
+    /// Durable at return. Up to [`ATOMIC_WRITE_BYTES_MAX`] all or nothing after a power cut; a longer
+    /// call is a sequence of such writes. Returns the number of bytes written.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NoSpace`] (nothing was written, or fewer bytes are returned), [`FsError::FileTooLarge`],
+    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    #[inline]
+    pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let mut body = node.write();
+        write_all(core, node.number(), &mut body, offset, data)
+    }
+
+    /// Writes all of `data` at the end of the file, wherever that is at this moment. Returns where it landed.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn append(&self, node: &Node, data: &[u8]) -> Result<u64, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let mut body = node.write();
+        let offset = body.raw.size;
+        write_all(core, node.number(), &mut body, offset, data)?;
+        Ok(offset)
+    }
+
+    /// The first offset at or after `offset` that holds data (`SEEK_DATA`).
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NoData`] if there is none, [`FsError::Corrupt`].
+    pub fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
+        self.seek(node, offset, true)?.ok_or(FsError::NoData)
+    }
+
+    /// The first offset at or after `offset` in a hole (`SEEK_HOLE`); the end of the file is one.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NoData`] beyond the end, [`FsError::Corrupt`].
+    pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
+        let end = node.read().raw.size;
+        Ok(self.seek(node, offset, false)?.map_or(end, |found| found.min(end)))
+    }
+
+    fn seek(&self, node: &Node, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
+        let body = node.read();
+        body.require_regular()?;
+        if offset >= body.raw.size {
+            return Err(FsError::NoData);
+        }
+        let map = BlockMap::of(node.number(), &body.raw);
+        let end = body.raw.size.div_ceil(BLOCK);
+        let block = map.seek(&self.core.store, offset / BLOCK, end, data)?;
+        Ok(block.map(|block| (block * BLOCK).max(offset)))
+    }
+
+    /// Updates the access time: one transaction.
+    #[cold]
+    fn touch_accessed(&self, node: &Node) -> Result<(), FsError> {
+        let core = &*self.core;
+        let mut body = node.write();
+        let mut new = body.raw;
+        new.accessed = Timestamp::now().nanoseconds();
+        let mut transaction = core.store.begin();
+        core.log_inode(node.number(), &body, &mut new, &mut transaction);
+        transaction.commit()?;
+        body.raw = new;
+        Ok(())
+    }
+}
+
+#[inline]
+fn access_is_stale(options: &crate::MountOptions, raw: &RawInode) -> bool {
+    if options.read_only {
+        return false;
+    }
+    match options.access_time {
+        AccessTime::Never => false,
+        AccessTime::Strict => true,
+        AccessTime::Relative => {
+            let last_change = raw.modified.max(raw.changed);
+            raw.accessed <= last_change
+                || Timestamp::now().nanoseconds().saturating_sub(raw.accessed) > DAY_NANOSECONDS
+        }
+    }
+}
+
+/// Copies a range that lies inside the file.
+#[inline]
+fn read_range<S: Store>(core: &Core<S>, map: &BlockMap, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+    let first = offset / BLOCK;
+    let last = (offset + into.len() as u64 - 1) / BLOCK;
+    if first == last {
+        let pointer = map.lookup(&core.store, first)?;
+        read_block(core, pointer, (offset % BLOCK) as usize, into);
+        return Ok(());
+    }
+    let mut rest = into;
+    let mut in_block = (offset % BLOCK) as usize;
+    map.lookup_range(&core.store, first, last - first + 1, |_, pointer| {
+        let length = rest.len().min(BLOCK_BYTES - in_block);
+        let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
+        read_block(core, pointer, in_block, part);
+        rest = tail;
+        in_block = 0;
+    })?;
+    Ok(())
+}
+
+#[inline]
+fn read_block<S: Store>(core: &Core<S>, pointer: Option<Pointer>, in_block: usize, into: &mut [u8]) {
+    match pointer {
+        Some(Pointer { block, unwritten: false }) => core.store.read_data(block, in_block, into),
+        _ => into.fill(0),
+    }
+}
+
+fn write_all<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize, FsError> {
+    body.require_regular()?;
+    if data.is_empty() {
+        return Ok(0);
+    }
+    offset.checked_add(data.len() as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        // Pieces end at block boundaries, so that only the first and the last block are partial.
+        let whole = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
+        let length = if data.len() - done <= ATOMIC_WRITE_BYTES_MAX { data.len() - done } else { whole };
+        match write_once(core, number, body, &Range { offset: at, data: &data[done..done + length] }) {
+            Ok(()) => done += length,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// One transaction.
+#[inline]
+fn write_once<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<(), FsError> {
+    let mut new = body.raw;
+    new.touch_modified(Timestamp::now());
+    new.size = new.size.max(range.end());
+    let map = BlockMap::of(number, &body.raw);
+    let mut transaction = core.store.begin();
+    if range.block_count() == 1 {
+        let old = map.lookup(&core.store, range.first_block())?;
+        match old {
+            Some(Pointer { block, unwritten: false }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
+                transaction.store(block.offset() + range.offset % BLOCK, range.data);
+            }
+            old => write_one_block(core, body.domain, &map, &mut new, range, old, &mut transaction)?,
+        }
+    } else {
+        write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
+    }
+    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}
+
+/// The common case of a write inside one block, without lists.
+#[inline]
+fn write_one_block<S: Store>(
+    core: &Core<S>,
+    domain: DomainId,
+    map: &BlockMap,
+    new: &mut RawInode,
+    range: &Range<'_>,
+    old: Option<Pointer>,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let block = match old {
+        Some(Pointer { block, unwritten: true }) => block,
+        Some(_) => transaction.allocate_one(domain, Purpose::Overwrite)?,
+        None => transaction.allocate_one(domain, Purpose::Ordinary)?,
+    };
+    fill_block(core, range, range.first_block(), old, block, transaction);
+    let mut editor = MapEditor::new(&core.store, *map);
+    editor.set(transaction, range.first_block(), &[Pointer::written(block)], DomainId::METADATA)?;
+    match old {
+        Some(Pointer { block, unwritten: false }) => transaction.free(Extent { start: block, blocks: 1 }),
+        Some(_) => {}
+        None => new.blocks += 1,
+    }
+    new.blocks += editor.added;
+    (new.root, new.height) = editor.finish(transaction);
+    Ok(())
+}
+
+fn write_blocks<S: Store>(
+    core: &Core<S>,
+    domain: DomainId,
+    map: &BlockMap,
+    new: &mut RawInode,
+    range: &Range<'_>,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let (first, count) = (range.first_block(), range.block_count());
+    let mut old: SmallVec<[Option<Pointer>; 64]> = SmallVec::with_capacity(count as usize);
+    map.lookup_range(&core.store, first, count, |_, pointer| old.push(pointer))?;
+    let is_fill = |pointer: &Option<Pointer>| matches!(pointer, Some(Pointer { unwritten: true, .. }));
+    let needed = old.iter().filter(|pointer| !is_fill(pointer)).count() as u32;
+    let holes = old.iter().filter(|pointer| pointer.is_none()).count() as u64;
+    let purpose = if holes == 0 { Purpose::Overwrite } else { Purpose::Ordinary };
+    let extents = if needed == 0 { Extents::new() } else { transaction.allocate(domain, needed, purpose)? };
+    let mut fresh = extents.iter().flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index));
+    let mut pointers: SmallVec<[Pointer; 64]> = SmallVec::with_capacity(count as usize);
+    for (index, old) in (first..).zip(&old) {
+        let block = match old {
+            Some(Pointer { block, unwritten: true }) => *block,
+            // As many fresh blocks were taken as there are blocks without a place.
+            _ => fresh.next().ok_or(FsError::NoSpace)?,
+        };
+        fill_block(core, range, index, *old, block, transaction);
+        pointers.push(Pointer::written(block));
+        if let Some(Pointer { block, unwritten: false }) = old {
+            transaction.free(Extent { start: *block, blocks: 1 });
+        }
+    }
+    let mut editor = MapEditor::new(&core.store, *map);
+    editor.set(transaction, first, &pointers, DomainId::METADATA)?;
+    new.blocks += holes + editor.added;
+    (new.root, new.height) = editor.finish(transaction);
+    Ok(())
+}
+
+/// Writes the content of the file's block `index` to `block`: the new bytes, around them the old ones.
+#[inline]
+fn fill_block<S: Store>(
+    core: &Core<S>,
+    range: &Range<'_>,
+    index: u64,
+    old: Option<Pointer>,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) {
+    let (in_block, data) = range.in_block(index);
+    if data.len() == BLOCK_BYTES {
+        transaction.write_fresh(block, 0, data);
+        return;
+    }
+    let mut content = [0; BLOCK_BYTES];
+    read_block(core, old, 0, &mut content);
+    content[in_block..in_block + data.len()].copy_from_slice(data);
+    transaction.write_fresh(block, 0, &content);
+}

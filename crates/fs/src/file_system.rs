@@ -1,0 +1,282 @@
+//! The mounted file system: what all operations share.
+
+use crate::error::FsError;
+use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
+use crate::inode_cache::InodeCache;
+use crate::inode_table::InodeTable;
+use crate::node::{Body, InodeState, Node, validate};
+use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
+use crate::{recover, space};
+use parking_lot::Mutex;
+use pmem::{BLOCK_BYTES, Offset};
+use scatter::DomainId;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use txn::{Domain, OpenError, PmemStore, Store, Transaction};
+
+/// A mounted file system. Clones refer to the same one.
+///
+/// Every mutating method is one transaction: when it returns, the change is durable within the pool's
+/// class; a power cut before that leaves all of it or nothing. Permissions are not checked here: the
+/// kernel does it for a mount, and who uses the library owns the pool.
+///
+/// Locks: directories before what they contain, two directories ancestor first (else by number), two
+/// other inodes by number; renames between directories hold one lock for the whole file system.
+pub struct FileSystem<S: Store = PmemStore> {
+    pub(crate) core: Arc<Core<S>>,
+    root: Node,
+}
+
+impl<S: Store> Clone for FileSystem<S> {
+    fn clone(&self) -> Self {
+        FileSystem { core: Arc::clone(&self.core), root: self.root.clone() }
+    }
+}
+
+impl<S: Store> std::fmt::Debug for FileSystem<S> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("FileSystem").field("options", &self.core.options).finish_non_exhaustive()
+    }
+}
+
+/// State shared by all clones.
+pub(crate) struct Core<S: Store> {
+    pub(crate) store: S,
+    pub(crate) options: MountOptions,
+    pub(crate) table: InodeTable,
+    pub(crate) cache: InodeCache,
+    /// Held by renames that move between directories, so that the tree's shape stands still.
+    pub(crate) renames: Mutex<()>,
+    /// Inodes that lost their last name but are in use.
+    unlinked: AtomicU64,
+    pub(crate) this: Weak<Core<S>>,
+}
+
+/// Frees an inode that lost its last name and its last user.
+pub(crate) trait Reclaim: Send + Sync {
+    /// Frees the inode's blocks and number. Failing is harmless: recovery does it.
+    fn reclaim(&self, number: InodeNumber, raw: &RawInode);
+}
+
+impl<S: Store> Reclaim for Core<S> {
+    fn reclaim(&self, number: InodeNumber, raw: &RawInode) {
+        if self.options.read_only {
+            return;
+        }
+        if let Err(error) = space::free_inode(self, number, raw) {
+            tracing::warn!(inode = number.get(), %error, "an unlinked inode could not be freed; the next mount retries");
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// The inode's node, from the cache or the medium.
+    #[inline]
+    pub(crate) fn node(&self, number: InodeNumber) -> Result<Node, FsError> {
+        self.cache.get(number, || {
+            let raw = self.table.load(&self.store, number)?;
+            validate(&raw, number)?;
+            Ok(self.state(number, raw))
+        })
+    }
+
+    /// The node of an inode that this thread just created.
+    pub(crate) fn adopt(&self, number: InodeNumber, raw: RawInode) -> Node {
+        let adopted: Result<Node, std::convert::Infallible> = self.cache.get(number, || Ok(self.state(number, raw)));
+        match adopted {
+            Ok(node) => node,
+            Err(never) => match never {},
+        }
+    }
+
+    fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
+        InodeState::new(number, raw, self.domain(&raw), self.this.clone() as Weak<dyn Reclaim>)
+    }
+
+    /// Where the data of this inode goes.
+    pub(crate) fn domain(&self, raw: &RawInode) -> DomainId {
+        match raw.file_type() {
+            Some(FileType::Regular) => self.store.domain_number(Domain::of_file(raw.mode, raw.uid, raw.gid)),
+            _ => DomainId::METADATA,
+        }
+    }
+
+    /// Where inode `number` lies; it exists.
+    #[inline]
+    pub(crate) fn inode_offset(&self, number: InodeNumber) -> Offset {
+        self.table.offset(number).expect("an inode in use has a place in the table")
+    }
+
+    /// Logs `new` as the next version of the inode in `body`.
+    #[inline]
+    pub(crate) fn log_inode(&self, number: InodeNumber, body: &Body, new: &mut RawInode, transaction: &mut impl Transaction) {
+        new.log_changes(&body.raw, number, self.inode_offset(number), transaction);
+    }
+
+    /// An inode lost its last name and is still in use.
+    pub(crate) fn unlinked(&self) {
+        self.unlinked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An inode without a name was freed.
+    pub(crate) fn reclaimed(&self) {
+        self.unlinked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An inode without a name got one again.
+    pub(crate) fn relinked(&self, node: &Node) {
+        self.cache.restore(node);
+        self.unlinked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn require_writable(&self) -> Result<(), FsError> {
+        if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Mounts what `store` holds: restores the volatile state saved by a clean unmount, or rebuilds it in
+    /// parallel and frees inodes that were unlinked but open.
+    ///
+    /// # Errors
+    ///
+    /// Metadata that must be readable to know which blocks are free is damaged; the error names it.
+    pub fn mount(store: S, mut options: MountOptions) -> Result<FileSystem<S>, OpenError> {
+        options.read_only |= store.is_read_only();
+        let recovered = recover::recover(&store, &options)?;
+        let core = Arc::new_cyclic(|this| Core {
+            store,
+            options,
+            table: recovered.table,
+            cache: InodeCache::new(),
+            renames: Mutex::new(()),
+            unlinked: AtomicU64::new(recovered.orphans.len() as u64),
+            this: this.clone(),
+        });
+        if !options.read_only {
+            core.store.mark_mounted();
+        }
+        for number in recovered.orphans {
+            // Loading and dropping an unlinked inode frees it.
+            drop(core.node(number));
+            core.cache.forget(number);
+        }
+        let root = core.node(InodeNumber::ROOT).map_err(|error| match error {
+            FsError::Corrupt(corruption) => OpenError::Corrupt(corruption),
+            error => OpenError::Corrupt(txn::Corruption::new("root directory", error.to_string())),
+        })?;
+        Ok(FileSystem { core, root })
+    }
+
+    /// Unmounts: saves the volatile state and marks the pool clean.
+    ///
+    /// The caller makes sure that nobody works on the file system any more. If unlinked inodes are still in use, the
+    /// pool counts as crashed and the next mount frees them.
+    pub fn unmount(self) {
+        let FileSystem { core, root } = self;
+        drop(root);
+        if core.options.read_only {
+            return;
+        }
+        if core.unlinked.load(Ordering::Relaxed) > 0 {
+            core.store.checkpoint();
+            return;
+        }
+        let state = recover::saved_state(&core);
+        core.store.close(&state);
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Node {
+        self.root.clone()
+    }
+
+    /// The inode with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotFound`] if it is free, [`FsError::Corrupt`].
+    pub fn node(&self, number: InodeNumber) -> Result<Node, FsError> {
+        self.core.node(number)
+    }
+
+    /// What `stat` tells.
+    ///
+    /// # Errors
+    ///
+    /// None at present; damage is noticed when the node is made.
+    pub fn attributes(&self, node: &Node) -> Result<Attributes, FsError> {
+        Ok(Attributes::of(node.number(), &node.read().raw))
+    }
+
+    /// Changes attributes: one transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::ReadOnly`], [`FsError::IsADirectory`] or [`FsError::InvalidArgument`] for a size on
+    /// something else than a file, [`FsError::FileTooLarge`], [`FsError::NoSpace`], [`FsError::Corrupt`].
+    pub fn set_attributes(&self, node: &Node, change: &SetAttributes) -> Result<Attributes, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let mut body = node.write();
+        let now = Timestamp::now();
+        let mut new = body.raw;
+        let mut transaction = core.store.begin();
+        if let Some(size) = change.size_bytes {
+            body.require_regular()?;
+            space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
+            new.touch_modified(now);
+        }
+        if let Some(mode) = change.mode {
+            let kept = new.mode & crate::format::MODE_TYPE_MASK;
+            new.mode = kept | (mode & crate::format::MODE_PERMISSION_MASK);
+        }
+        new.uid = change.uid.unwrap_or(new.uid);
+        new.gid = change.gid.unwrap_or(new.gid);
+        new.accessed = change.accessed.map_or(new.accessed, |time| time.resolve(now));
+        new.modified = change.modified.map_or(new.modified, |time| time.resolve(now));
+        new.touch_changed(now);
+        core.log_inode(node.number(), &body, &mut new, &mut transaction);
+        transaction.commit()?;
+        body.raw = new;
+        body.domain = core.domain(&new);
+        Ok(Attributes::of(node.number(), &new))
+    }
+
+    /// What `statfs` tells.
+    pub fn statistics(&self) -> SpaceStatistics {
+        let core = &*self.core;
+        let geometry = core.store.geometry();
+        let allocator = core.store.allocator();
+        let free_blocks = allocator.free_blocks();
+        let available_blocks = free_blocks.saturating_sub(allocator.reserve_blocks());
+        let could_be_made = available_blocks * crate::format::inode::INODES_PER_BLOCK;
+        let limit = InodeNumber::MAX.get();
+        SpaceStatistics {
+            block_bytes: BLOCK_BYTES as u32,
+            blocks: u64::from(geometry.segments) * geometry.segment_blocks,
+            free_blocks,
+            available_blocks,
+            inodes: (core.table.capacity() + could_be_made).min(limit),
+            free_inodes: (core.table.free_count() + could_be_made).min(limit),
+            name_max: crate::format::NAME_BYTES_MAX as u32,
+        }
+    }
+
+    /// Retires all journal records. Nothing needs it for durability; freed blocks become usable.
+    pub fn checkpoint(&self) {
+        if !self.core.options.read_only {
+            self.core.store.checkpoint();
+        }
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &S {
+        &self.core.store
+    }
+
+    /// How it was mounted.
+    pub fn options(&self) -> &MountOptions {
+        &self.core.options
+    }
+}

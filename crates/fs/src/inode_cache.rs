@@ -1,0 +1,133 @@
+//! The inodes in use, by number, and a bounded number of idle ones.
+
+use crate::format::InodeNumber;
+use crate::node::{InodeState, Node};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SHARDS: usize = 16;
+/// Idle inodes kept per shard: about 500 bytes each, so at most 8 MiB in all.
+const IDLE_PER_SHARD: usize = 1024;
+/// Memory that directories' indexes may take before idle ones are dropped.
+const DIRECTORY_BYTES_MAX: usize = 48 << 20;
+
+/// Hashes a number by one multiplication: inode numbers are dense and not chosen by an attacker.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(self.0 ^ u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ (product >> 32);
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    states: HashMap<u64, Arc<InodeState>, BuildHasherDefault<NumberHasher>>,
+    /// Numbers in the order in which they came in: a clock for eviction.
+    order: VecDeque<u64>,
+}
+
+/// One state per inode in use.
+///
+/// The cache itself holds a reference to each; a state that only the cache refers to is idle and may go.
+pub(crate) struct InodeCache {
+    shards: [Mutex<Shard>; SHARDS],
+    directory_bytes: AtomicUsize,
+}
+
+impl InodeCache {
+    pub(crate) fn new() -> InodeCache {
+        InodeCache { shards: Default::default(), directory_bytes: AtomicUsize::new(0) }
+    }
+
+    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+        &self.shards[number.get() as usize % SHARDS]
+    }
+
+    /// The inode's node; `load` makes its state if nobody has it.
+    #[inline]
+    pub(crate) fn get<E>(
+        &self,
+        number: InodeNumber,
+        load: impl FnOnce() -> Result<InodeState, E>,
+    ) -> Result<Node, E> {
+        let mut shard = self.shard(number).lock();
+        if let Some(state) = shard.states.get(&number.get()) {
+            return Ok(Node(Arc::clone(state)));
+        }
+        let state = Arc::new(load()?);
+        shard.states.insert(number.get(), Arc::clone(&state));
+        shard.order.push_back(number.get());
+        let evicted = if shard.order.len() > IDLE_PER_SHARD { shard.evict() } else { None };
+        drop(shard);
+        // Dropped without the lock: dropping an unlinked inode's state runs a transaction.
+        drop(evicted);
+        Ok(Node(state))
+    }
+
+    /// Forgets an inode that has no name any more: the last node outside frees it.
+    pub(crate) fn forget(&self, number: InodeNumber) {
+        let state = self.shard(number).lock().states.remove(&number.get());
+        drop(state);
+    }
+
+    /// Takes back an inode that was forgotten and got a name again.
+    pub(crate) fn restore(&self, node: &Node) {
+        let number = node.number().get();
+        let mut shard = self.shard(node.number()).lock();
+        shard.states.insert(number, Arc::clone(&node.0));
+        shard.order.push_back(number);
+    }
+
+    /// Notes that a directory's index was built, and drops idle ones if all together take too much memory.
+    pub(crate) fn directory_built(&self, bytes: usize) {
+        if self.directory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= DIRECTORY_BYTES_MAX {
+            return;
+        }
+        let mut kept = 0;
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for state in shard.states.values() {
+                let idle = Arc::strong_count(state) == 1;
+                let Some(mut body) = state.body.try_write() else { continue };
+                if idle {
+                    body.directory = None;
+                }
+                kept += body.directory.as_ref().map_or(0, |directory| directory.heap_bytes());
+            }
+        }
+        self.directory_bytes.store(kept, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// Takes out an idle state, looking at a few candidates only so that a call stays cheap.
+    fn evict(&mut self) -> Option<Arc<InodeState>> {
+        for _ in 0..4 {
+            let number = self.order.pop_front()?;
+            match self.states.get(&number) {
+                None => return None,
+                // Nobody can clone it meanwhile: clones come from nodes (there are none) or from here.
+                Some(state) if Arc::strong_count(state) == 1 => return self.states.remove(&number),
+                Some(_) => self.order.push_back(number),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,155 @@
+//! The inode table: a file of inodes, sixteen to a block, and the numbers that are free.
+//!
+//! The table's own inode lies in the root area, so the table's blocks can be anywhere (and can move).
+
+use crate::block_map::{BlockMap, MapEditor};
+use crate::error::{FsError, damaged_inode};
+use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
+use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
+use parking_lot::{Mutex, RwLock};
+use pmem::{BLOCK_BYTES, BlockNumber, Offset};
+use scatter::{DomainId, Purpose};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering};
+use txn::{Store, Transaction};
+
+/// Most blocks that the table grows by at once.
+const GROWTH_BLOCKS_MAX: u64 = 16;
+
+/// Where inodes are and which numbers are free.
+pub(crate) struct InodeTable {
+    /// Block of the table → block of the pool. Only grows.
+    blocks: RwLock<Vec<BlockNumber>>,
+    /// Free numbers, one list per core so that creators do not meet.
+    free: Box<[FreeNumbers]>,
+    free_count: AtomicU64,
+    /// The table's own inode; held while the table grows.
+    own: Mutex<RawInode>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct FreeNumbers(Mutex<Vec<u32>>);
+
+impl InodeTable {
+    /// Takes over the table whose inode is `own` and whose blocks are `blocks`.
+    pub(crate) fn new(own: RawInode, blocks: Vec<BlockNumber>, shards: usize) -> InodeTable {
+        InodeTable {
+            blocks: RwLock::new(blocks),
+            free: (0..shards.max(1)).map(|_| FreeNumbers::default()).collect(),
+            free_count: AtomicU64::new(0),
+            own: Mutex::new(own),
+        }
+    }
+
+    /// Inodes that the table holds, free ones included.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.blocks.read().len() as u64 * INODES_PER_BLOCK
+    }
+
+    /// Free inodes that the table holds.
+    pub(crate) fn free_count(&self) -> u64 {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Where inode `number` lies.
+    #[inline]
+    pub(crate) fn offset(&self, number: InodeNumber) -> Option<Offset> {
+        let block = *self.blocks.read().get((number.get() / INODES_PER_BLOCK) as usize)?;
+        Some(block.offset() + (number.get() % INODES_PER_BLOCK) * INODE_BYTES as u64)
+    }
+
+    /// Marks numbers as free, as found by recovery.
+    pub(crate) fn add_free(&self, shard: usize, numbers: &[u32]) {
+        let mut list = self.free[shard % self.free.len()].0.lock();
+        list.extend_from_slice(numbers);
+        self.free_count.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+    }
+
+    /// A number is free again. Its slot is only ever written through the log, so it can be reused at once.
+    pub(crate) fn release(&self, number: InodeNumber) {
+        self.add_free(txn::transaction::thread_slot(), &[number.get() as u32]);
+    }
+
+    /// All free numbers, for a clean unmount.
+    pub(crate) fn free_numbers(&self) -> Vec<u32> {
+        self.free.iter().flat_map(|list| list.0.lock().clone()).collect()
+    }
+
+    /// Takes a free number, growing the table if there is none.
+    pub(crate) fn take<S: Store>(&self, store: &S) -> Result<InodeNumber, FsError> {
+        let home = txn::transaction::thread_slot();
+        loop {
+            for step in 0..self.free.len() {
+                if let Some(number) = self.free[(home + step) % self.free.len()].0.lock().pop() {
+                    self.free_count.fetch_sub(1, Ordering::Relaxed);
+                    return Ok(InodeNumber::new(u64::from(number)));
+                }
+            }
+            self.grow(store)?;
+        }
+    }
+
+    /// Adds blocks of zeroed inodes: a transaction of its own.
+    fn grow<S: Store>(&self, store: &S) -> Result<(), FsError> {
+        let mut own = self.own.lock();
+        if self.free_count() > 0 {
+            return Ok(());
+        }
+        let first = self.blocks.read().len() as u64;
+        if (first + 1) * INODES_PER_BLOCK > InodeNumber::MAX.get() {
+            return Err(FsError::NoInodes);
+        }
+        let wanted = first.clamp(1, GROWTH_BLOCKS_MAX);
+        let added = match self.append(store, &mut own, first, wanted) {
+            // A nearly full pool: one block is better than none.
+            Err(FsError::NoSpace) if wanted > 1 => self.append(store, &mut own, first, 1)?,
+            added => added?,
+        };
+        self.blocks.write().extend_from_slice(&added);
+        let start = (first * INODES_PER_BLOCK) as u32;
+        let count = added.len() as u32 * INODES_PER_BLOCK as u32;
+        // Popped from the end: low numbers first.
+        let numbers: Vec<u32> = (start..start + count).rev().filter(|&number| number > 1).collect();
+        self.add_free(txn::transaction::thread_slot(), &numbers);
+        Ok(())
+    }
+
+    fn append<S: Store>(
+        &self,
+        store: &S,
+        own: &mut RawInode,
+        first: u64,
+        count: u64,
+    ) -> Result<SmallVec<[BlockNumber; 16]>, FsError> {
+        let mut transaction = store.begin();
+        let extents = transaction.allocate(DomainId::METADATA, count as u32, Purpose::Ordinary)?;
+        let blocks: SmallVec<[BlockNumber; 16]> = extents
+            .iter()
+            .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
+            .collect();
+        for &block in &blocks {
+            transaction.write_fresh(block, 0, &[0; BLOCK_BYTES]);
+        }
+        let pointers: SmallVec<[Pointer; 16]> = blocks.iter().map(|&block| Pointer::written(block)).collect();
+        let mut new = *own;
+        let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, own));
+        editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
+        new.blocks += count + editor.added;
+        (new.root, new.height) = editor.finish(&mut transaction);
+        new.size = (first + count) * BLOCK_BYTES as u64;
+        new.touch_modified(Timestamp::now());
+        new.log_changes(own, InodeNumber::TABLE, store.root_area(), &mut transaction);
+        transaction.commit()?;
+        *own = new;
+        Ok(blocks)
+    }
+
+    /// Reads inode `number` from the medium, unchecked.
+    pub(crate) fn load<S: Store>(&self, store: &S, number: InodeNumber) -> Result<RawInode, FsError> {
+        if number == InodeNumber::TABLE {
+            return Err(damaged_inode(number, "the inode table was referred to as a file"));
+        }
+        self.offset(number).map(|at| store.load(at)).ok_or(FsError::NotFound)
+    }
+}

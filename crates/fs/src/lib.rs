@@ -1,0 +1,44 @@
+//! The file system: inodes, block maps, files, directories, recovery, checking.
+//!
+//! Written against the seam [`txn::Store`]; every mutating operation is one transaction, durable when it
+//! returns, all or nothing after a power cut. See `docs/DESIGN.md` for the reasons and `docs/FORMAT.md` for the bytes.
+//!
+//! ```
+//! use fs::{FileSystem, MountOptions, NewInode};
+//! # use perdure_fs as fs;
+//! use txn::{FormatOptions, Mode, PmemStore};
+//!
+//! let region = fs::mkfs_region(pmem::Region::anonymous(1 << 20), &FormatOptions::tiny(), (0, 0))?;
+//! let store = PmemStore::open_region(region, Mode::ReadWrite)?;
+//! let files = FileSystem::mount(store, MountOptions::default())?;
+//! let node = files.create(&files.root(), b"greeting", &NewInode::file(0o644))?;
+//! files.write(&node, 0, b"hello")?; // durable here
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod block_map;
+pub mod directory;
+mod error;
+pub mod file;
+mod file_system;
+pub mod format;
+mod inode_cache;
+mod inode_table;
+mod mkfs;
+mod namespace;
+mod node;
+mod recover;
+mod rename;
+mod space;
+mod types;
+pub mod xattr;
+
+pub use error::FsError;
+pub use file_system::FileSystem;
+pub use format::{FileType, InodeNumber, Timestamp};
+pub use mkfs::{mkfs, mkfs_region};
+pub use node::Node;
+pub use types::{
+    AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, RenameOptions,
+    SetAttributes, SpaceStatistics, TimeChange, XattrMode,
+};

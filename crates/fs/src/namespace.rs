@@ -1,0 +1,670 @@
+//! Names: lookup, creation, links, removal, listing.
+
+use crate::block_map::{BlockMap, MapEditor};
+use crate::directory::{self, Candidate, Directory, Edit, Plan, name_is_valid, record_bytes};
+use crate::error::{FsError, damaged_inode};
+use crate::file_system::{Core, FileSystem};
+use crate::format::inode::INLINE_BYTES;
+use crate::format::{
+    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, NAME_BYTES_MAX, Pointer, RawInode,
+    SYMLINK_BYTES_MAX, Timestamp,
+};
+use crate::node::{Body, Node};
+use crate::space;
+use crate::types::{DirectoryEntry, NewInode};
+use pmem::{BLOCK_BYTES, Offset};
+use scatter::{DomainId, Purpose};
+use std::sync::Arc;
+use txn::{Corruption, Store, Transaction};
+
+/// Longest record of a dentry.
+const RECORD_BYTES_MAX: usize = record_bytes(NAME_BYTES_MAX);
+/// Mode bit: inherit the group.
+const SET_GROUP_ID: u32 = 0o2000;
+/// Blocks that a shrinking directory gives back at once, so that a removal stays cheap.
+const SHRINK_BLOCKS: u64 = 16;
+
+/// A name that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) candidate: Candidate,
+    pub(crate) file_type: FileType,
+}
+
+impl Found {
+    pub(crate) fn inode(&self) -> InodeNumber {
+        self.candidate.inode
+    }
+}
+
+pub(crate) fn require_name(name: &[u8]) -> Result<(), FsError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong { length: name.len() });
+    }
+    if name == b"." || name == b".." {
+        return Err(FsError::InvalidArgument("the names . and .. are not for changing"));
+    }
+    if name_is_valid(name) { Ok(()) } else { Err(FsError::InvalidArgument("a name is not empty and has no / or NUL")) }
+}
+
+impl<S: Store> Core<S> {
+    /// Builds the index of a directory that was not used before.
+    pub(crate) fn build_directory(&self, number: InodeNumber, body: &mut Body) -> Result<(), FsError> {
+        body.require_directory()?;
+        if body.directory.is_some() {
+            return Ok(());
+        }
+        let mut directory = Box::new(Directory::new(number));
+        let blocks = body.raw.size / BLOCK_BYTES as u64;
+        if blocks > directory::BLOCKS_MAX {
+            return Err(damaged_inode(number, "its size is impossible for a directory"));
+        }
+        let mut block = [0; BLOCK_BYTES];
+        let map = BlockMap::of(number, &body.raw);
+        for index in 0..blocks {
+            let at = directory_block(&self.store, &map, index)?;
+            self.store.read(at, &mut block);
+            directory.load_block(index, &block).map_err(dentry_fault)?;
+        }
+        self.cache.directory_built(directory.heap_bytes());
+        body.directory = Some(directory);
+        Ok(())
+    }
+
+    /// Finds a name in a directory whose index is built.
+    #[inline]
+    pub(crate) fn find(&self, number: InodeNumber, body: &Body, name: &[u8]) -> Result<Option<Found>, FsError> {
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(number, "its index is missing"));
+        };
+        let map = BlockMap::of(number, &body.raw);
+        let found = index.find(name, |candidate| {
+            let offset = candidate.offset.bytes();
+            let in_block = offset % BLOCK_BYTES as u64;
+            let at = directory_block(&self.store, &map, offset / BLOCK_BYTES as u64)? + in_block;
+            let mut record = [0; RECORD_BYTES_MAX];
+            let rest = BLOCK_BYTES - in_block as usize;
+            // Nearly always the candidate is right, and only its own bytes are needed.
+            let expected = record_bytes(name.len()).min(rest);
+            self.store.read(at, &mut record[..expected]);
+            let likely = usize::from(record[2]) == name.len();
+            let length = if likely { expected } else { RECORD_BYTES_MAX.min(rest) };
+            if !likely || !record[..expected][directory_name_at()..].starts_with(name) {
+                self.store.read(at, &mut record[..RECORD_BYTES_MAX.min(rest)]);
+                return index.has_name(candidate, name, &record[..RECORD_BYTES_MAX.min(rest)]).map_err(dentry_fault);
+            }
+            index.has_name(candidate, name, &record[..length]).map_err(dentry_fault)
+        })?;
+        Ok(found.map(|(candidate, file_type)| Found { candidate, file_type }))
+    }
+
+    /// Logs edits of a directory's blocks.
+    pub(crate) fn log_edit(
+        &self,
+        number: InodeNumber,
+        raw: &RawInode,
+        edit: &Edit,
+        transaction: &mut impl Transaction,
+    ) -> Result<(), FsError> {
+        let map = BlockMap::of(number, raw);
+        let block = directory_block(&self.store, &map, edit.offset / BLOCK_BYTES as u64)?;
+        transaction.store(block + edit.offset % BLOCK_BYTES as u64, &edit.bytes);
+        Ok(())
+    }
+
+    /// Plans and logs a new dentry; the directory grows by a block if it has to.
+    pub(crate) fn insert_name(
+        &self,
+        parent: (InodeNumber, &Body),
+        new_parent: &mut RawInode,
+        plan: &mut Plan,
+        name: &[u8],
+        child: (InodeNumber, FileType),
+        transaction: &mut impl Transaction,
+    ) -> Result<(), FsError> {
+        let (number, body) = parent;
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(number, "its index is missing"));
+        };
+        if let Some(edit) = plan.insert(index, name, child.0, child.1) {
+            return self.log_edit(number, &body.raw, &edit, transaction);
+        }
+        let mut bytes = [0; BLOCK_BYTES];
+        let Some(block_index) = plan.insert_in_new_block(name, child.0, child.1, &mut bytes) else {
+            return Err(FsError::NoSpace);
+        };
+        let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
+        transaction.write_fresh(block, 0, &bytes);
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(number, new_parent));
+        editor.set(transaction, block_index, &[Pointer::written(block)], DomainId::METADATA)?;
+        new_parent.blocks += 1 + editor.added;
+        (new_parent.root, new_parent.height) = editor.finish(transaction);
+        new_parent.size = (block_index + 1) * BLOCK_BYTES as u64;
+        Ok(())
+    }
+
+    /// Plans and logs the removal of a dentry; a directory that is mostly empty gives blocks back.
+    pub(crate) fn remove_name(
+        &self,
+        parent: (InodeNumber, &Body),
+        new_parent: &mut RawInode,
+        plan: &mut Plan,
+        name: &[u8],
+        found: Found,
+        transaction: &mut impl Transaction,
+    ) -> Result<(), FsError> {
+        let (number, body) = parent;
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(number, "its index is missing"));
+        };
+        let edit = plan.remove(index, name, found.candidate);
+        let old_blocks = new_parent.size / BLOCK_BYTES as u64;
+        let mut blocks = old_blocks;
+        if index.free_bytes() * 2 > new_parent.size && old_blocks > 1 {
+            blocks = plan.shrink(index, SHRINK_BLOCKS);
+        }
+        if edit.offset / (BLOCK_BYTES as u64) < blocks {
+            self.log_edit(number, &body.raw, &edit, transaction)?;
+        }
+        if blocks < old_blocks {
+            let mut editor = MapEditor::new(&self.store, BlockMap::of(number, new_parent));
+            editor.remove(transaction, blocks, u64::MAX)?;
+            new_parent.blocks = new_parent.blocks.saturating_sub(editor.removed);
+            (new_parent.root, new_parent.height) = editor.finish(transaction);
+            new_parent.size = blocks * BLOCK_BYTES as u64;
+        }
+        Ok(())
+    }
+
+    /// Locks a directory for change, with its index built.
+    pub(crate) fn lock_directory<'n>(
+        &self,
+        node: &'n Node,
+    ) -> Result<parking_lot::RwLockWriteGuard<'n, Body>, FsError> {
+        let mut body = node.write();
+        self.build_directory(node.number(), &mut body)?;
+        Ok(body)
+    }
+
+    /// The first version of a new inode, in slot `number`. Returns what the slot held and what it shall hold.
+    pub(crate) fn new_inode(
+        &self,
+        number: InodeNumber,
+        mode: u32,
+        links: u32,
+        new: &NewInode,
+        now: Timestamp,
+    ) -> Result<(RawInode, RawInode), FsError> {
+        let old = self.table.load(&self.store, number)?;
+        if !old.is_intact(number) || !old.is_free() {
+            return Err(damaged_inode(number, "it should be free"));
+        }
+        let raw = RawInode {
+            mode,
+            links,
+            uid: new.uid,
+            gid: new.gid,
+            generation: old.generation.wrapping_add(1),
+            device: new.device,
+            modified: now.nanoseconds(),
+            changed: now.nanoseconds(),
+            accessed: now.nanoseconds(),
+            created: now.nanoseconds(),
+            ..RawInode::ZERO
+        };
+        Ok((old, raw))
+    }
+
+    /// Makes an inode with a name: one transaction.
+    fn create_named(
+        &self,
+        parent: &Node,
+        name: &[u8],
+        file_type: FileType,
+        new: &NewInode,
+        target: Option<&[u8]>,
+    ) -> Result<Node, FsError> {
+        self.require_writable()?;
+        require_name(name)?;
+        let mut body = self.lock_directory(parent)?;
+        if self.find(parent.number(), &body, name)?.is_some() {
+            return Err(FsError::AlreadyExists);
+        }
+        let number = self.table.take(&self.store)?;
+        let created = self.create_locked(parent.number(), &mut body, name, number, file_type, new, target);
+        match created {
+            Ok(raw) => Ok(self.adopt(number, raw)),
+            Err(error) => {
+                self.table.release(number);
+                Err(error)
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn create_locked(
+        &self,
+        parent: InodeNumber,
+        body: &mut Body,
+        name: &[u8],
+        number: InodeNumber,
+        file_type: FileType,
+        new: &NewInode,
+        target: Option<&[u8]>,
+    ) -> Result<RawInode, FsError> {
+        let now = Timestamp::now();
+        let is_directory = file_type == FileType::Directory;
+        let mut wanted = *new;
+        let mut permissions = new.mode & MODE_PERMISSION_MASK;
+        if body.raw.mode & SET_GROUP_ID != 0 {
+            wanted.gid = body.raw.gid;
+            permissions |= if is_directory { SET_GROUP_ID } else { 0 };
+        }
+        let links = if is_directory { 2 } else { 1 };
+        let (old, mut raw) = self.new_inode(number, file_type.mode_bits() | permissions, links, &wanted, now)?;
+        let mut transaction = self.store.begin();
+        let mut new_parent = body.raw;
+        if is_directory {
+            raw.parent = parent.get();
+            new_parent.links = new_parent.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
+        }
+        if let Some(target) = target {
+            self.write_target(number, &mut raw, target, &mut transaction)?;
+        }
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(parent, "its index is missing"));
+        };
+        let mut plan = index.plan();
+        self.insert_name((parent, body), &mut new_parent, &mut plan, name, (number, file_type), &mut transaction)?;
+        raw.log_changes(&old, number, self.inode_offset(number), &mut transaction);
+        new_parent.touch_modified(now);
+        self.log_inode(parent, body, &mut new_parent, &mut transaction);
+        transaction.commit()?;
+        body.raw = new_parent;
+        commit_plan(body, plan);
+        Ok(raw)
+    }
+
+    /// Stores a symbolic link's target: inline if it is short, else in a block.
+    fn write_target(
+        &self,
+        number: InodeNumber,
+        raw: &mut RawInode,
+        target: &[u8],
+        transaction: &mut impl Transaction,
+    ) -> Result<(), FsError> {
+        raw.size = target.len() as u64;
+        if target.len() <= INLINE_BYTES {
+            raw.inline[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
+        let mut bytes = [0; BLOCK_BYTES];
+        bytes[..target.len()].copy_from_slice(target);
+        transaction.write_fresh(block, 0, &bytes);
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(number, raw));
+        editor.set(transaction, 0, &[Pointer::written(block)], DomainId::METADATA)?;
+        (raw.root, raw.height) = editor.finish(transaction);
+        raw.blocks = 1;
+        Ok(())
+    }
+
+    /// Takes one link from a child whose name goes in this transaction. Returns the child's next version and
+    /// whether it is freed with it.
+    pub(crate) fn drop_link(
+        &self,
+        child: &Node,
+        body: &Body,
+        now: Timestamp,
+        transaction: &mut impl Transaction,
+    ) -> Result<(RawInode, bool), FsError> {
+        let mut new = body.raw;
+        let is_directory = body.raw.file_type() == Some(FileType::Directory);
+        new.links = if is_directory { 0 } else { body.raw.links.saturating_sub(1) };
+        new.touch_changed(now);
+        // Only the cache and this operation refer to it: nobody has it open, so it goes at once.
+        let last = new.links == 0 && Arc::strong_count(&child.0) <= 2;
+        if last {
+            new = space::free_contents(self, child.number(), &body.raw, transaction)?;
+        }
+        self.log_inode(child.number(), body, &mut new, transaction);
+        Ok((new, last))
+    }
+
+    /// Follows a committed [`drop_link`](Self::drop_link).
+    pub(crate) fn link_dropped(&self, child: &Node, body: &mut Body, new: RawInode, freed: bool) {
+        body.raw = new;
+        if new.links == 0 {
+            body.directory = None;
+            self.cache.forget(child.number());
+            if freed {
+                self.table.release(child.number());
+            } else {
+                self.unlinked();
+            }
+        }
+    }
+
+    fn remove(&self, parent: &Node, name: &[u8], directory: bool) -> Result<(), FsError> {
+        self.require_writable()?;
+        require_name(name)?;
+        let mut body = self.lock_directory(parent)?;
+        let found = self.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+        match (directory, found.file_type == FileType::Directory) {
+            (true, false) => return Err(FsError::NotADirectory),
+            (false, true) => return Err(FsError::IsADirectory),
+            _ => {}
+        }
+        let child = self.node(found.inode())?;
+        let mut child_body = if directory { self.lock_directory(&child)? } else { child.write() };
+        require_empty(&child_body)?;
+        let now = Timestamp::now();
+        let mut transaction = self.store.begin();
+        let mut new_parent = body.raw;
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(parent.number(), "its index is missing"));
+        };
+        let mut plan = index.plan();
+        self.remove_name((parent.number(), &body), &mut new_parent, &mut plan, name, found, &mut transaction)?;
+        if directory {
+            new_parent.links = new_parent.links.saturating_sub(1);
+        }
+        new_parent.touch_modified(now);
+        self.log_inode(parent.number(), &body, &mut new_parent, &mut transaction);
+        let (new_child, freed) = self.drop_link(&child, &child_body, now, &mut transaction)?;
+        transaction.commit()?;
+        body.raw = new_parent;
+        commit_plan(&mut body, plan);
+        self.link_dropped(&child, &mut child_body, new_child, freed);
+        Ok(())
+    }
+}
+
+/// Fails if `body` is a directory with entries.
+pub(crate) fn require_empty(body: &Body) -> Result<(), FsError> {
+    match &body.directory {
+        Some(directory) if !directory.is_empty() => Err(FsError::DirectoryNotEmpty),
+        _ => Ok(()),
+    }
+}
+
+/// Follows a committed plan.
+pub(crate) fn commit_plan(body: &mut Body, plan: Plan) {
+    if let Some(directory) = &mut body.directory {
+        directory.commit(plan);
+    }
+}
+
+const fn directory_name_at() -> usize {
+    16
+}
+
+pub(crate) fn dentry_fault(fault: directory::DentryFault) -> FsError {
+    let object = format!("directory {} at byte {}", fault.directory, fault.offset.bytes());
+    FsError::Corrupt(Corruption::new(object, fault.kind.to_string()))
+}
+
+/// Where block `index` of a directory lies.
+#[inline]
+fn directory_block<S: Store>(store: &S, map: &BlockMap, index: u64) -> Result<Offset, FsError> {
+    match map.lookup(store, index)? {
+        Some(pointer) if !pointer.unwritten => Ok(pointer.block.offset()),
+        _ => Err(damaged_inode(map.inode, "the directory has a hole")),
+    }
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Finds a name. `.` and `..` work too.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotFound`], [`FsError::NotADirectory`], [`FsError::NameTooLong`], [`FsError::Corrupt`].
+    #[inline]
+    pub fn lookup(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
+        let core = &*self.core;
+        if name == b"." {
+            parent.read().require_directory()?;
+            return Ok(parent.clone());
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(FsError::NameTooLong { length: name.len() });
+        }
+        let body = parent.read();
+        if name == b".." {
+            body.require_directory()?;
+            return core.node(InodeNumber::new(body.raw.parent));
+        }
+        if body.directory.is_some() {
+            let found = core.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+            return core.node(found.inode());
+        }
+        drop(body);
+        let body = core.lock_directory(parent)?;
+        let found = core.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+        core.node(found.inode())
+    }
+
+    /// Makes a file, device, pipe or socket: one transaction, one fence if the directory has room.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::AlreadyExists`], [`FsError::NotADirectory`], [`FsError::NotFound`] if the directory was removed,
+    /// [`FsError::NameTooLong`], [`FsError::InvalidArgument`], [`FsError::NoSpace`], [`FsError::NoInodes`],
+    /// [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    pub fn create(&self, parent: &Node, name: &[u8], new: &NewInode) -> Result<Node, FsError> {
+        self.core.create_named(parent, name, type_of_new(new)?, new, None)
+    }
+
+    /// Makes a directory: one transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create), and [`FsError::TooManyLinks`].
+    pub fn make_directory(&self, parent: &Node, name: &[u8], new: &NewInode) -> Result<Node, FsError> {
+        self.core.create_named(parent, name, FileType::Directory, new, None)
+    }
+
+    /// Makes a symbolic link to `target` (1 to 4,095 bytes): one transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); [`FsError::NotFound`] for an empty target.
+    pub fn make_symlink(&self, parent: &Node, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Node, FsError> {
+        if target.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if target.len() > SYMLINK_BYTES_MAX {
+            return Err(FsError::NameTooLong { length: target.len() });
+        }
+        let new = NewInode { mode: 0o777, uid, gid, device: 0 };
+        self.core.create_named(parent, name, FileType::Symlink, &new, Some(target))
+    }
+
+    /// Makes a file without a name (`O_TMPFILE`): it is freed when its last node drops, unless it is
+    /// [linked](Self::link) before.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_unnamed(&self, new: &NewInode) -> Result<Node, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let file_type = type_of_new(new)?;
+        let number = core.table.take(&core.store)?;
+        let create = || {
+            let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
+            let (old, mut raw) = core.new_inode(number, mode, 0, new, Timestamp::now())?;
+            let mut transaction = core.store.begin();
+            raw.log_changes(&old, number, core.inode_offset(number), &mut transaction);
+            transaction.commit()?;
+            Ok(raw)
+        };
+        match create() {
+            Ok(raw) => {
+                let node = core.adopt(number, raw);
+                core.cache.forget(number);
+                core.unlinked();
+                Ok(node)
+            }
+            Err(error) => {
+                core.table.release(number);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives an inode another name: one transaction, one fence.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::TooManyLinks`].
+    pub fn link(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        require_name(name)?;
+        if node.number() == parent.number() {
+            return Err(FsError::NotPermitted("a directory has one name only"));
+        }
+        let mut body = core.lock_directory(parent)?;
+        if core.find(parent.number(), &body, name)?.is_some() {
+            return Err(FsError::AlreadyExists);
+        }
+        let mut child = node.write();
+        let file_type = match child.raw.file_type() {
+            Some(FileType::Directory) => return Err(FsError::NotPermitted("a directory has one name only")),
+            Some(file_type) => file_type,
+            None => return Err(FsError::NotFound),
+        };
+        let now = Timestamp::now();
+        let mut new_child = child.raw;
+        new_child.links = child.raw.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
+        new_child.touch_changed(now);
+        let mut new_parent = body.raw;
+        let mut transaction = core.store.begin();
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(parent.number(), "its index is missing"));
+        };
+        let mut plan = index.plan();
+        let child_name = (node.number(), file_type);
+        core.insert_name((parent.number(), &body), &mut new_parent, &mut plan, name, child_name, &mut transaction)?;
+        new_parent.touch_modified(now);
+        core.log_inode(parent.number(), &body, &mut new_parent, &mut transaction);
+        core.log_inode(node.number(), &child, &mut new_child, &mut transaction);
+        transaction.commit()?;
+        if child.raw.links == 0 {
+            core.relinked(node);
+        }
+        body.raw = new_parent;
+        commit_plan(&mut body, plan);
+        child.raw = new_child;
+        Ok(())
+    }
+
+    /// Removes a name that is not a directory's: one transaction, one fence. The last name of an inode that nobody
+    /// has open frees it in the same transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotFound`], [`FsError::IsADirectory`], [`FsError::NotADirectory`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    pub fn unlink(&self, parent: &Node, name: &[u8]) -> Result<(), FsError> {
+        self.core.remove(parent, name, false)
+    }
+
+    /// Removes an empty directory: one transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`unlink`](Self::unlink); [`FsError::DirectoryNotEmpty`].
+    pub fn remove_directory(&self, parent: &Node, name: &[u8]) -> Result<(), FsError> {
+        if name == b".." {
+            return Err(FsError::DirectoryNotEmpty);
+        }
+        self.core.remove(parent, name, true)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::InvalidArgument`] if it is none, [`FsError::Corrupt`].
+    pub fn read_link(&self, node: &Node) -> Result<Vec<u8>, FsError> {
+        let core = &*self.core;
+        let body = node.read();
+        if body.raw.file_type() != Some(FileType::Symlink) {
+            return Err(FsError::InvalidArgument("not a symbolic link"));
+        }
+        let length = body.raw.size as usize;
+        if length <= INLINE_BYTES {
+            return Ok(body.raw.inline[..length].to_vec());
+        }
+        if length > SYMLINK_BYTES_MAX {
+            return Err(damaged_inode(node.number(), "its target is too long"));
+        }
+        let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
+        let pointer = pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
+        let mut target = vec![0; length];
+        core.store.read(pointer.block.offset(), &mut target);
+        Ok(target)
+    }
+
+    /// Lists a directory from `cookie` on (0 = the start), until `visit` returns false.
+    ///
+    /// A cookie stays valid whatever is inserted or removed: dentries never move.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotADirectory`], [`FsError::Corrupt`].
+    pub fn read_directory(
+        &self,
+        node: &Node,
+        cookie: u64,
+        visit: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<(), FsError> {
+        let core = &*self.core;
+        let body = node.read();
+        if body.raw.file_type() != Some(FileType::Directory) {
+            return Err(FsError::NotADirectory);
+        }
+        let parent = InodeNumber::new(body.raw.parent);
+        for (index, (name, inode)) in [(&b"."[..], node.number()), (&b".."[..], parent)].into_iter().enumerate() {
+            let next_cookie = index as u64 + 1;
+            let entry = DirectoryEntry { next_cookie, inode, file_type: FileType::Directory, name };
+            if cookie < next_cookie && !visit(entry) {
+                return Ok(());
+            }
+        }
+        if body.raw.links == 0 {
+            return Ok(());
+        }
+        let first_unit = cookie.saturating_sub(FIRST_COOKIE);
+        let map = BlockMap::of(node.number(), &body.raw);
+        let mut block = [0; BLOCK_BYTES];
+        for index in first_unit / directory::UNITS_PER_BLOCK as u64..body.raw.size / BLOCK_BYTES as u64 {
+            core.store.read(directory_block(&core.store, &map, index)?, &mut block);
+            for entry in directory::entries(&block, index, node.number()) {
+                let entry = entry.map_err(dentry_fault)?;
+                let unit = u64::from(entry.offset.units());
+                let next_cookie = unit + 1 + FIRST_COOKIE;
+                let listed = DirectoryEntry { next_cookie, inode: entry.inode, file_type: entry.file_type, name: entry.name };
+                if unit >= first_unit && !visit(listed) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cookie of the first dentry's offset: 0 and 1 lead to `.` and `..`.
+const FIRST_COOKIE: u64 = 2;
+
+fn type_of_new(new: &NewInode) -> Result<FileType, FsError> {
+    match FileType::from_mode(new.mode) {
+        Some(FileType::Directory | FileType::Symlink) => {
+            Err(FsError::InvalidArgument("directories and symbolic links have their own calls"))
+        }
+        Some(file_type) => Ok(file_type),
+        None if new.mode & MODE_TYPE_MASK == 0 => Ok(FileType::Regular),
+        None => Err(FsError::InvalidArgument("unknown file type")),
+    }
+}

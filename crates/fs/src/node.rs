@@ -1,0 +1,119 @@
+//! Inodes in use: one state per inode in DRAM, shared by all who refer to it.
+
+use crate::directory::Directory;
+use crate::error::{FsError, damaged_inode};
+use crate::file_system::Reclaim;
+use crate::format::{FileType, InodeNumber, RawInode};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use scatter::DomainId;
+use std::sync::{Arc, Weak};
+
+/// A reference to an inode. Clones refer to the same one.
+///
+/// As long as one exists, an unlinked inode keeps its content; dropping the last one frees it.
+#[derive(Clone, Debug)]
+pub struct Node(pub(crate) Arc<InodeState>);
+
+impl Node {
+    /// Number of the inode.
+    pub fn number(&self) -> InodeNumber {
+        self.0.number
+    }
+
+    /// Distinguishes uses of the same number.
+    pub fn generation(&self) -> u32 {
+        self.0.generation
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Body> {
+        self.0.body.read()
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Body> {
+        self.0.body.write()
+    }
+}
+
+/// What every reference to an inode shares.
+pub(crate) struct InodeState {
+    pub(crate) number: InodeNumber,
+    generation: u32,
+    pub(crate) body: RwLock<Body>,
+    reclaim: Weak<dyn Reclaim>,
+}
+
+impl std::fmt::Debug for InodeState {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "inode {}", self.number)
+    }
+}
+
+/// The part of an inode's state that its lock protects.
+pub(crate) struct Body {
+    /// The inode as it is on the medium.
+    pub(crate) raw: RawInode,
+    /// Where its data goes.
+    pub(crate) domain: DomainId,
+    /// Names and free ranges of a directory, once it was used.
+    pub(crate) directory: Option<Box<Directory>>,
+}
+
+impl Body {
+    /// Fails unless the inode is a directory that still has its name.
+    pub(crate) fn require_directory(&self) -> Result<(), FsError> {
+        match self.raw.file_type() {
+            Some(FileType::Directory) if self.raw.links == 0 => Err(FsError::NotFound),
+            Some(FileType::Directory) => Ok(()),
+            _ => Err(FsError::NotADirectory),
+        }
+    }
+
+    /// Fails unless the inode is a regular file.
+    #[inline]
+    pub(crate) fn require_regular(&self) -> Result<(), FsError> {
+        match self.raw.file_type() {
+            Some(FileType::Regular) => Ok(()),
+            Some(FileType::Directory) => Err(FsError::IsADirectory),
+            _ => Err(FsError::InvalidArgument("not a regular file")),
+        }
+    }
+}
+
+impl InodeState {
+    pub(crate) fn new(number: InodeNumber, raw: RawInode, domain: DomainId, reclaim: Weak<dyn Reclaim>) -> InodeState {
+        let body = Body { raw, domain, directory: None };
+        InodeState { number, generation: raw.generation, body: RwLock::new(body), reclaim }
+    }
+}
+
+impl Drop for InodeState {
+    fn drop(&mut self) {
+        let body = self.body.get_mut();
+        if body.raw.links > 0 || body.raw.is_free() {
+            return;
+        }
+        // The last reference to an unlinked inode: its number and blocks go back. Without a file system
+        // (it was dropped first) recovery does it at the next mount.
+        if let Some(core) = self.reclaim.upgrade() {
+            core.reclaim(self.number, &body.raw);
+        }
+    }
+}
+
+/// Checks what the medium said of inode `number` before anybody acts on it.
+pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsError> {
+    if !raw.is_intact(number) {
+        return Err(damaged_inode(number, "its checksum does not match"));
+    }
+    if raw.is_free() {
+        return Err(FsError::NotFound);
+    }
+    if raw.file_type().is_none() {
+        return Err(damaged_inode(number, "its type is unknown"));
+    }
+    if raw.height > crate::block_map::HEIGHT_MAX {
+        return Err(damaged_inode(number, "its block map is too high"));
+    }
+    Ok(())
+}
+

@@ -1,0 +1,224 @@
+//! Space of inodes: freeing, truncating, allocating, punching.
+
+use crate::block_map::{BlockMap, FANOUT, MapEditor};
+use crate::error::FsError;
+use crate::file::FILE_BYTES_MAX;
+use crate::file_system::{Core, FileSystem};
+use crate::format::{InodeNumber, Pointer, Position, RawInode, Timestamp};
+use crate::node::{Body, Node};
+use crate::types::AllocateOptions;
+use crate::xattr;
+use pmem::BLOCK_BYTES;
+use scatter::{DomainId, Extent, Purpose};
+use smallvec::SmallVec;
+use txn::{Store, Transaction};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that one transaction of `allocate` reserves.
+const ALLOCATE_BLOCKS_MAX: u64 = 2 * FANOUT;
+
+/// Frees everything an inode owns and returns its next version: free, generation kept.
+pub(crate) fn free_contents<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+    transaction: &mut impl Transaction,
+) -> Result<RawInode, FsError> {
+    let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
+    editor.remove(transaction, 0, u64::MAX)?;
+    let position = Position { inode: number, level: Position::ATTRIBUTES, index: 0 };
+    if let Ok(Some(pointer)) = Pointer::read(raw.attributes, position) {
+        for block in xattr::blocks(&core.store, number, pointer.block)? {
+            transaction.free(Extent { start: block, blocks: 1 });
+        }
+    }
+    Ok(RawInode { generation: raw.generation, ..RawInode::ZERO })
+}
+
+/// Frees an inode without a name: one transaction.
+pub(crate) fn free_inode<S: Store>(core: &Core<S>, number: InodeNumber, raw: &RawInode) -> Result<(), FsError> {
+    let mut transaction = core.store.begin();
+    let mut new = free_contents(core, number, raw, &mut transaction)?;
+    new.log_changes(raw, number, core.inode_offset(number), &mut transaction);
+    transaction.commit()?;
+    core.table.release(number);
+    core.reclaimed();
+    Ok(())
+}
+
+/// Changes a file's size inside a transaction.
+pub(crate) fn resize<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &Body,
+    new: &mut RawInode,
+    size: u64,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    if size > FILE_BYTES_MAX {
+        return Err(FsError::FileTooLarge);
+    }
+    if size < body.raw.size {
+        let map = BlockMap::of(number, &body.raw);
+        zero_range_in_block(core, &map, size, body.raw.size.min(size.next_multiple_of(BLOCK)), transaction)?;
+        let mut editor = MapEditor::new(&core.store, map);
+        editor.remove(transaction, size.div_ceil(BLOCK), u64::MAX)?;
+        new.blocks = new.blocks.saturating_sub(editor.removed);
+        (new.root, new.height) = editor.finish(transaction);
+    }
+    new.size = size;
+    Ok(())
+}
+
+/// Logs zeros over `from..to`, which lie in one block; keeps R5 (zeros beyond the end of the file).
+fn zero_range_in_block<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    from: u64,
+    to: u64,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    use pmem::deliberate::{self, Bug};
+    if from >= to || deliberate::is(Bug::ZeroTailForgotten) {
+        return Ok(());
+    }
+    if let Some(pointer) = map.lookup(&core.store, from / BLOCK)?
+        && !pointer.unwritten
+    {
+        transaction.zero(pointer.block.offset() + from % BLOCK, (to - from) as usize);
+    }
+    Ok(())
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Reserves, frees or zeroes space (`fallocate`).
+    ///
+    /// Punching and zeroing are one transaction. Reserving more than 4 MiB is several, each of them atomic; a failure
+    /// leaves what was reserved before.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::InvalidArgument`] for an empty range, [`FsError::FileTooLarge`], [`FsError::NoSpace`],
+    /// [`FsError::NotSupported`] for a combination that makes no sense, [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    pub fn allocate(&self, node: &Node, offset: u64, length: u64, options: AllocateOptions) -> Result<(), FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        if length == 0 {
+            return Err(FsError::InvalidArgument("an empty range"));
+        }
+        let end = offset.checked_add(length).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+        let mut body = node.write();
+        body.require_regular()?;
+        match (options.punch_hole, options.zero_range) {
+            (true, true) => Err(FsError::NotSupported("punching and zeroing at the same time")),
+            (true, false) => punch(core, node.number(), &mut body, offset, end, None),
+            (false, true) => {
+                let size = if options.keep_size { body.raw.size } else { body.raw.size.max(end) };
+                punch(core, node.number(), &mut body, offset, end, Some(size))?;
+                reserve(core, node.number(), &mut body, offset, end, size)
+            }
+            (false, false) => {
+                let size = if options.keep_size { body.raw.size } else { body.raw.size.max(end) };
+                reserve(core, node.number(), &mut body, offset, end, size)
+            }
+        }
+    }
+}
+
+/// Makes `offset..end` a hole (whole blocks) or zeros (partial ones): one transaction.
+fn punch<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    end: u64,
+    size: Option<u64>,
+) -> Result<(), FsError> {
+    let now = Timestamp::now();
+    let mut new = body.raw;
+    new.size = size.unwrap_or(new.size);
+    let map = BlockMap::of(number, &body.raw);
+    let mut transaction = core.store.begin();
+    let (first_whole, end_whole) = (offset.div_ceil(BLOCK), end / BLOCK);
+    let head_end = end.min(offset.next_multiple_of(BLOCK));
+    zero_range_in_block(core, &map, offset, head_end, &mut transaction)?;
+    if end_whole >= first_whole {
+        zero_range_in_block(core, &map, (end_whole * BLOCK).max(offset), end, &mut transaction)?;
+        let mut editor = MapEditor::new(&core.store, map);
+        editor.remove(&mut transaction, first_whole, end_whole)?;
+        new.blocks = new.blocks.saturating_sub(editor.removed);
+        (new.root, new.height) = editor.finish(&mut transaction);
+    }
+    new.touch_modified(now);
+    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}
+
+/// Gives every hole in `offset..end` an unwritten block; the size becomes `size` with the last step.
+fn reserve<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    end: u64,
+    size: u64,
+) -> Result<(), FsError> {
+    let mut block = offset / BLOCK;
+    let end_block = end.div_ceil(BLOCK);
+    while block < end_block {
+        let count = (end_block - block).min(ALLOCATE_BLOCKS_MAX);
+        let last = block + count == end_block;
+        let size = if last { size } else { body.raw.size };
+        reserve_step(core, number, body, block, count, size)?;
+        block += count;
+    }
+    Ok(())
+}
+
+fn reserve_step<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    first: u64,
+    count: u64,
+    size: u64,
+) -> Result<(), FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let mut holes: SmallVec<[(u64, u64); 8]> = SmallVec::new();
+    map.lookup_range(&core.store, first, count, |block, pointer| {
+        if pointer.is_none() {
+            match holes.last_mut() {
+                Some((start, length)) if *start + *length == block => *length += 1,
+                _ => holes.push((block, 1)),
+            }
+        }
+    })?;
+    let mut new = body.raw;
+    let mut transaction = core.store.begin();
+    let mut editor = MapEditor::new(&core.store, map);
+    for (start, length) in holes {
+        let extents = transaction.allocate(body.domain, length as u32, Purpose::Ordinary)?;
+        let pointers: SmallVec<[Pointer; 64]> = extents
+            .iter()
+            .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
+            .map(|block| Pointer { block, unwritten: true })
+            .collect();
+        editor.set(&mut transaction, start, &pointers, DomainId::METADATA)?;
+        new.blocks += length;
+    }
+    new.blocks += editor.added;
+    (new.root, new.height) = editor.finish(&mut transaction);
+    let now = Timestamp::now();
+    if size == new.size {
+        new.touch_changed(now);
+    } else {
+        new.touch_modified(now);
+    }
+    new.size = size;
+    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}

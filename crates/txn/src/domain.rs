@@ -1,0 +1,185 @@
+//! Protection domains: who may be handed a segment.
+//!
+//! `docs/DESIGN.md`, "Segments and domains". The allocator knows domains as small numbers; this module gives each
+//! owner its number and keeps the segment table on the medium in step.
+
+use crate::checksum::{Seal, seal, unseal};
+use crate::layout::{Geometry, SegmentEntry};
+use parking_lot::RwLock;
+use pmem::Region;
+use scatter::{DomainId, SegmentLedger, SegmentNumber};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Who the blocks of a segment belong to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Domain {
+    /// The file system itself; never mapped by a client.
+    Metadata,
+    /// Several owners; only the server touches it.
+    Mixed,
+    /// One owner: files with this user, group and these read/write bits of the mode.
+    Owner {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+        /// Read/write bits for user, group, others: `rw rw rw` in six bits.
+        class: u8,
+    },
+}
+
+const KIND_METADATA: u8 = 1;
+const KIND_MIXED: u8 = 2;
+const KIND_OWNER: u8 = 3;
+
+impl Domain {
+    /// The domain of a file with these attributes.
+    pub fn of_file(mode: u32, uid: u32, gid: u32) -> Domain {
+        let bits = |shift: u32| ((mode >> shift) & 0o6) as u8 >> 1;
+        Domain::Owner { uid, gid, class: (bits(6) << 4) | (bits(3) << 2) | bits(0) }
+    }
+
+    fn words(self, segment: u32) -> (u64, u64) {
+        let (kind, class, owner) = match self {
+            Domain::Metadata => (KIND_METADATA, 0, 0),
+            Domain::Mixed => (KIND_MIXED, 0, 0),
+            Domain::Owner { uid, gid, class } => {
+                (KIND_OWNER, class, (u64::from(uid) << 32) | u64::from(gid))
+            }
+        };
+        (owner, SegmentEntry::seal_word(segment, kind, class, owner))
+    }
+}
+
+impl SegmentEntry {
+    /// The domain that `segment` belongs to: `Ok(None)` if it is free, `Err` if the entry is damaged.
+    pub fn domain(&self, segment: u32) -> Result<Option<Domain>, ()> {
+        if self.seal == 0 {
+            return Ok(None);
+        }
+        let (kind, class) = (self.seal as u8, (self.seal >> 8) as u8);
+        if self.seal != SegmentEntry::seal_word(segment, kind, class, self.owner) {
+            return Err(());
+        }
+        match kind {
+            KIND_METADATA => Ok(Some(Domain::Metadata)),
+            KIND_MIXED => Ok(Some(Domain::Mixed)),
+            KIND_OWNER => Ok(Some(Domain::Owner {
+                uid: (self.owner >> 32) as u32,
+                gid: self.owner as u32,
+                class,
+            })),
+            _ => Err(()),
+        }
+    }
+
+    /// The wear saved for `segment`; 0 if it was never saved.
+    pub fn wear(&self, segment: u32) -> u64 {
+        unseal(self.wear, Seal::Wear, u64::from(segment)).unwrap_or(0)
+    }
+}
+
+/// The numbers of all domains seen since the pool was opened, and the way to the segment table.
+#[derive(Debug)]
+pub struct Domains {
+    region: Arc<Region>,
+    geometry: Geometry,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    numbers: HashMap<Domain, DomainId>,
+    domains: Vec<Domain>,
+}
+
+impl Domains {
+    /// Starts with the two domains that every pool has.
+    pub fn new(region: Arc<Region>, geometry: Geometry) -> Arc<Domains> {
+        let domains = vec![Domain::Metadata, Domain::Mixed];
+        let numbers = HashMap::from([
+            (Domain::Metadata, DomainId::METADATA),
+            (Domain::Mixed, DomainId::MIXED),
+        ]);
+        Arc::new(Domains { region, geometry, known: RwLock::new(Known { numbers, domains }) })
+    }
+
+    /// The number of `domain`.
+    pub fn number(&self, domain: Domain) -> DomainId {
+        if let Some(number) = self.known.read().numbers.get(&domain) {
+            return *number;
+        }
+        let mut known = self.known.write();
+        if let Some(number) = known.numbers.get(&domain) {
+            return *number;
+        }
+        let number = DomainId(known.domains.len() as u32);
+        known.domains.push(domain);
+        known.numbers.insert(domain, number);
+        number
+    }
+
+    /// The domain with this number.
+    pub fn domain(&self, number: DomainId) -> Domain {
+        self.known.read().domains[number.0 as usize]
+    }
+
+    /// The entry of `segment` on the medium.
+    pub fn entry(&self, segment: u32) -> SegmentEntry {
+        self.region.load(self.geometry.segment_entry(segment))
+    }
+
+    /// The domain of every segment, as the table says; a damaged entry counts as `Mixed` (the
+    /// blocks in it stay reachable by the server, no client is handed them; fsck repairs the entry).
+    pub fn segment_domains(&self) -> Vec<Option<DomainId>> {
+        (0..self.geometry.segments)
+            .map(|segment| match self.entry(segment).domain(segment) {
+                Ok(domain) => domain.map(|domain| self.number(domain)),
+                Err(()) => Some(DomainId::MIXED),
+            })
+            .collect()
+    }
+
+    /// Saved wear of every segment.
+    pub fn segment_wear(&self) -> Vec<u64> {
+        (0..self.geometry.segments).map(|segment| self.entry(segment).wear(segment)).collect()
+    }
+
+    /// Saves the wear of every segment.
+    pub fn save_wear(&self, wear: &[u64]) {
+        let mut batch = pmem::Flushed::nothing(&self.region);
+        for (segment, &blocks) in wear.iter().enumerate() {
+            let at = self.geometry.segment_entry(segment as u32) + 16;
+            let word = seal(blocks.min(crate::checksum::SEALED_MAX), Seal::Wear, segment as u64);
+            batch.join(self.region.store_u64(at, word).flush());
+        }
+        self.region.fence(batch);
+    }
+
+    /// Makes "`segment` belongs to `domain`" durable: owner first, then the sealed word, one 8-byte store.
+    pub fn write_assignment(&self, segment: u32, domain: Option<Domain>) {
+        let at = self.geometry.segment_entry(segment);
+        let (owner, word) = domain.map_or((0, 0), |domain| domain.words(segment));
+        if word != 0 {
+            // A free entry must not become valid with a stale owner: invalidate, then owner, then seal.
+            self.region.fence(self.region.store_u64(at + 8, 0).flush());
+            self.region.fence(self.region.store_u64(at, owner).flush());
+        }
+        self.region.fence(self.region.store_u64(at + 8, word).flush());
+    }
+}
+
+/// The allocator's way to the segment table.
+#[derive(Debug)]
+pub struct Ledger(pub Arc<Domains>);
+
+impl SegmentLedger for Ledger {
+    fn assign(&self, segment: SegmentNumber, domain: DomainId) {
+        self.0.write_assignment(segment.0, Some(self.0.domain(domain)));
+    }
+
+    fn release(&self, segment: SegmentNumber) {
+        self.0.write_assignment(segment.0, None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Errors of making and opening pools.
+
+use crate::layout::SuperblockFault;
+use std::path::PathBuf;
+
+/// Metadata on the medium that does not make sense. Neither the caller's mistake nor a bug: the medium's.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{object} is damaged: {detail}; run `perdure fsck`")]
+pub struct Corruption {
+    /// What is damaged, with its number or place.
+    pub object: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+impl Corruption {
+    /// Names a damaged object.
+    pub fn new(object: impl Into<String>, detail: impl Into<String>) -> Corruption {
+        Corruption { object: object.into(), detail: detail.into() }
+    }
+}
+
+/// Why a pool could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The size is below the minimum for the chosen segments and journals.
+    #[error("{size_bytes} bytes are too few for a pool: at least {minimum_bytes} are needed (--size), or smaller segments (--segment-size)")]
+    TooSmall {
+        /// Size asked for.
+        size_bytes: u64,
+        /// Least size that works with these segments.
+        minimum_bytes: u64,
+    },
+    /// The size needs more segments than a pool can have.
+    #[error("{size_bytes} bytes in segments of {segment_bytes} are more than {} segments; use --segment-size {suggested_segment_bytes}", crate::layout::SEGMENTS_MAX)]
+    TooManySegments {
+        /// Size asked for.
+        size_bytes: u64,
+        /// Segment size asked for.
+        segment_bytes: u64,
+        /// A segment size that works.
+        suggested_segment_bytes: u64,
+    },
+    /// A parameter is outside its range.
+    #[error("{name} {value} is out of range: {expected}")]
+    Parameter {
+        /// Name of the parameter.
+        name: &'static str,
+        /// Value given.
+        value: u64,
+        /// What is accepted.
+        expected: &'static str,
+    },
+    /// The disk has not enough free space.
+    #[error("{path}: {size_bytes} bytes do not fit, {free_bytes} are free there; choose a smaller --size")]
+    NoSpace {
+        /// Pool.
+        path: PathBuf,
+        /// Bytes needed.
+        size_bytes: u64,
+        /// Bytes free.
+        free_bytes: u64,
+    },
+    /// Something is there already.
+    #[error("{path} exists already; remove it first or choose another name")]
+    Exists {
+        /// Pool.
+        path: PathBuf,
+    },
+    /// The memory does not keep its content.
+    #[error(transparent)]
+    Map(#[from] pmem::MapError),
+    /// An operation on a file of the pool failed.
+    #[error("{path}: {action}: {source}")]
+    Io {
+        /// File.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The initial file system could not be written.
+    #[error("the new pool could not be initialised: {0}")]
+    Initialise(String),
+}
+
+/// Why a pool could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Nothing is there.
+    #[error("{path}: no such pool; `perdure mkfs` makes one")]
+    Missing {
+        /// Pool.
+        path: PathBuf,
+    },
+    /// Something is there, but not a pool.
+    #[error("{path} is not a Perdure pool: {reason}")]
+    NotAPool {
+        /// Path.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The pool's format has another version.
+    #[error("{path}: format version {found}, this program reads version {supported}; use the matching release of Perdure")]
+    OtherVersion {
+        /// Pool.
+        path: PathBuf,
+        /// Version of the pool.
+        found: u32,
+        /// Version of this program.
+        supported: u32,
+    },
+    /// Both superblocks are unusable.
+    #[error("{path}: both superblocks are damaged ({first}; {second}); restore the pool from a copy")]
+    Superblocks {
+        /// Pool.
+        path: PathBuf,
+        /// Fault of the first copy.
+        first: SuperblockFault,
+        /// Fault of the second copy.
+        second: SuperblockFault,
+    },
+    /// A segment file is missing.
+    #[error("{path}: segment file is missing; restore it, or the files in it are lost")]
+    MissingSegment {
+        /// Segment file.
+        path: PathBuf,
+    },
+    /// A file of the pool is shorter than the superblock says.
+    #[error("{path}: truncated: {found} bytes instead of {expected}; restore the file from a copy")]
+    Truncated {
+        /// File.
+        path: PathBuf,
+        /// Bytes that it should have.
+        expected: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+    /// Another process has the pool open.
+    #[error("{path} is in use{}; unmount it or end that process first", owner.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    InUse {
+        /// Pool.
+        path: PathBuf,
+        /// Process that has it, if known.
+        owner: Option<u32>,
+    },
+    /// The memory does not keep its content, and nobody said `--volatile`.
+    #[error(transparent)]
+    Map(#[from] pmem::MapError),
+    /// Metadata is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// An operation on a file of the pool failed.
+    #[error("{path}: {action}: {source}")]
+    Io {
+        /// File.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,173 @@
+//! mkfs: the header and the journals of a new pool.
+
+use crate::checkpoint::write_checkpoint;
+use crate::checksum::{Seal, seal};
+use crate::domain::{Domain, Domains};
+use crate::error::FormatError;
+use crate::layout::{
+    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENTS_MAX, STATE_BLOCK,
+    Superblock, header_blocks,
+};
+use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Parameters of a new pool.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FormatOptions {
+    /// Bytes of the whole pool, header included.
+    pub size_bytes: u64,
+    /// Bytes of a segment; a power of two of at least 64 KiB.
+    pub segment_bytes: u64,
+    /// Number of journals; 0 = one per core.
+    pub journals: u32,
+    /// Bytes of a journal; a multiple of 8 KiB, at most a segment.
+    pub journal_bytes: u64,
+    /// The pool promises nothing about power cuts (tests, emulation, replicated pools).
+    pub volatile: bool,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        FormatOptions {
+            size_bytes: 1 << 30,
+            segment_bytes: 16 << 20,
+            journals: 0,
+            journal_bytes: 256 << 10,
+            volatile: false,
+        }
+    }
+}
+
+impl FormatOptions {
+    /// A pool of 1 MiB with one journal of 16 KiB: small enough to try thousands of crash states a second.
+    pub fn tiny() -> FormatOptions {
+        FormatOptions {
+            size_bytes: 1 << 20,
+            segment_bytes: 64 << 10,
+            journals: 1,
+            journal_bytes: 16 << 10,
+            volatile: true,
+        }
+    }
+
+    /// The superblock that these options lead to.
+    ///
+    /// # Errors
+    ///
+    /// A parameter out of range, a size too small or with too many segments.
+    pub fn superblock(&self) -> Result<Superblock, FormatError> {
+        let range = |ok: bool, name, value, expected| {
+            if ok { Ok(()) } else { Err(FormatError::Parameter { name, value, expected }) }
+        };
+        let block = BLOCK_BYTES as u64;
+        let segment = self.segment_bytes;
+        let segment_ok = segment.is_power_of_two() && (64 << 10..=1 << 40).contains(&segment);
+        range(segment_ok, "segment size", segment, "a power of two from 64K to 1T")?;
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let journals = if self.journals == 0 { cores.min(JOURNALS_MAX) } else { self.journals };
+        range(journals <= JOURNALS_MAX, "number of journals", journals.into(), "1 to 64")?;
+        let journal = self.journal_bytes;
+        let journal_ok = journal.is_multiple_of(2 * block) && (2 * block..=segment).contains(&journal);
+        range(journal_ok, "journal size", journal, "a multiple of 8K, at most one segment")?;
+        let (segments, minimum_bytes) = self.segments(journals);
+        if self.size_bytes < minimum_bytes {
+            return Err(FormatError::TooSmall { size_bytes: self.size_bytes, minimum_bytes });
+        }
+        let segments = u32::try_from(segments).ok().filter(|&count| count <= SEGMENTS_MAX).ok_or_else(|| {
+            let suggested = self.size_bytes.div_ceil(u64::from(SEGMENTS_MAX)).next_power_of_two();
+            FormatError::TooManySegments {
+                size_bytes: self.size_bytes,
+                segment_bytes: segment,
+                suggested_segment_bytes: suggested,
+            }
+        })?;
+        let mut superblock = Superblock {
+            magic: MAGIC,
+            version: FORMAT_VERSION,
+            checksum: 0,
+            uuid: new_uuid(),
+            created_ns: now_ns(),
+            header_blocks: header_blocks(segments),
+            segment_blocks: segment / block,
+            journal_blocks: journal / block,
+            segments,
+            journals,
+            flags: if self.volatile { FLAG_VOLATILE } else { 0 },
+            reserved: 0,
+        };
+        superblock.checksum = superblock.expected_checksum();
+        Ok(superblock)
+    }
+
+    /// Number of whole segments that fit, and the least size that works with these parameters.
+    fn segments(&self, journals: u32) -> (u64, u64) {
+        let block = BLOCK_BYTES as u64;
+        let mut segments = self.size_bytes / self.segment_bytes;
+        let header = |segments: u64| header_blocks(segments.min(SEGMENTS_MAX.into()) as u32) * block;
+        while segments > 0 && segments * self.segment_bytes + header(segments) > self.size_bytes {
+            segments -= 1;
+        }
+        let per_segment = (self.segment_bytes / self.journal_bytes).max(1);
+        let for_journals = u64::from(journals).div_ceil(per_segment);
+        // Journals, then at least two segments' worth of room for files.
+        let least = for_journals + 2;
+        (segments, least * self.segment_bytes + header(least))
+    }
+}
+
+fn now_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as i64)
+}
+
+fn new_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    // Errors leave zeros: an identity that is not random is still a valid pool.
+    let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    uuid
+}
+
+/// Writes a new pool's header and empty journals. The superblocks come last, so that an interrupted mkfs
+/// leaves no pool.
+///
+/// The region's other bytes may be anything; nothing of them is reachable.
+pub fn write_header(region: Region, superblock: &Superblock) -> Region {
+    let geometry = superblock.geometry();
+    let region = Arc::new(region);
+    let header_bytes = geometry.header_blocks as usize * BLOCK_BYTES;
+    region.fence(region.zero_streaming(Offset::new(0), header_bytes as u64));
+    let starts = place_journals(superblock, &geometry);
+    let domains = Domains::new(Arc::clone(&region), geometry);
+    let mut batch = Flushed::nothing(&region);
+    for (index, start) in starts.iter().enumerate() {
+        let word = seal(start.get(), Seal::Journal, index as u64);
+        let at = STATE_BLOCK.offset() + JOURNALS_AT + index as u64 * 8;
+        batch.join(region.store_u64(at, word).flush());
+        let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
+        batch.join(region.zero_streaming(start.offset(), journal_bytes));
+        let segment = (start.get() - geometry.header_blocks) / geometry.segment_blocks;
+        domains.write_assignment(segment as u32, Some(Domain::Metadata));
+    }
+    region.fence(batch);
+    write_checkpoint(&region, 0);
+    let mut superblocks = region.store(Offset::new(0), superblock.as_bytes()).flush();
+    superblocks.join(region.store(geometry.second_superblock(), superblock.as_bytes()).flush());
+    region.fence(superblocks);
+    drop(domains);
+    Arc::into_inner(region).expect("nobody else holds the region")
+}
+
+/// Journals lie one after the other from segment 0 on, none across a segment's end.
+fn place_journals(superblock: &Superblock, geometry: &Geometry) -> Vec<BlockNumber> {
+    let per_segment = geometry.segment_blocks / superblock.journal_blocks;
+    (0..u64::from(superblock.journals))
+        .map(|index| {
+            let (segment, slot) = (index / per_segment, index % per_segment);
+            let block = segment * geometry.segment_blocks + slot * superblock.journal_blocks;
+            geometry.first_block() + block
+        })
+        .collect()
+}

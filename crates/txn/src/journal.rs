@@ -1,0 +1,195 @@
+//! Journals: where redo records are written.
+//!
+//! One journal per core, each in two halves. Records go to the active half, one after the other, each fenced before
+//! the next begins, so that a half is a sequence of whole records with growing sequence numbers and at most one
+//! torn record at its end. A checkpoint switches all journals to their other half at one moment (the *cut*); records of
+//! one half are therefore all older or all newer than any checkpoint.
+
+use crate::record::{EntryHead, RecordBuilder};
+use parking_lot::{Mutex, MutexGuard};
+use pmem::deliberate::{self, Bug};
+use pmem::{Durable, Flushed, LINE_BYTES, Offset, Region};
+use scatter::Extent;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Lines remembered to have been noted since the cut; small, because it only has to catch the lines that every
+/// operation touches again (an inode's times, a directory's size).
+const FILTER_LINES: usize = 64;
+
+/// One journal.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Journal {
+    halves: [Offset; 2],
+    half_bytes: usize,
+    active: usize,
+    position: usize,
+    touched: Vec<EntryHead>,
+    filter: [u64; FILTER_LINES],
+    freed: Vec<Extent>,
+}
+
+/// What a journal hands over at the cut of a checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// Ranges that records changed in place and nobody flushed yet.
+    pub(crate) touched: Vec<EntryHead>,
+    /// Blocks that records freed.
+    pub(crate) freed: Vec<Extent>,
+}
+
+impl Journal {
+    fn new(start: Offset, journal_bytes: u64) -> Journal {
+        let half_bytes = journal_bytes / 2;
+        Journal {
+            halves: [start, start + half_bytes],
+            half_bytes: half_bytes as usize,
+            active: 0,
+            position: 0,
+            touched: Vec::new(),
+            filter: [0; FILTER_LINES],
+            freed: Vec::new(),
+        }
+    }
+
+    /// Switches to the other half and hands over what the checkpoint has to deal with.
+    pub(crate) fn cut(&mut self) -> Retired {
+        self.active ^= 1;
+        self.position = 0;
+        self.filter = [0; FILTER_LINES];
+        Retired { touched: std::mem::take(&mut self.touched), freed: std::mem::take(&mut self.freed) }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.position + bytes <= self.half_bytes
+    }
+
+    /// Writes one record and waits until it is durable: the commit point of a transaction.
+    ///
+    /// `data` proves that the bulk data which the record makes reachable was fenced before (R4).
+    fn append(&mut self, region: &Region, bytes: &[u8], data: Durable) {
+        data.assert_of(region);
+        let at = self.halves[self.active] + self.position as u64;
+        let written = region.write_streaming(at, bytes);
+        if !deliberate::is(Bug::SkipRecordFence) {
+            region.fence(written);
+        }
+        self.position += bytes.len();
+    }
+
+    /// Applies a durable record in place, by ordinary stores that stay in the cache until the checkpoint.
+    fn apply(&mut self, region: &Region, record: &RecordBuilder) {
+        for (head, entry) in record.entries() {
+            match entry.payload {
+                Some(payload) => region.store(entry.at, payload).leave_to_checkpoint(),
+                None => region.fill_zero(entry.at, entry.length as u64).leave_to_checkpoint(),
+            }
+            self.note(head);
+        }
+    }
+
+    fn note(&mut self, head: EntryHead) {
+        let line = head.at().get() / LINE_BYTES as u64;
+        let last = (head.at().get() + head.length() as u64 - 1) / LINE_BYTES as u64;
+        if line == last {
+            let slot = &mut self.filter[line as usize % FILTER_LINES];
+            if *slot == line {
+                return;
+            }
+            *slot = line;
+        }
+        self.touched.push(head);
+    }
+}
+
+/// All journals of a pool, and the counter that orders their records.
+#[derive(Debug)]
+pub struct Journals {
+    region: Arc<Region>,
+    pub(crate) journals: Vec<Mutex<Journal>>,
+    sequence: AtomicU64,
+    pub(crate) checkpoint: Mutex<u64>,
+    half_bytes: usize,
+}
+
+impl Journals {
+    /// Takes over empty journals; `sequence` is the last number that is retired.
+    pub(crate) fn new(region: Arc<Region>, starts: &[Offset], journal_bytes: u64, sequence: u64) -> Journals {
+        let journals = starts.iter().map(|&start| Mutex::new(Journal::new(start, journal_bytes)));
+        Journals {
+            region,
+            journals: journals.collect(),
+            sequence: AtomicU64::new(sequence),
+            checkpoint: Mutex::new(sequence),
+            half_bytes: (journal_bytes / 2) as usize,
+        }
+    }
+
+    /// Largest record that fits, in bytes.
+    pub fn record_bytes_max(&self) -> usize {
+        self.half_bytes
+    }
+
+    /// The newest sequence number given out.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Makes `record` durable, then applies it in place.
+    ///
+    /// The caller holds every lock of the operation, so sequence numbers order conflicting operations as
+    /// they happened (R3). `freed` blocks become free at the next checkpoint (R1). Returns whether there was
+    /// room; if not, nothing was done and a checkpoint is needed.
+    pub(crate) fn commit(
+        &self,
+        slot: usize,
+        record: &mut RecordBuilder,
+        data: &mut Option<Durable>,
+        freed: &[Extent],
+    ) -> bool {
+        let mut journal = self.lock(slot);
+        if !journal.has_room(record.padded_bytes()) {
+            return false;
+        }
+        // Relaxed is enough: the locks of the operation order numbers of conflicting operations.
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let data = data.take().expect("a transaction commits once");
+        if deliberate::is(Bug::SwapApplyAndCommit) {
+            journal.apply(&self.region, record);
+        }
+        journal.append(&self.region, record.finish(sequence), data);
+        journal.apply(&self.region, record);
+        journal.freed.extend_from_slice(freed);
+        true
+    }
+
+    /// A thread's own journal if it is not busy, else any that is not, else its own.
+    fn lock(&self, slot: usize) -> MutexGuard<'_, Journal> {
+        let count = self.journals.len();
+        for step in 0..count {
+            if let Some(guard) = self.journals[(slot + step) % count].try_lock() {
+                return guard;
+            }
+        }
+        self.journals[slot % count].lock()
+    }
+}
+
+/// A batch that never leaves this function: flushes `touched` ranges and fences once.
+pub(crate) fn flush_ranges(region: &Region, touched: &[EntryHead]) {
+    let mut batch = Flushed::nothing(region);
+    for head in touched {
+        let dirty = region.dirty(head.at(), head.length() as u64);
+        if deliberate::is(Bug::SkipCheckpointFlush) {
+            dirty.leave_to_checkpoint();
+        } else {
+            batch.join(dirty.flush());
+        }
+    }
+    region.fence(batch);
+}

@@ -1,0 +1,259 @@
+//! The bytes of a pool's header: superblocks, state block, segment table.
+//!
+//! ```text
+//! block 0                  superblock, first copy          written by mkfs only
+//! block 1                  state block                     checkpoint, clean mark, journals, root area
+//! block 2 ..               segment table, 32 bytes each
+//! block header_blocks − 1  superblock, second copy         written by mkfs only
+//! block header_blocks ..   segments
+//! ```
+
+use crate::checksum::{crc32c, mix64};
+use pmem::{BLOCK_BYTES, BlockNumber, Offset};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First bytes of every pool.
+pub const MAGIC: [u8; 8] = *b"PERDURE\x01";
+/// Version of the format that this program reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// Most segments that a pool can have (each is a mapping, and the kernel's map count is limited).
+pub const SEGMENTS_MAX: u32 = 4096;
+/// Most journals that a pool can have.
+pub const JOURNALS_MAX: u32 = 64;
+/// Bytes of one entry of the segment table.
+pub const SEGMENT_ENTRY_BYTES: u64 = 32;
+/// Superblock flag: the pool was made with `--volatile` and promises nothing about power cuts.
+pub const FLAG_VOLATILE: u32 = 1;
+
+/// The state block.
+pub const STATE_BLOCK: BlockNumber = BlockNumber::new(1);
+/// First block of the segment table.
+pub const SEGMENT_TABLE_BLOCK: BlockNumber = BlockNumber::new(2);
+/// In the state block: the sealed sequence number of the last checkpoint.
+pub const CHECKPOINT_AT: u64 = 0;
+/// In the state block: the sealed mark of a clean unmount (sequence number; 0 = mounted or crashed).
+pub const CLEAN_AT: u64 = 64;
+/// In the state block: where a clean unmount saved the volatile state ([`SavedHeader`]).
+pub const SAVED_AT: u64 = 128;
+/// In the state block: one sealed block number per journal.
+pub const JOURNALS_AT: u64 = 1024;
+/// In the state block: the area that belongs to the layer above (`fs` keeps its root inodes here).
+pub const ROOT_AREA_AT: u64 = 2048;
+/// Bytes of the root area.
+pub const ROOT_AREA_BYTES: u64 = 2048;
+
+/// A pool's superblock. Immutable after mkfs, stored twice.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Superblock {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: u32,
+    /// CRC32C of this structure with this field zero.
+    pub checksum: u32,
+    /// Random identity of the pool.
+    pub uuid: [u8; 16],
+    /// When mkfs ran, nanoseconds since the epoch.
+    pub created_ns: i64,
+    /// Blocks of the header, both superblocks included.
+    pub header_blocks: u64,
+    /// Blocks of a segment; a power of two.
+    pub segment_blocks: u64,
+    /// Blocks of one journal (two halves).
+    pub journal_blocks: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Number of journals.
+    pub journals: u32,
+    /// [`FLAG_VOLATILE`]; unknown bits are refused.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Superblock>() == 80);
+    assert!(std::mem::offset_of!(Superblock, checksum) == 12);
+    assert!(std::mem::offset_of!(Superblock, header_blocks) == 40);
+    assert!(std::mem::offset_of!(Superblock, segments) == 64);
+};
+
+/// Why a superblock was not accepted.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SuperblockFault {
+    /// The magic bytes are missing.
+    #[error("no Perdure pool here (magic bytes missing)")]
+    NotAPool,
+    /// Another version of the format.
+    #[error("format version {found}, this program reads version {FORMAT_VERSION}")]
+    OtherVersion {
+        /// Version found.
+        found: u32,
+    },
+    /// The checksum does not match the bytes.
+    #[error("superblock checksum does not match")]
+    Checksum,
+    /// The checksum matches but a field makes no sense.
+    #[error("superblock field {0} is out of range")]
+    Field(&'static str),
+}
+
+impl Superblock {
+    /// The checksum that these fields should carry.
+    pub fn expected_checksum(&self) -> u32 {
+        let mut copy = *self;
+        copy.checksum = 0;
+        crc32c(copy.as_bytes())
+    }
+
+    /// Checks magic, version, checksum and the range of every field.
+    pub fn validate(&self) -> Result<(), SuperblockFault> {
+        if self.magic != MAGIC {
+            return Err(SuperblockFault::NotAPool);
+        }
+        // The version decides how the rest is read, so it is judged before the checksum.
+        if self.version != FORMAT_VERSION {
+            return Err(SuperblockFault::OtherVersion { found: self.version });
+        }
+        if self.checksum != self.expected_checksum() {
+            return Err(SuperblockFault::Checksum);
+        }
+        let field = |ok: bool, name| if ok { Ok(()) } else { Err(SuperblockFault::Field(name)) };
+        field((1..=SEGMENTS_MAX).contains(&self.segments), "segments")?;
+        field((1..=JOURNALS_MAX).contains(&self.journals), "journals")?;
+        field(
+            self.segment_blocks.is_power_of_two() && (16..=1 << 30).contains(&self.segment_blocks),
+            "segment_blocks",
+        )?;
+        field(self.header_blocks == header_blocks(self.segments), "header_blocks")?;
+        field((2..=self.segment_blocks).contains(&self.journal_blocks), "journal_blocks")?;
+        field(self.journal_blocks.is_multiple_of(2), "journal_blocks")?;
+        field(self.flags & !FLAG_VOLATILE == 0, "flags")
+    }
+
+    /// Whether the pool was made with `--volatile`.
+    pub fn is_volatile(&self) -> bool {
+        self.flags & FLAG_VOLATILE != 0
+    }
+
+    /// The geometry that the fields describe.
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            header_blocks: self.header_blocks,
+            segment_blocks: self.segment_blocks,
+            segments: self.segments,
+        }
+    }
+}
+
+/// Blocks that the header of a pool with `segments` segments takes.
+pub const fn header_blocks(segments: u32) -> u64 {
+    3 + (segments as u64 * SEGMENT_ENTRY_BYTES).div_ceil(BLOCK_BYTES as u64)
+}
+
+/// Where things are in a pool's address space.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Geometry {
+    /// Blocks of the header.
+    pub header_blocks: u64,
+    /// Blocks of a segment.
+    pub segment_blocks: u64,
+    /// Number of segments.
+    pub segments: u32,
+}
+
+impl Geometry {
+    /// First block of segment 0.
+    pub fn first_block(&self) -> BlockNumber {
+        BlockNumber::new(self.header_blocks)
+    }
+
+    /// Blocks of the whole pool, header included.
+    pub fn total_blocks(&self) -> u64 {
+        self.header_blocks + self.segment_blocks * u64::from(self.segments)
+    }
+
+    /// Bytes of the whole pool, header included.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_blocks() * BLOCK_BYTES as u64
+    }
+
+    /// Bytes of one segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_blocks * BLOCK_BYTES as u64
+    }
+
+    /// Whether `block` lies in a segment (and so can hold metadata or data).
+    pub fn contains(&self, block: BlockNumber) -> bool {
+        (self.header_blocks..self.total_blocks()).contains(&block.get())
+    }
+
+    /// Where the second copy of the superblock lies.
+    pub fn second_superblock(&self) -> Offset {
+        BlockNumber::new(self.header_blocks - 1).offset()
+    }
+
+    /// Where the table entry of `segment` lies.
+    pub fn segment_entry(&self, segment: u32) -> Offset {
+        SEGMENT_TABLE_BLOCK.offset() + u64::from(segment) * SEGMENT_ENTRY_BYTES
+    }
+}
+
+/// Entry of the segment table.
+///
+/// `owner` is made durable first, then `seal`: the entry changes hands by one 8-byte store.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SegmentEntry {
+    /// `uid << 32 | gid` of an owner domain, else 0.
+    pub owner: u64,
+    /// 0 = free, else kind (8 bits), mode class (8 bits) and a 48-bit check over all of it.
+    pub seal: u64,
+    /// Sealed count of blocks written in this segment since mkfs, as of the last clean unmount.
+    pub wear: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+const _: () = assert!(size_of::<SegmentEntry>() as u64 == SEGMENT_ENTRY_BYTES);
+
+impl SegmentEntry {
+    /// The `seal` word for these values.
+    pub fn seal_word(segment: u32, kind: u8, class: u8, owner: u64) -> u64 {
+        let head = u64::from(kind) | (u64::from(class) << 8);
+        let check = mix64(mix64(owner ^ head) ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        head | (check << 16)
+    }
+}
+
+/// Where a clean unmount saved the volatile state: a blob in free blocks.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SavedHeader {
+    /// Bytes of the blob.
+    pub length: u64,
+    /// CRC32C of the blob.
+    pub blob_checksum: u32,
+    /// Number of extents used.
+    pub extent_count: u32,
+    /// Extents: first block and number of blocks.
+    pub extents: [[u64; 2]; SAVED_EXTENTS_MAX],
+    /// CRC32C of this header with this field zero.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Most extents of a saved blob.
+pub const SAVED_EXTENTS_MAX: usize = 48;
+const _: () = assert!(SAVED_AT + size_of::<SavedHeader>() as u64 <= JOURNALS_AT);
+
+impl SavedHeader {
+    /// The checksum that this header should carry.
+    pub fn expected_checksum(&self) -> u32 {
+        let mut copy = *self;
+        copy.checksum = 0;
+        crc32c(copy.as_bytes())
+    }
+}

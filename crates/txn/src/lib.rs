@@ -1,0 +1,35 @@
+//! Transactions on persistent memory.
+//!
+//! Every operation of the file system is one transaction: bulk data goes to fresh blocks, changes of
+//! metadata are gathered as byte ranges, and one self-validating *redo record* makes all of it durable at
+//! its fence. See `docs/DESIGN.md`, "Transactions", for the reasons and the invariants R1–R5 that the
+//! comments of this crate refer to.
+//!
+//! * [`pool`]: a pool's files, their lock and their mapping.
+//! * [`layout`]: the bytes of the header: superblock, state block, segment table.
+//! * [`record`]: the bytes of a journal record.
+//! * [`journal`], [`checkpoint`], [`recovery`]: the life of a record.
+//! * [`store`]: the seam towards `fs`: [`Store`] and [`Transaction`], and their implementation
+//!   on memory, [`PmemStore`].
+
+pub mod checkpoint;
+pub mod checksum;
+pub mod domain;
+pub mod error;
+pub mod format;
+pub mod journal;
+pub mod layout;
+pub mod pool;
+pub mod record;
+pub mod recovery;
+mod saved;
+pub mod store;
+pub mod transaction;
+
+pub use domain::Domain;
+pub use error::{Corruption, FormatError, OpenError};
+pub use format::FormatOptions;
+pub use layout::{Geometry, Superblock};
+pub use pool::Mode;
+pub use store::{PmemStore, Store};
+pub use transaction::{CommitError, PmemTransaction, Transaction};

@@ -1,0 +1,287 @@
+//! A pool's files: a directory with `super` and one file per segment, or one device-DAX node.
+
+use crate::error::{FormatError, OpenError};
+use crate::format::{FormatOptions, write_header};
+use crate::layout::{Geometry, Superblock, SuperblockFault, header_blocks};
+use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// How a pool is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// Shared mapping; this process owns the pool.
+    ReadWrite,
+    /// Private mapping: nothing reaches the medium. Several readers may share a pool.
+    ReadOnly,
+}
+
+/// Name of the header file.
+pub const SUPER_FILE: &str = "super";
+/// Name of the file that names the owner's process.
+pub const OWNER_FILE: &str = "owner.pid";
+
+/// Name of a segment's file.
+pub fn segment_file(segment: u32) -> String {
+    format!("segment-{segment:04}")
+}
+
+/// Keeps a pool for this process until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+    owner: Option<PathBuf>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(owner) = &self.owner {
+            let _ = fs::remove_file(owner);
+        }
+    }
+}
+
+/// The files of a pool, opened.
+struct Files {
+    paths: Vec<PathBuf>,
+    files: Vec<File>,
+}
+
+fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_path_buf();
+    move |source| OpenError::Io { path, action, source }
+}
+
+/// Opens, locks and maps the pool at `path`.
+pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Superblock, Lock), OpenError> {
+    let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_path_buf() },
+        _ => OpenError::Io { path: path.to_path_buf(), action: "look at it", source },
+    })?;
+    let device = metadata.file_type().is_char_device();
+    if !device && !metadata.is_dir() {
+        let reason = "it is neither a directory nor a device-DAX node".to_string();
+        return Err(OpenError::NotAPool { path: path.to_path_buf(), reason });
+    }
+    let head_path = if device { path.to_path_buf() } else { path.join(SUPER_FILE) };
+    let head = open_file(&head_path, mode).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::NotAPool {
+            path: path.to_path_buf(),
+            reason: format!("it has no file `{SUPER_FILE}`"),
+        },
+        _ => OpenError::Io { path: head_path.clone(), action: "open", source },
+    })?;
+    let lock = lock(path, &head, mode, device)?;
+    let superblock = if device { device_superblock(path, &head, mode)? } else { file_superblock(path, &head)? };
+    let geometry = superblock.geometry();
+    let class = if volatile || superblock.is_volatile() { DurabilityClass::Volatile } else { DurabilityClass::Dax };
+    let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
+    let files = if device {
+        Files { paths: vec![head_path], files: vec![head] }
+    } else {
+        open_segments(path, head, &geometry, mode)?
+    };
+    let region = files.map(&geometry, class, access, device)?;
+    Ok((region, superblock, lock))
+}
+
+fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
+    File::options().read(true).write(mode == Mode::ReadWrite).open(path)
+}
+
+fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, OpenError> {
+    let operation = match mode {
+        Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
+    };
+    let owner = pool.join(OWNER_FILE);
+    flock(head, operation).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => OpenError::InUse {
+            path: pool.to_path_buf(),
+            owner: fs::read_to_string(&owner).ok().and_then(|text| text.trim().parse().ok()),
+        },
+        error => OpenError::Io { path: pool.to_path_buf(), action: "lock", source: error.into() },
+    })?;
+    let file = head.try_clone().map_err(io_error(pool, "lock"))?;
+    let named = mode == Mode::ReadWrite && !device && fs::write(&owner, format!("{}\n", std::process::id())).is_ok();
+    Ok(Lock { _file: file, owner: named.then_some(owner) })
+}
+
+fn file_superblock(pool: &Path, head: &File) -> Result<Superblock, OpenError> {
+    let length = head.metadata().map_err(io_error(pool, "read its size"))?.len();
+    let read = |at: u64| {
+        let mut superblock = Superblock::new_zeroed();
+        let bytes = superblock.as_mut_bytes();
+        head.read_exact_at(bytes, at).map(|()| superblock)
+    };
+    let second_at = length.saturating_sub(BLOCK_BYTES as u64);
+    let copy = |at| read(at).unwrap_or_else(|_| Superblock::new_zeroed());
+    let superblock = choose(pool, copy(0), copy(second_at))?;
+    let expected = superblock.header_blocks * BLOCK_BYTES as u64;
+    if length < expected {
+        return Err(OpenError::Truncated { path: pool.join(SUPER_FILE), expected, found: length });
+    }
+    Ok(superblock)
+}
+
+/// The superblock of a pool in memory.
+///
+/// The second copy is found through every possible number of segments, so that it serves when the first is lost.
+pub(crate) fn read_superblock(region: &Region) -> Result<Superblock, OpenError> {
+    let first: Superblock = region.load(Offset::new(0));
+    if first.validate().is_ok() {
+        return Ok(first);
+    }
+    let second = second_copies(region.length())
+        .map(|at| region.load::<Superblock>(Offset::new(at)))
+        .find(|copy| copy.validate().is_ok())
+        .unwrap_or_else(Superblock::new_zeroed);
+    choose(Path::new("region"), first, second)
+}
+
+/// Every place where the second superblock of a pool of this length can be.
+fn second_copies(length: u64) -> impl Iterator<Item = u64> {
+    (header_blocks(1)..=header_blocks(crate::layout::SEGMENTS_MAX))
+        .map(|blocks| (blocks - 1) * BLOCK_BYTES as u64)
+        .take_while(move |at| at + BLOCK_BYTES as u64 <= length)
+}
+
+fn device_superblock(path: &Path, device: &File, mode: Mode) -> Result<Superblock, OpenError> {
+    // A device-DAX node cannot be read, only mapped.
+    let length = header_blocks(crate::layout::SEGMENTS_MAX) * BLOCK_BYTES as u64;
+    let length = length.next_multiple_of(2 << 20);
+    let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
+    let part = Part { file: device, path, file_offset: 0, length };
+    let region = Region::map(&[part], DurabilityClass::Dax, access)?;
+    read_superblock(&region)
+}
+
+/// The first valid copy, or the error that tells most.
+fn choose(pool: &Path, first: Superblock, second: Superblock) -> Result<Superblock, OpenError> {
+    let (fault, other) = match (first.validate(), second.validate()) {
+        (Ok(()), _) => return Ok(first),
+        (Err(fault), Ok(())) => {
+            tracing::warn!(%fault, "first superblock is damaged, using the second; run `perdure fsck --repair`");
+            return Ok(second);
+        }
+        (Err(first), Err(second)) => (first, second),
+    };
+    let path = pool.to_path_buf();
+    match (fault, other) {
+        (SuperblockFault::OtherVersion { found }, _) | (_, SuperblockFault::OtherVersion { found }) => {
+            Err(OpenError::OtherVersion { path, found, supported: crate::layout::FORMAT_VERSION })
+        }
+        (SuperblockFault::NotAPool, SuperblockFault::NotAPool) => {
+            Err(OpenError::NotAPool { path, reason: SuperblockFault::NotAPool.to_string() })
+        }
+        (first, second) => Err(OpenError::Superblocks { path, first, second }),
+    }
+}
+
+fn open_segments(pool: &Path, head: File, geometry: &Geometry, mode: Mode) -> Result<Files, OpenError> {
+    let mut paths = vec![pool.join(SUPER_FILE)];
+    let mut files = vec![head];
+    for segment in 0..geometry.segments {
+        let path = pool.join(segment_file(segment));
+        let file = open_file(&path, mode).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
+            _ => OpenError::Io { path: path.clone(), action: "open", source },
+        })?;
+        paths.push(path);
+        files.push(file);
+    }
+    Ok(Files { paths, files })
+}
+
+impl Files {
+    fn map(&self, geometry: &Geometry, class: DurabilityClass, access: Access, device: bool) -> Result<Region, OpenError> {
+        let mut parts = Vec::with_capacity(self.files.len());
+        for (index, (file, path)) in self.files.iter().zip(&self.paths).enumerate() {
+            let length = match (device, index) {
+                (true, _) => geometry.total_bytes(),
+                (false, 0) => geometry.header_blocks * BLOCK_BYTES as u64,
+                (false, _) => geometry.segment_bytes(),
+            };
+            parts.push(Part { file, path, file_offset: 0, length });
+        }
+        Region::map(&parts, class, access).map_err(|error| match error {
+            pmem::MapError::Truncated { path, expected, found } => OpenError::Truncated { path, expected, found },
+            error => OpenError::Map(error),
+        })
+    }
+}
+
+/// Makes a new pool's files and writes its header. Returns the mapped region for the layer above to initialise.
+///
+/// # Errors
+///
+/// [`FormatError`]; files made so far are removed again.
+pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatError> {
+    let superblock = options.superblock()?;
+    let geometry = superblock.geometry();
+    let class = if options.volatile { DurabilityClass::Volatile } else { DurabilityClass::Dax };
+    if fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device()) {
+        let device = File::options().read(true).write(true).open(path).map_err(format_io(path, "open"))?;
+        let part = Part { file: &device, path, file_offset: 0, length: geometry.total_bytes() };
+        let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
+        return Ok(write_header(region, &superblock));
+    }
+    fs::create_dir(path).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => FormatError::Exists { path: path.to_path_buf() },
+        _ => FormatError::Io { path: path.to_path_buf(), action: "make the pool's directory", source },
+    })?;
+    let made = create_files(path, &geometry).and_then(|files| {
+        let region = files.map(&geometry, class, Access::ReadWrite, false).map_err(|error| match error {
+            OpenError::Map(error) => FormatError::Map(error),
+            error => FormatError::Initialise(error.to_string()),
+        })?;
+        Ok(write_header(region, &superblock))
+    });
+    if made.is_err() {
+        let _ = fs::remove_dir_all(path);
+    }
+    made
+}
+
+fn format_io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FormatError {
+    let path = path.to_path_buf();
+    move |source| FormatError::Io { path, action, source }
+}
+
+fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> {
+    let space = statvfs(pool).map_err(|error| format_io(pool, "read the free space")(error.into()))?;
+    let free_bytes = space.f_bavail * space.f_frsize;
+    let size_bytes = geometry.total_bytes();
+    if free_bytes < size_bytes {
+        return Err(FormatError::NoSpace { path: pool.to_path_buf(), size_bytes, free_bytes });
+    }
+    let mut files = Files { paths: Vec::new(), files: Vec::new() };
+    let header = (SUPER_FILE.to_string(), geometry.header_blocks * BLOCK_BYTES as u64);
+    let segments = (0..geometry.segments).map(|segment| (segment_file(segment), geometry.segment_bytes()));
+    for (name, length) in std::iter::once(header).chain(segments) {
+        let path = pool.join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(format_io(&path, "create"))?;
+        // Reserved now: a store into a hole of a full disk would end the process.
+        fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|error| match error {
+            rustix::io::Errno::NOSPC => {
+                FormatError::NoSpace { path: pool.to_path_buf(), size_bytes, free_bytes }
+            }
+            error => format_io(&path, "reserve space for")(error.into()),
+        })?;
+        files.paths.push(path);
+        files.files.push(file);
+    }
+    Ok(files)
+}
+
+/// Whether the bytes at the start of a file are those of a pool's superblock (any version).
+pub fn is_pool(path: &Path) -> bool {
+    let mut bytes = [0; size_of::<Superblock>()];
+    let head = File::open(path.join(SUPER_FILE)).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    head.is_ok() && Superblock::read_from_bytes(&bytes).is_ok_and(|superblock| superblock.magic == crate::layout::MAGIC)
+}

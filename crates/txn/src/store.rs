@@ -1,0 +1,308 @@
+//! The seam between `fs` and where blocks live.
+//!
+//! `fs` is written against [`Store`] and [`Transaction`](crate::Transaction). [`PmemStore`] keeps everything in one region;
+//! a tiered store (homes on a disk) and a replicated one (data on storage units) fit behind the same traits.
+
+use crate::checkpoint::write_checkpoint;
+use crate::checksum::{Seal, seal, unseal};
+use crate::domain::{Domain, Domains, Ledger};
+use crate::error::OpenError;
+use crate::journal::Journals;
+use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
+use crate::pool::{self, Lock, Mode};
+use crate::recovery::{self, Replay};
+use crate::saved;
+use crate::transaction::{PmemTransaction, Transaction};
+use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
+use scatter::{Allocator, DomainId, Extent, Options, Rebuild};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use zerocopy::FromBytes;
+
+/// Where blocks live: loads at memory speed, changes by transactions.
+///
+/// Loads see the state after the last committed transaction; the caller's locks keep them apart from
+/// transactions on the same object (R3).
+pub trait Store: Send + Sync + 'static {
+    /// The transactions of this store.
+    type Transaction<'s>: Transaction
+    where
+        Self: 's;
+
+    /// Starts a transaction.
+    fn begin(&self) -> Self::Transaction<'_>;
+    /// The 8 bytes of metadata at `at` (aligned).
+    fn load_word(&self, at: Offset) -> u64;
+    /// A structure of metadata at `at`.
+    fn load<T: FromBytes>(&self, at: Offset) -> T;
+    /// Copies metadata out.
+    fn read(&self, at: Offset, into: &mut [u8]);
+    /// Whether the metadata at `at` equals `bytes`.
+    fn equals(&self, at: Offset, bytes: &[u8]) -> bool;
+    /// Hints that `at` will be loaded soon.
+    fn prefetch(&self, at: Offset);
+    /// Copies bulk data out of a block.
+    fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]);
+    /// Area of [`ROOT_AREA_BYTES`](crate::layout::ROOT_AREA_BYTES) that belongs to the layer above.
+    fn root_area(&self) -> Offset;
+    /// Where segments and blocks are.
+    fn geometry(&self) -> Geometry;
+    /// The number by which allocations name `domain`.
+    fn domain_number(&self, domain: Domain) -> DomainId;
+    /// Starts rebuilding the allocator; the store has marked its own blocks.
+    fn rebuild(&self) -> Rebuild;
+    /// Installs the rebuilt allocator. Transactions can allocate from now on.
+    fn install(&self, rebuild: Rebuild, options: Options);
+    /// The allocator.
+    fn allocator(&self) -> &Allocator;
+    /// Retires all committed records and frees the blocks that they gave back.
+    fn checkpoint(&self);
+    /// Whether nothing may be written.
+    fn is_read_only(&self) -> bool;
+    /// What the last clean unmount saved; `None` after a crash or if it does not check out.
+    fn saved_state(&self) -> Option<Vec<u8>>;
+    /// From here on the pool counts as crashed unless [`close`](Store::close) is called.
+    fn mark_mounted(&self);
+    /// Retires everything, saves `state` and marks the pool clean.
+    fn close(&self, state: &[u8]);
+}
+
+/// A pool in one region of memory.
+#[derive(Debug)]
+pub struct PmemStore {
+    region: Arc<Region>,
+    superblock: Superblock,
+    geometry: Geometry,
+    journals: Journals,
+    domains: Arc<Domains>,
+    allocator: OnceLock<Allocator>,
+    mode: Mode,
+    replay: Replay,
+    clean: bool,
+    /// Held as long as the pool is open; `None` for a region without files.
+    _lock: Option<Lock>,
+}
+
+impl PmemStore {
+    /// Opens a pool: locks it, checks its header, maps it and replays its journals.
+    ///
+    /// A pool made with `--volatile` opens as such; any other must be on persistent memory unless `volatile` asks otherwise.
+    /// With [`Mode::ReadOnly`] the mapping is private and nothing reaches the medium, not even the replay.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the file and the remedy. Nothing was written then.
+    pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
+        let (region, superblock, lock) = pool::map(pool, mode, volatile)?;
+        PmemStore::over(region, superblock, mode, Some(lock))
+    }
+
+    /// Opens the pool in `region`, which has no files: an emulated or private one.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_region(region: Region, mode: Mode) -> Result<PmemStore, OpenError> {
+        let superblock = pool::read_superblock(&region)?;
+        let expected = superblock.geometry().total_bytes();
+        if region.length() < expected {
+            return Err(OpenError::Truncated { path: "region".into(), expected, found: region.length() });
+        }
+        PmemStore::over(region, superblock, mode, None)
+    }
+
+    fn over(region: Region, superblock: Superblock, mode: Mode, lock: Option<Lock>) -> Result<PmemStore, OpenError> {
+        let geometry = superblock.geometry();
+        let replay = recovery::replay(&region, &superblock)?;
+        let starts = recovery::journal_starts(&region, &superblock)?;
+        let clean_word = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
+        let clean = replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
+        let region = Arc::new(region);
+        let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
+        let journals = Journals::new(Arc::clone(&region), &starts, journal_bytes, replay.sequence);
+        let domains = Domains::new(Arc::clone(&region), geometry);
+        tracing::debug!(records = replay.records, clean, "pool opened");
+        Ok(PmemStore {
+            region,
+            superblock,
+            geometry,
+            journals,
+            domains,
+            allocator: OnceLock::new(),
+            mode,
+            replay,
+            clean,
+            _lock: lock,
+        })
+    }
+
+    /// The region that holds the pool.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// What a durable write means on this pool.
+    pub fn class(&self) -> DurabilityClass {
+        self.region.class()
+    }
+
+    /// Records that opening the pool had to apply.
+    pub fn recovered_records(&self) -> u64 {
+        self.replay.records
+    }
+
+    /// Whether the pool was unmounted cleanly before it was opened.
+    pub fn was_clean(&self) -> bool {
+        self.clean
+    }
+
+    /// Domains and the segment table.
+    pub fn domains(&self) -> &Domains {
+        &self.domains
+    }
+
+    /// Sequence numbers of the newest record and of the last checkpoint.
+    pub fn sequences(&self) -> (u64, u64) {
+        (self.journals.sequence(), self.journals.checkpointed())
+    }
+
+    pub(crate) fn journals(&self) -> &Journals {
+        &self.journals
+    }
+
+    /// Hands blocks back to the allocator.
+    pub(crate) fn release(&self, freed: &[Extent]) {
+        for extent in freed {
+            if let Err(error) = self.allocator().free(*extent) {
+                // The medium named a block twice. Refusing the second free keeps its present owner safe.
+                tracing::error!(?extent, %error, "block freed twice; run `perdure fsck`");
+            }
+        }
+    }
+}
+
+impl Store for PmemStore {
+    type Transaction<'s> = PmemTransaction<'s>;
+
+    #[inline]
+    fn begin(&self) -> PmemTransaction<'_> {
+        PmemTransaction::new(self)
+    }
+
+    #[inline]
+    fn load_word(&self, at: Offset) -> u64 {
+        self.region.load_u64(at)
+    }
+
+    #[inline]
+    fn load<T: FromBytes>(&self, at: Offset) -> T {
+        self.region.load(at)
+    }
+
+    #[inline]
+    fn read(&self, at: Offset, into: &mut [u8]) {
+        self.region.read(at, into);
+    }
+
+    #[inline]
+    fn equals(&self, at: Offset, bytes: &[u8]) -> bool {
+        self.region.equals(at, bytes)
+    }
+
+    #[inline]
+    fn prefetch(&self, at: Offset) {
+        self.region.prefetch(at);
+    }
+
+    #[inline]
+    fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]) {
+        debug_assert!(offset + into.len() <= BLOCK_BYTES);
+        self.region.read(block.offset() + offset as u64, into);
+    }
+
+    fn root_area(&self) -> Offset {
+        STATE_BLOCK.offset() + ROOT_AREA_AT
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn domain_number(&self, domain: Domain) -> DomainId {
+        self.domains.number(domain)
+    }
+
+    fn rebuild(&self) -> Rebuild {
+        let geometry = scatter::Geometry {
+            first_block: self.geometry.first_block(),
+            blocks_per_segment: self.geometry.segment_blocks,
+            segments: self.geometry.segments,
+            groups: self.superblock.journals,
+        };
+        let rebuild = Rebuild::new(geometry, &self.domains.segment_domains(), &self.domains.segment_wear());
+        let blocks = self.superblock.journal_blocks as u32;
+        for start in recovery::journal_starts(&self.region, &self.superblock).unwrap_or_default() {
+            let marked = rebuild.mark(Extent { start: start.block(), blocks });
+            debug_assert!(marked.is_ok(), "journals are marked first");
+        }
+        rebuild
+    }
+
+    fn install(&self, rebuild: Rebuild, options: Options) {
+        let allocator = rebuild.finish(options, Box::new(Ledger(Arc::clone(&self.domains))));
+        let installed = self.allocator.set(allocator);
+        debug_assert!(installed.is_ok(), "the allocator is installed once");
+    }
+
+    #[inline]
+    fn allocator(&self) -> &Allocator {
+        self.allocator.get().expect("the allocator is installed before the first transaction")
+    }
+
+    fn checkpoint(&self) {
+        let seen = self.journals.checkpointed();
+        let freed = self.journals.checkpoint(seen);
+        self.release(&freed);
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.mode == Mode::ReadOnly
+    }
+
+    fn saved_state(&self) -> Option<Vec<u8>> {
+        if self.clean { saved::load(&self.region, &self.geometry) } else { None }
+    }
+
+    fn mark_mounted(&self) {
+        let at = STATE_BLOCK.offset() + CLEAN_AT;
+        self.region.fence(self.region.store_u64(at, 0).flush());
+    }
+
+    fn close(&self, state: &[u8]) {
+        self.checkpoint();
+        self.domains.save_wear(&self.allocator().wear());
+        if !saved::save(&self.region, self.allocator(), state) {
+            // No room for the image: the next mount rebuilds it.
+            return;
+        }
+        let sequence = self.journals.sequence();
+        write_checkpoint(&self.region, sequence);
+        let at = STATE_BLOCK.offset() + CLEAN_AT;
+        self.region.fence(self.region.store_u64(at, seal(sequence, Seal::Clean, 0)).flush());
+    }
+}
+
+
+impl PmemStore {
+    /// Gives the region back, e.g. to open it again. `None` if something still refers to it.
+    pub fn into_region(self) -> Option<Region> {
+        let PmemStore { region, journals, domains, allocator, .. } = self;
+        drop((journals, domains, allocator));
+        Arc::into_inner(region)
+    }
+}

@@ -1,0 +1,231 @@
+//! Transactions: the write half of the seam between `fs` and where blocks live.
+
+use crate::journal::Journals;
+use crate::record::RecordBuilder;
+use crate::store::{PmemStore, Store};
+use pmem::deliberate::{self, Bug};
+use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, Offset};
+use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why a transaction could not be committed. Nothing of it happened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CommitError {
+    /// The record is larger than half a journal.
+    #[error("a change of {bytes} bytes of metadata does not fit the journal ({maximum} bytes); make the pool with larger journals or split the operation")]
+    TooLarge {
+        /// Bytes of the record.
+        bytes: usize,
+        /// Largest record.
+        maximum: usize,
+    },
+}
+
+/// One operation's changes: all or nothing, durable when [`commit`](Transaction::commit) returns.
+///
+/// Dropping a transaction aborts it: its blocks go back, nothing else happened.
+pub trait Transaction {
+    /// Changes `bytes` of metadata at `at`. Visible to loads only after commit.
+    fn store(&mut self, at: Offset, bytes: &[u8]);
+    /// Changes the 8 bytes at `at`.
+    fn store_word(&mut self, at: Offset, word: u64);
+    /// Fills metadata with zeros.
+    fn zero(&mut self, at: Offset, length: usize);
+    /// Takes `blocks` fresh blocks, in as few runs as possible.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfSpace`]; nothing is taken then.
+    fn allocate(&mut self, domain: DomainId, blocks: u32, purpose: Purpose) -> Result<Extents, OutOfSpace>;
+    /// Takes one fresh block.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfSpace`]; nothing is taken then.
+    fn allocate_one(&mut self, domain: DomainId, purpose: Purpose) -> Result<BlockNumber, OutOfSpace>;
+    /// Writes bulk data directly into a block taken by this transaction, or one that no record ever published as
+    /// written (R2). Becomes reachable and durable with the commit.
+    fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]);
+    /// Gives blocks back. They are not reused before this transaction is retired (R1).
+    fn free(&mut self, extent: Extent);
+    /// Bytes that the record has now, and the most it may have.
+    fn record_bytes(&self) -> (usize, usize);
+    /// Makes everything durable and visible, in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError`]; the transaction is aborted then.
+    fn commit(self) -> Result<(), CommitError>;
+}
+
+thread_local! {
+    static RECORDS: RefCell<Vec<RecordBuilder>> = const { RefCell::new(Vec::new()) };
+    static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
+
+/// A small number for this thread: picks its journal and its allocation group.
+#[inline]
+pub fn thread_slot() -> usize {
+    SLOT.with(|slot| {
+        if slot.get() == usize::MAX {
+            slot.set(NEXT_SLOT.fetch_add(1, Ordering::Relaxed));
+        }
+        slot.get()
+    })
+}
+
+/// A transaction of [`PmemStore`].
+#[derive(Debug)]
+pub struct PmemTransaction<'s> {
+    store: &'s PmemStore,
+    record: RecordBuilder,
+    data: Option<Flushed>,
+    allocated: SmallVec<[Extent; 4]>,
+    freed: SmallVec<[Extent; 4]>,
+    committed: bool,
+}
+
+impl<'s> PmemTransaction<'s> {
+    pub(crate) fn new(store: &'s PmemStore) -> PmemTransaction<'s> {
+        // One buffer per thread and nesting level is kept, so that a transaction allocates no memory.
+        let mut record = RECORDS.with(|pool| pool.borrow_mut().pop()).unwrap_or_default();
+        record.clear();
+        PmemTransaction {
+            store,
+            record,
+            data: None,
+            allocated: SmallVec::new(),
+            freed: SmallVec::new(),
+            committed: false,
+        }
+    }
+
+    fn journals(&self) -> &'s Journals {
+        self.store.journals()
+    }
+
+    fn fence_data(&mut self) -> Durable {
+        let region = self.store.region();
+        match self.data.take() {
+            None => Durable::nothing(region),
+            Some(_) if deliberate::is(Bug::SkipDataFence) => Durable::nothing(region),
+            Some(data) => region.fence(data),
+        }
+    }
+}
+
+impl Transaction for PmemTransaction<'_> {
+    #[inline]
+    fn store(&mut self, at: Offset, bytes: &[u8]) {
+        self.record.store(at, bytes);
+    }
+
+    #[inline]
+    fn store_word(&mut self, at: Offset, word: u64) {
+        self.record.store_word(at, word);
+    }
+
+    fn zero(&mut self, at: Offset, length: usize) {
+        self.record.zero(at, length);
+    }
+
+    fn allocate(&mut self, domain: DomainId, blocks: u32, purpose: Purpose) -> Result<Extents, OutOfSpace> {
+        let request = Request { domain, blocks, unit: Unit::Block4K, purpose, home: thread_slot() };
+        let extents = match self.store.allocator().allocate(&request) {
+            Ok(extents) => extents,
+            Err(_) => {
+                // Freed blocks may be waiting for a checkpoint.
+                self.store.checkpoint();
+                self.store.allocator().allocate(&request)?
+            }
+        };
+        self.allocated.extend_from_slice(&extents);
+        Ok(extents)
+    }
+
+    #[inline]
+    fn allocate_one(&mut self, domain: DomainId, purpose: Purpose) -> Result<BlockNumber, OutOfSpace> {
+        let home = thread_slot();
+        let block = match self.store.allocator().allocate_one(domain, purpose, home) {
+            Ok(block) => block,
+            Err(_) => {
+                self.store.checkpoint();
+                self.store.allocator().allocate_one(domain, purpose, home)?
+            }
+        };
+        self.allocated.push(Extent { start: block, blocks: 1 });
+        Ok(block)
+    }
+
+    #[inline]
+    fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]) {
+        debug_assert!(offset + bytes.len() <= BLOCK_BYTES);
+        let region = self.store.region();
+        let at = block.offset() + offset as u64;
+        if deliberate::is(Bug::SkipDataFlush) {
+            region.store(at, bytes).leave_to_checkpoint();
+            return;
+        }
+        let written = region.write_streaming(at, bytes);
+        match &mut self.data {
+            None => self.data = Some(written),
+            Some(data) => data.join(written),
+        }
+    }
+
+    fn free(&mut self, extent: Extent) {
+        match self.freed.last_mut() {
+            // Neighbours are merged: a truncated file mostly frees runs.
+            Some(last) if last.start.get() + u64::from(last.blocks) == extent.start.get() => {
+                last.blocks += extent.blocks;
+            }
+            _ => self.freed.push(extent),
+        }
+    }
+
+    fn record_bytes(&self) -> (usize, usize) {
+        (self.record.padded_bytes(), self.journals().record_bytes_max())
+    }
+
+    fn commit(mut self) -> Result<(), CommitError> {
+        let (bytes, maximum) = self.record_bytes();
+        if bytes > maximum {
+            return Err(CommitError::TooLarge { bytes, maximum });
+        }
+        if self.record.is_empty() && self.freed.is_empty() {
+            self.committed = true;
+            return Ok(());
+        }
+        let mut data = Some(self.fence_data());
+        let slot = thread_slot();
+        if deliberate::is(Bug::ReuseBeforeCheckpoint) {
+            self.store.release(&std::mem::take(&mut self.freed));
+        }
+        while !self.journals().commit(slot, &mut self.record, &mut data, &self.freed) {
+            self.store.checkpoint();
+        }
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for PmemTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            if let Some(data) = self.data.take() {
+                // Words still on their way must not land after the block's next owner has written.
+                self.store.region().fence(data);
+            }
+            for extent in &self.allocated {
+                // Nobody was told of these blocks, so they are free at once.
+                let freed = self.store.allocator().free(*extent);
+                debug_assert!(freed.is_ok(), "a block taken by this transaction is allocated");
+            }
+        }
+        let record = std::mem::take(&mut self.record);
+        RECORDS.with(|pool| pool.borrow_mut().push(record));
+    }
+}
