@@ -50,6 +50,7 @@ impl Allocator {
             shape: Shape::new(geometry.blocks_per_segment as u32),
             options,
             groups: geometry.effective_groups(),
+            group_reciprocal: (1_u128 << 64).div_ceil(u128::from(geometry.effective_groups())),
             ledger,
             free_segments: AtomicU32::new(geometry.segments),
             dug: AtomicBool::new(false),
@@ -338,7 +339,8 @@ impl Allocator {
     /// Group and number within the group.
     #[inline]
     fn split(&self, segment: u32) -> (usize, u32) {
-        ((segment % self.shared.groups) as usize, segment / self.shared.groups)
+        let local = ((u128::from(segment) * self.shared.group_reciprocal) >> 64) as u32;
+        ((segment - local * self.shared.groups) as usize, local)
     }
 
     #[inline]

@@ -11,6 +11,8 @@ pub(crate) struct Shared {
     pub(crate) shape: Shape,
     pub(crate) options: Options,
     pub(crate) groups: u32,
+    /// 2^64 / groups, rounded up: a multiplication instead of the division by the number of groups.
+    pub(crate) group_reciprocal: u128,
     pub(crate) ledger: Box<dyn SegmentLedger>,
     /// Segments that belong to nobody, in all groups. Changed under the lock of the segment's group.
     pub(crate) free_segments: AtomicU32,
@@ -62,6 +64,8 @@ pub(crate) struct Pool {
     /// Segments without a block in use.
     pub(crate) empty: u32,
     pub(crate) used: u64,
+    /// No segment has a longer free run.
+    pub(crate) run_bound: u32,
     window: Window,
 }
 
@@ -142,7 +146,7 @@ impl Group {
 
     fn pool_or_new(&mut self, domain: DomainId) -> usize {
         self.pool(domain).unwrap_or_else(|| {
-            self.pools.push(Pool { domain, open: Vec::new(), segments: 0, empty: 0, used: 0, window: Window::default() });
+            self.pools.push(Pool { domain, open: Vec::new(), segments: 0, empty: 0, used: 0, run_bound: 0, window: Window::default() });
             self.pools.len() - 1
         })
     }
@@ -180,8 +184,10 @@ impl Group {
         self.pools[pool].used += u64::from(used);
         self.pools[pool].empty += u32::from(used == 0);
         if used < self.shape.blocks {
+            self.pools[pool].run_bound = self.pools[pool].run_bound.max(self.segments[local as usize].run_bound);
             self.open(pool, local);
         } else {
+            self.segments[local as usize].run_bound = 0;
             self.segments[local as usize].slot = NOWHERE;
         }
         pool
@@ -217,6 +223,12 @@ impl Group {
                 let Pool { segments, used, .. } = self.pools[pool];
                 segments > 0 && used * 2 >= u64::from(segments) * u64::from(self.shape.blocks)
             })
+    }
+
+    /// Whether `domain` may take a fresh segment although its own have room: for the sake of wear alone, so not the last sixteenth.
+    fn may_move(&self, shared: &Shared, domain: DomainId) -> bool {
+        let free = u64::from(shared.free_segments.load(Ordering::Relaxed));
+        free * 16 > u64::from(shared.geometry.segments) && self.may_grow(shared, domain)
     }
 
     /// Gives `domain` a segment without a block in use: a free one, else another domain's spare.
@@ -302,7 +314,7 @@ impl Group {
             return self.may_grow(shared, domain).then(|| self.grow(shared, domain)).flatten();
         };
         let move_on = !self.free.is_empty()
-            && !shared.scarce()
+            && self.may_move(shared, domain)
             && match policy {
                 Policy::FirstFit => false,
                 // Every free block within reach has the same chance, be its segment assigned or not.
@@ -334,6 +346,7 @@ impl Group {
             self.pools[pool].empty -= 1;
         }
         if before + blocks == self.shape.blocks {
+            self.segments[local as usize].run_bound = 0;
             self.close(pool, local);
         }
     }
@@ -346,12 +359,18 @@ impl Group {
         let mut tree = self.tree(local);
         let before = tree.used();
         tree.give(offset, blocks);
+        let free = self.shape.blocks + blocks - before;
+        if self.segments[local as usize].run_bound < free {
+            let run = self.tree(local).run_around(offset, blocks);
+            let bound = &mut self.segments[local as usize].run_bound;
+            *bound = run.max(*bound);
+            self.pools[pool].run_bound = self.pools[pool].run_bound.max(run);
+        }
         self.free_blocks += u64::from(blocks);
         self.pools[pool].used -= u64::from(blocks);
         if before == self.shape.blocks {
             self.open(pool, local);
         }
-        self.segments[local as usize].run_bound = self.shape.blocks;
         if before == blocks {
             // One empty segment stays with its owner, so that a file created and removed over and over
             // does not write the segment table each time.
@@ -422,25 +441,39 @@ impl Group {
         if blocks > self.shape.blocks {
             return None;
         }
-        for _ in 0..DRAWS_PER_RUN {
-            let (pool, local) = self.draw(shared, domain)?;
-            if let Some(offset) = self.find_run(shared.options.policy, local, blocks, align) {
-                self.take(pool, local, offset, blocks);
-                return Some((local, offset));
-            }
-        }
-        let pool = self.pool(domain)?;
-        for slot in 0..self.pools[pool].open.len() {
-            let local = self.pools[pool].open[slot];
-            if let Some(offset) = self.find_run(shared.options.policy, local, blocks, align) {
-                self.take(pool, local, offset, blocks);
-                return Some((local, offset));
-            }
+        let pool = self.pool(domain);
+        if let Some(place) = pool.and_then(|pool| self.take_run_of_own(shared, pool, blocks, align)) {
+            return Some(place);
         }
         let (pool, local) = self.may_grow(shared, domain).then(|| self.grow(shared, domain)).flatten()?;
         let offset = self.find_run(shared.options.policy, local, blocks, align)?;
         self.take(pool, local, offset, blocks);
         Some((local, offset))
+    }
+
+    fn take_run_of_own(&mut self, shared: &Shared, pool: usize, blocks: u32, align: u32) -> Option<Place> {
+        if self.pools[pool].run_bound < blocks {
+            return None;
+        }
+        let policy = shared.options.policy;
+        for _ in 0..DRAWS_PER_RUN {
+            let (pool, local) = self.draw(shared, self.pools[pool].domain)?;
+            if let Some(offset) = self.find_run(policy, local, blocks, align) {
+                self.take(pool, local, offset, blocks);
+                return Some((local, offset));
+            }
+        }
+        let mut bound = 0;
+        for slot in 0..self.pools[pool].open.len() {
+            let local = self.pools[pool].open[slot];
+            if let Some(offset) = self.find_run(policy, local, blocks, align) {
+                self.take(pool, local, offset, blocks);
+                return Some((local, offset));
+            }
+            bound = bound.max(self.segments[local as usize].run_bound);
+        }
+        self.pools[pool].run_bound = bound;
+        None
     }
 
     /// A free run within one segment: broken leaves first, then a free leaf, then across leaves.

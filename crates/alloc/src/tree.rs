@@ -25,6 +25,7 @@ pub(crate) struct Shape {
     pub(crate) blocks: u32,
     /// Blocks of a leaf: 512 (2 MiB), or less in segments below that.
     pub(crate) leaf_blocks: u32,
+    leaf_shift: u32,
     /// Leaves of a segment, a power of two.
     pub(crate) leaves: u32,
     /// Bitmap words of a segment.
@@ -34,7 +35,13 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn new(blocks: u32) -> Self {
         let leaf_blocks = if blocks >= 512 { 512 } else { (blocks / 4).max(64).min(blocks) };
-        Self { blocks, leaf_blocks, leaves: blocks / leaf_blocks, words: blocks.div_ceil(64) }
+        Self { blocks, leaf_blocks, leaf_shift: leaf_blocks.trailing_zeros(), leaves: blocks / leaf_blocks, words: blocks.div_ceil(64) }
+    }
+
+    /// The leaf that holds a block.
+    #[inline]
+    fn leaf_of(&self, offset: u32) -> u32 {
+        offset >> self.leaf_shift
     }
 
     /// Tree nodes of a segment, as a heap: the root is node 1, leaf `i` is node `leaves + i`, node 0 is unused.
@@ -129,30 +136,102 @@ impl Tree<'_> {
     #[inline]
     pub(crate) fn take(&mut self, start: u32, blocks: u32) {
         debug_assert_eq!(self.first_unlike(start, blocks, false), None, "taken twice");
+        if blocks == 1 {
+            *self.word(start / 64) |= 1 << (start % 64);
+            return self.count_in(self.shape.leaf_of(start), 1);
+        }
         let end = start + blocks;
         for index in start / 64..end.div_ceil(64) {
             *self.word(index) |= Self::mask(index, start, end);
         }
-        self.count(start, end, |node, delta| {
-            let touched = if *node == 0 { ONE_TOUCHED } else { 0 };
-            *node += delta + touched;
-            delta + touched
-        }, |node, change| *node += change);
+        self.for_each_leaf(start, end, Self::count_in);
     }
 
-    /// Marks allocated blocks free.
+    /// Marks allocated blocks free. O(blocks / 64 + leaves touched × log leaves).
     #[inline]
     pub(crate) fn give(&mut self, start: u32, blocks: u32) {
         debug_assert_eq!(self.first_unlike(start, blocks, true), None, "given twice");
+        if blocks == 1 {
+            *self.word(start / 64) &= !(1 << (start % 64));
+            return self.count_out(self.shape.leaf_of(start), 1);
+        }
         let end = start + blocks;
         for index in start / 64..end.div_ceil(64) {
             *self.word(index) &= !Self::mask(index, start, end);
         }
-        self.count(start, end, |node, delta| {
-            let untouched = if *node & USED_MASK == delta { ONE_TOUCHED } else { 0 };
-            *node -= delta + untouched;
-            delta + untouched
-        }, |node, change| *node -= change);
+        self.for_each_leaf(start, end, Self::count_out);
+    }
+
+    /// Calls `count` with each leaf that `start..end` touches and the number of its blocks.
+    fn for_each_leaf(&mut self, start: u32, end: u32, count: impl Fn(&mut Self, u32, u32)) {
+        let leaf_blocks = self.shape.leaf_blocks;
+        let mut at = start;
+        while at < end {
+            let leaf = self.shape.leaf_of(at);
+            let stop = end.min((leaf + 1) * leaf_blocks);
+            count(self, leaf, stop - at);
+            at = stop;
+        }
+    }
+
+    /// Adds `blocks` in use to the counts from a leaf to the root.
+    #[inline]
+    fn count_in(&mut self, leaf: u32, blocks: u32) {
+        let mut node = (self.shape.leaves + leaf) as usize;
+        let change = blocks + if self.nodes[node] == 0 { ONE_TOUCHED } else { 0 };
+        while node > 0 {
+            self.nodes[node] += change;
+            node /= 2;
+        }
+    }
+
+    /// Takes `blocks` in use off the counts from a leaf to the root.
+    #[inline]
+    fn count_out(&mut self, leaf: u32, blocks: u32) {
+        let mut node = (self.shape.leaves + leaf) as usize;
+        let change = blocks + if self.nodes[node] & USED_MASK == blocks { ONE_TOUCHED } else { 0 };
+        while node > 0 {
+            self.nodes[node] -= change;
+            node /= 2;
+        }
+    }
+
+    /// An upper bound of the free run around a range that was just freed: exact up to a leaf's length on either side.
+    #[inline]
+    pub(crate) fn run_around(&mut self, start: u32, blocks: u32) -> u32 {
+        let (bit, end) = (start % 64, start % 64 + blocks);
+        if bit > 0 && end < 64 {
+            let word = *self.word(start / 64);
+            let (below, above) = (word << (64 - bit), word >> end);
+            if below != 0 && above != 0 {
+                return below.leading_zeros() + blocks + above.trailing_zeros();
+            }
+        }
+        self.run_around_words(start, blocks)
+    }
+
+    /// The same, for runs that may reach beyond one word.
+    fn run_around_words(&mut self, start: u32, blocks: u32) -> u32 {
+        let (mut low, mut high) = (start, start + blocks);
+        while low > 0 && start - low < self.shape.leaf_blocks {
+            let in_word = (low - 1) % 64 + 1;
+            let zeros = (*self.word((low - 1) / 64) << (64 - in_word)).leading_zeros().min(in_word);
+            low -= zeros;
+            if zeros < in_word {
+                break;
+            }
+        }
+        while high < self.shape.blocks && high - start - blocks < self.shape.leaf_blocks {
+            let in_word = 64 - high % 64;
+            let zeros = (*self.word(high / 64) >> (high % 64)).trailing_zeros().min(in_word);
+            high += zeros;
+            if zeros < in_word {
+                break;
+            }
+        }
+        let stopped = (low > 0 && start - low >= self.shape.leaf_blocks)
+            || (high < self.shape.blocks && high - start - blocks >= self.shape.leaf_blocks);
+        if stopped { self.shape.blocks - self.used() } else { high.min(self.shape.blocks) - low }
     }
 
     #[inline]
@@ -160,7 +239,7 @@ impl Tree<'_> {
         let leaf_blocks = self.shape.leaf_blocks;
         let mut at = start;
         while at < end {
-            let leaf = at / leaf_blocks;
+            let leaf = self.shape.leaf_of(at);
             let stop = end.min((leaf + 1) * leaf_blocks);
             let mut node = self.shape.leaves + leaf;
             let change = leaf_change(&mut self.nodes[node as usize], stop - at);
@@ -276,8 +355,8 @@ impl Tree<'_> {
         let mut scan = RunScan { start: from, blocks, align, longest: (from, 0) };
         let mut at = from;
         while at < end {
-            if at % leaf_blocks == 0 {
-                let used = self.leaf_used(at / leaf_blocks);
+            if at & (leaf_blocks - 1) == 0 {
+                let used = self.leaf_used(self.shape.leaf_of(at));
                 if used == leaf_blocks || (used == 0 && leaves == Leaves::Touched) || (used > 0 && align >= leaf_blocks) {
                     scan.stop(at, at + leaf_blocks);
                     at += leaf_blocks;
@@ -306,31 +385,56 @@ impl Tree<'_> {
 struct RunScan {
     start: u32,
     blocks: u32,
+    /// A power of two.
     align: u32,
     longest: (u32, u32),
 }
 
 impl RunScan {
+    #[inline]
+    fn aligned_start(&self) -> u32 {
+        (self.start + self.align - 1) & !(self.align - 1)
+    }
+
     /// The aligned start of the current run, if it is long enough when it reaches to `end`.
     #[inline]
     fn fits(&self, end: u32) -> Option<u32> {
-        let start = self.start.next_multiple_of(self.align);
+        let start = self.aligned_start();
         (start + self.blocks <= end).then_some(start)
     }
 
     /// The current run ends before `end`; the next may start at `next`.
     #[inline]
     fn stop(&mut self, end: u32, next: u32) {
-        let start = self.start.next_multiple_of(self.align);
-        let length = end.saturating_sub(start) / self.align * self.align;
+        let start = self.aligned_start();
+        let length = end.saturating_sub(start) & !(self.align - 1);
         if length > self.longest.1 {
             self.longest = (start, length);
         }
         self.start = next;
     }
 
+    /// Takes 64 blocks into account; returns where a long enough run starts.
     #[inline]
     fn word(&mut self, at: u32, word: u64) -> Option<u32> {
+        let before = word.trailing_zeros();
+        if let Some(start) = self.fits(at + before) {
+            return Some(start);
+        }
+        if word == 0 {
+            return None;
+        }
+        let behind = word.leading_zeros();
+        // Most words of an aged leaf hold only short runs: one look at the longest, then on to the next word.
+        if self.align > 1 || longest_run_of_zeros(word) > self.longest.1.min(self.blocks - 1) {
+            return self.word_bit_by_bit(at, word);
+        }
+        self.stop(at + before, at + 64 - behind);
+        None
+    }
+
+    #[cold]
+    fn word_bit_by_bit(&mut self, at: u32, word: u64) -> Option<u32> {
         let mut bit = 0;
         while bit < 64 {
             let zeros = (word >> bit).trailing_zeros().min(64 - bit);
@@ -338,13 +442,23 @@ impl RunScan {
             if let Some(start) = self.fits(at + bit) {
                 return Some(start);
             }
-            if bit == 64 {
-                break;
+            if bit < 64 {
+                let ones = (word >> bit).trailing_ones();
+                self.stop(at + bit, at + bit + ones);
+                bit += ones;
             }
-            let ones = (word >> bit).trailing_ones();
-            self.stop(at + bit, at + bit + ones);
-            bit += ones;
         }
         None
     }
+}
+
+/// Each step shortens every run of zeros by one, so the steps until none is left are the length of the longest.
+#[inline]
+fn longest_run_of_zeros(word: u64) -> u32 {
+    let (mut zeros, mut length) = (!word, 0);
+    while zeros != 0 {
+        zeros &= zeros << 1;
+        length += 1;
+    }
+    length
 }

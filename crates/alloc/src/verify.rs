@@ -73,6 +73,9 @@ impl Group {
             let used: u64 = own.iter().map(|&local| u64::from(self.used(local))).sum();
             let empty = own.iter().filter(|&&local| self.used(local) == 0).count();
             let open = own.iter().filter(|&&local| self.used(local) < self.shape.blocks).count();
+            let bound = own.iter().filter(|&&local| self.used(local) < self.shape.blocks);
+            let bound = bound.map(|&local| self.segments[local as usize].run_bound).max().unwrap_or(0);
+            demand!(pool.run_bound >= bound, "{:?} bounds runs by {}, a segment by {bound}", pool.domain, pool.run_bound);
             demand!(
                 (own.len(), used, empty, open) == (pool.segments as usize, pool.used, pool.empty as usize, pool.open.len()),
                 "{:?} has {} segments, {used} blocks in use, {empty} empty and {open} open segments; its books say {pool:?}",
