@@ -12,6 +12,13 @@ use perdure_pmem::{Offset, Region};
 const IMAGE_BYTES: u64 = 2 << 20;
 const OPERATIONS: u64 = 500;
 
+#[derive(Default)]
+struct Found {
+    scratch: Option<Scratch>,
+    hashes: HashSet<u64>,
+    tried: u64,
+}
+
 /// The pattern of a file system's operation: a block and a record, streamed; a few words in place, not flushed.
 fn operation(region: &Region, number: u64) {
     let block = Offset::new((256 + number % 200) * 4096);
@@ -34,13 +41,17 @@ fn main() {
     let each = begin.elapsed().as_nanos() as f64 / OPERATIONS as f64 / 1000.0;
     println!("emulated operation (4 KiB block, 192 B record, 40 B in place): {each:.1} us");
 
-    let found: Arc<Mutex<(Option<Scratch>, HashSet<u64>, u64)>> = Arc::default();
+    let found: Arc<Mutex<Found>> = Arc::default();
     let inside = Arc::clone(&found);
     if let Some(emulator) = region.emulator() {
         emulator.on_fence(move |fence| {
             let point = fence.crash_point();
             let Ok(mut found) = inside.lock() else { return };
-            let (scratch, hashes, tried) = &mut *found;
+            let Found {
+                scratch,
+                hashes,
+                tried,
+            } = &mut *found;
             let scratch = scratch.get_or_insert_with(|| Scratch::new(&point));
             for choice in point.enumerate(64, fence.number()) {
                 *tried += 1;
@@ -54,7 +65,7 @@ fn main() {
     (0..OPERATIONS).for_each(|number| operation(&region, number));
     let seconds = begin.elapsed().as_secs_f64();
     if let Ok(found) = found.lock() {
-        let (distinct, tried) = (found.1.len(), found.2);
+        let (distinct, tried) = (found.hashes.len(), found.tried);
         println!(
             "{tried} choices, {distinct} distinct images of {IMAGE_BYTES} bytes in {seconds:.2} s: {:.0} images/s",
             distinct as f64 / seconds

@@ -52,6 +52,9 @@ impl Region {
     /// Class `dax` demands `MAP_SYNC` of every part; class `volatile` takes any file. With [`Access::PrivateCopy`]
     /// stores stay in this process; on device-DAX, which cannot be mapped privately, the content is copied.
     ///
+    /// The files keep their length while they are mapped, and have all their blocks: the kernel answers an access to a byte
+    /// that is not there, or a store that finds the disk full, with SIGBUS. Whoever makes a pool reserves its blocks first.
+    ///
     /// # Errors
     /// See [`MapError`]. Nothing was written.
     pub fn map(

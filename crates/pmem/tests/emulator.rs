@@ -143,6 +143,20 @@ fn rule_5_a_fence_is_for_its_own_thread() {
 }
 
 #[test]
+fn rule_5_two_threads_may_stream_into_one_line() {
+    let region = Region::emulated(4096);
+    let ours = region.write_streaming(Offset::new(0), &1u64.to_le_bytes());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            region.fence(region.write_streaming(Offset::new(8), &2u64.to_le_bytes()));
+        });
+    });
+    assert_eq!(outcomes(&region, [0, 8]), [[0, 2], [1, 2]].into());
+    region.fence(ours);
+    assert_eq!(outcomes(&region, [0, 8]), [[1, 2]].into());
+}
+
+#[test]
 fn a_fence_without_a_flush_settles_nothing() {
     let region = Region::emulated(4096);
     put(&region, 0, 1);

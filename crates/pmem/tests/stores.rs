@@ -112,7 +112,7 @@ fn loads_take_any_type() {
         .leave_to_checkpoint();
     assert_eq!(region.load::<u16>(Offset::new(3)), 0x0201);
     assert_eq!(region.load::<[u8; 5]>(Offset::new(6)), [4, 5, 6, 7, 8]);
-    assert_eq!(region.load::<u64>(Offset::new(3)), 0x0008_070605_0403_0201);
+    assert_eq!(region.load::<u64>(Offset::new(3)), 0x0807_0605_0403_0201);
     assert_eq!(region.load_u64(Offset::new(8)), 0x0008_0706);
     let whole: [u8; 300] = region.load(Offset::new(0));
     assert_eq!((whole[3], whole[10], whole[11]), (1, 8, 0));

@@ -74,6 +74,8 @@ pub(crate) struct State {
     lines: Lines,
     spare: Vec<Line>,
     threads: HashMap<u32, InFlight>,
+    /// Thread and line of the newest non-temporal word: its neighbours need no second entry in `threads`.
+    last_streamed: Option<(u32, u64)>,
     next_sequence: u64,
     fences: u64,
     generation: u64,
@@ -233,6 +235,7 @@ impl State {
             lines: Lines::default(),
             spare: Vec::new(),
             threads: HashMap::new(),
+            last_streamed: None,
             next_sequence: 0,
             fences: 0,
             generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
@@ -270,16 +273,21 @@ impl State {
             origin,
         });
         self.next_sequence += 1;
-        if let Origin::Streaming { thread } = origin {
-            let streamed = &mut self.threads.entry(thread).or_default().streamed;
-            if streamed.last() != Some(&number) {
-                streamed.push(number);
-            }
+        if let Origin::Streaming { thread } = origin
+            && self.last_streamed != Some((thread, number))
+        {
+            self.threads
+                .entry(thread)
+                .or_default()
+                .streamed
+                .push(number);
+            self.last_streamed = Some((thread, number));
         }
     }
 
     /// The fence: what this thread has flushed and streamed becomes durable.
     fn settle(&mut self, thread: u32) {
+        self.last_streamed = None;
         let Some(mut in_flight) = self.threads.remove(&thread) else {
             return;
         };
