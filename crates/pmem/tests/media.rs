@@ -1,5 +1,6 @@
-//! The media model keeps the time that it promises. Only lower bounds are exact: a busy machine can be slower.
+//! The media model keeps the time that it promises.
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use perdure_pmem::{Counters, MediaModel, Offset, Region};
@@ -10,25 +11,38 @@ fn region_with(model: &str) -> Region {
     region
 }
 
-/// The fastest of five runs: what the model costs when nobody disturbs.
-fn fastest(mut run: impl FnMut()) -> Duration {
-    let time = |()| {
-        let begin = Instant::now();
-        run();
-        begin.elapsed()
-    };
-    [(); 5].map(time).into_iter().min().unwrap_or_default()
+fn time(run: &mut impl FnMut()) -> Duration {
+    let begin = Instant::now();
+    run();
+    begin.elapsed()
 }
 
-fn assert_about(found: Duration, expected_us: u64) {
+/// No run is faster than the model says, and one is not much slower. A busy machine gets many tries for that one.
+fn assert_takes(expected_us: u64, mut run: impl FnMut()) {
     let expected = Duration::from_micros(expected_us);
+    let begin = Instant::now();
+    loop {
+        let taken = time(&mut run);
+        assert!(
+            taken >= expected.mul_f64(0.98),
+            "{taken:?} is faster than {expected:?}"
+        );
+        if taken <= expected.mul_f64(1.5) {
+            return;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "always much slower than {expected:?}: {taken:?}"
+        );
+    }
+}
+
+/// Some run is faster than this.
+fn assert_takes_less(limit_us: u64, mut run: impl FnMut()) {
+    let limit = Duration::from_micros(limit_us);
     assert!(
-        found >= expected.mul_f64(0.98),
-        "{found:?} is faster than {expected:?}"
-    );
-    assert!(
-        found <= expected.mul_f64(1.5) + Duration::from_micros(200),
-        "{found:?} is much slower than {expected:?}"
+        (0..1000).any(|_| time(&mut run) < limit),
+        "never faster than {limit:?}"
     );
 }
 
@@ -36,54 +50,45 @@ fn assert_about(found: Duration, expected_us: u64) {
 fn reads_of_a_line_and_more_wait_and_smaller_ones_do_not() {
     let region = region_with("read=20000");
     let mut line = [0; 64];
-    assert_about(
-        fastest(|| (0..100).for_each(|_| region.read(Offset::new(0), &mut line))),
-        2000,
-    );
-    assert_about(
-        fastest(|| {
-            for _ in 0..100 {
-                std::hint::black_box(region.load::<[u64; 8]>(Offset::new(0)));
-            }
-        }),
-        2000,
-    );
-    let small = fastest(|| {
+    assert_takes(2000, || {
+        (0..100).for_each(|_| region.read(Offset::new(0), &mut line))
+    });
+    assert_takes(2000, || {
         for _ in 0..100 {
-            region.read(Offset::new(0), &mut line[..63]);
-            region.load_u64(Offset::new(0));
+            black_box(region.load::<[u64; 8]>(Offset::new(0)));
         }
     });
-    assert!(small < Duration::from_millis(1), "{small:?}");
+    assert_takes_less(1000, || {
+        for _ in 0..100 {
+            region.read(Offset::new(0), &mut line[..63]);
+            black_box(region.load_u64(Offset::new(0)));
+        }
+    });
 }
 
 #[test]
 fn fences_wait_for_latency_and_for_the_lines_before_them() {
     let region = region_with("write=20000");
-    assert_about(
-        fastest(|| {
-            for _ in 0..100 {
-                region.persist(Offset::new(0), 64);
-            }
-        }),
-        2000,
-    );
+    assert_takes(2000, || {
+        for _ in 0..100 {
+            region.persist(Offset::new(0), 64);
+        }
+    });
 
     // 64 MB/s: a line takes a microsecond, whether flushed or streamed.
     let region = region_with("writebw=64e6");
-    let before = Counters::snapshot();
-    let taken = fastest(|| {
-        let mut batch = region.write_streaming(Offset::new(0), &[1; 64 * 1000]);
+    let bytes = [1; 64 * 1000];
+    assert_takes(2000, || {
+        let before = Counters::snapshot();
+        let mut batch = region.write_streaming(Offset::new(0), &bytes);
         batch.join(region.dirty(Offset::new(0), 64 * 1000).flush());
         region.fence(batch);
+        assert_eq!((Counters::snapshot() - before).lines, 2000);
     });
-    assert_eq!((Counters::snapshot() - before).lines, 5 * 2000);
-    assert_about(taken, 2000);
     // Nothing was written since: nothing to wait for.
-    let idle = fastest(|| {
+    assert_takes_less(100, || {
         region.persist(Offset::new(0), 0);
     });
-    assert!(idle < Duration::from_micros(100), "{idle:?}");
 }
 
 #[test]
@@ -93,21 +98,19 @@ fn threads_share_the_bandwidth() {
         let mut into = vec![0; 1 << 16];
         (0..times).for_each(|_| region.read(Offset::new(0), &mut into));
     };
-    assert_about(fastest(|| read(32)), 2097);
-    let together = fastest(|| {
+    assert_takes(2097, || read(32));
+    assert_takes(2 * 2097, || {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| read(32));
             }
         });
     });
-    assert_about(together, 2 * 2097);
 }
 
 #[test]
 fn dram_takes_the_delays_away_again() {
     let region = region_with("read=1000000");
     region.set_media(&MediaModel::dram());
-    let taken = fastest(|| region.read(Offset::new(0), &mut [0; 4096]));
-    assert!(taken < Duration::from_micros(200), "{taken:?}");
+    assert_takes_less(200, || region.read(Offset::new(0), &mut [0; 4096]));
 }
