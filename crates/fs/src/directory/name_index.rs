@@ -1,6 +1,6 @@
 //! The index from a name's tag to its dentry: a hash table that fills cache lines and grows in small steps.
 //!
-//! * A **bucket** is one 64-byte line with five entries of 100 bits: tag (32 bits), dentry offset (32), inode number (36).
+//! * A **bucket** is one 64-byte line with five entries of 12 bytes: tag, dentry offset and inode number.
 //!   Most lookups end in the first bucket; an entry that found its home full stands in one of the next, and the home
 //!   remembers how far the farthest of them is, so a name that does not exist costs no longer walk either.
 //! * A **shard** is a row of buckets of any number. It grows by an eighth, so nine tenths of the memory
@@ -14,18 +14,11 @@ use std::mem::size_of;
 
 const ENTRIES_PER_BUCKET: usize = 5;
 
-/// Largest inode number that an entry holds.
-pub(super) const INODE_MAX: u64 = (1 << INODE_BITS) - 1;
-const INODE_BITS: u32 = 36;
-const INODE_HIGH_BITS: u32 = INODE_BITS - 32;
-const INODE_HIGH_MASK: u32 = (1 << INODE_HIGH_BITS) - 1;
-
-const COUNT_SHIFT: u32 = INODE_HIGH_BITS * ENTRIES_PER_BUCKET as u32;
-const COUNT_BITS: u32 = 3;
+/// The lowest bits of [`Bucket::state`] count the entries, the others are the reach.
+const REACH_SHIFT: u32 = 3;
 
 /// Farthest distance in buckets from an entry's home.
 const REACH_MAX: usize = 255;
-const REACH_SHIFT: u32 = COUNT_SHIFT + COUNT_BITS;
 
 /// A shard is split when shards have more entries than this on average.
 const ENTRIES_PER_SHARD: usize = 2048;
@@ -48,7 +41,7 @@ pub(super) struct IndexEntry {
     pub(super) tag: u32,
     /// The dentry's offset in units.
     pub(super) offset: u32,
-    pub(super) inode: u64,
+    pub(super) inode: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,68 +49,61 @@ pub(super) struct IndexEntry {
 struct Bucket {
     tags: [u32; ENTRIES_PER_BUCKET],
     offsets: [u32; ENTRIES_PER_BUCKET],
-    inodes_low: [u32; ENTRIES_PER_BUCKET],
-    /// From the lowest bit: five times the high bits of an inode number, the number of entries, the reach.
-    rest: u32,
+    inodes: [u32; ENTRIES_PER_BUCKET],
+    /// The number of entries, and above [`REACH_SHIFT`] the distance to the farthest bucket that holds an entry whose
+    /// home is here.
+    state: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
-const _: () = assert!(ENTRIES_PER_BUCKET < 1 << COUNT_BITS);
-const _: () = assert!(REACH_MAX < 1 << (u32::BITS - REACH_SHIFT));
+const _: () = assert!(ENTRIES_PER_BUCKET < 1 << REACH_SHIFT);
 
 impl Bucket {
     const EMPTY: Self = Self {
         tags: [0; ENTRIES_PER_BUCKET],
         offsets: [0; ENTRIES_PER_BUCKET],
-        inodes_low: [0; ENTRIES_PER_BUCKET],
-        rest: 0,
+        inodes: [0; ENTRIES_PER_BUCKET],
+        state: 0,
     };
 
     /// Places `0..count` are in use.
     #[inline]
     fn count(&self) -> usize {
-        (self.rest >> COUNT_SHIFT) as usize & ((1 << COUNT_BITS) - 1)
+        (self.state & ((1 << REACH_SHIFT) - 1)) as usize
     }
 
-    /// The distance to the farthest bucket that holds an entry whose home is here.
     #[inline]
     fn reach(&self) -> usize {
-        (self.rest >> REACH_SHIFT) as usize
+        (self.state >> REACH_SHIFT) as usize
     }
 
     fn set_reach(&mut self, reach: usize) {
-        self.rest = self.rest & !(u32::MAX << REACH_SHIFT) | (reach as u32) << REACH_SHIFT;
+        self.state = (reach as u32) << REACH_SHIFT | self.count() as u32;
     }
 
     #[inline]
     fn entry(&self, place: usize) -> IndexEntry {
-        let high = (self.rest >> (place as u32 * INODE_HIGH_BITS)) & INODE_HIGH_MASK;
-        let inode = u64::from(high) << 32 | u64::from(self.inodes_low[place]);
-        IndexEntry { tag: self.tags[place], offset: self.offsets[place], inode }
+        IndexEntry { tag: self.tags[place], offset: self.offsets[place], inode: self.inodes[place] }
     }
 
     #[inline]
     fn set(&mut self, place: usize, entry: &IndexEntry) {
-        debug_assert!(entry.inode <= INODE_MAX);
-        let shift = place as u32 * INODE_HIGH_BITS;
         self.tags[place] = entry.tag;
         self.offsets[place] = entry.offset;
-        self.inodes_low[place] = entry.inode as u32;
-        self.rest = self.rest & !(INODE_HIGH_MASK << shift) | ((entry.inode >> 32) as u32) << shift;
+        self.inodes[place] = entry.inode;
     }
 
     /// Adds an entry to a bucket that is not full.
     #[inline]
     fn push(&mut self, entry: &IndexEntry) {
-        let place = self.count();
-        self.set(place, entry);
-        self.rest += 1 << COUNT_SHIFT;
+        self.set(self.count(), entry);
+        self.state += 1;
     }
 
     fn remove(&mut self, place: usize) {
         let last = self.entry(self.count() - 1);
         self.set(place, &last);
-        self.rest -= 1 << COUNT_SHIFT;
+        self.state -= 1;
     }
 
     /// The places with this tag, one bit each. No branch depends on where a tag stands: it could not be predicted.
@@ -338,7 +324,7 @@ impl NameIndex {
     }
 
     /// Gives an entry another inode; `false` if there is no such entry.
-    pub(super) fn set_inode(&mut self, tag: u32, offset: u32, inode: u64) -> bool {
+    pub(super) fn set_inode(&mut self, tag: u32, offset: u32, inode: u32) -> bool {
         if self.shards.is_empty() {
             return false;
         }

@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use super::free_space::BlockSpace;
-use super::name_index::INODE_MAX;
 use super::name_tag::name_tag;
 use super::record::{self, DENTRY_BYTES_MAX, Entry, HEADER_BYTES, NAME_AT};
 use super::{BLOCK_BYTES, BLOCKS_MAX, Candidate, DentryOffset, Directory, FileType, UNIT_BYTES, name_is_valid, record_bytes};
@@ -42,6 +41,8 @@ pub struct Plan {
     /// The blocks that change, with their state after the plan.
     pub(super) touched: SmallVec<[(usize, BlockSpace); 2]>,
     pub(super) changes: SmallVec<[Change; 2]>,
+    /// Blocks from here on are gone, or were added by the plan.
+    pub(super) kept: usize,
     /// Blocks of the directory after the plan.
     pub(super) blocks: usize,
 }
@@ -51,7 +52,7 @@ impl Plan {
     /// that is large enough. `None` if there is no such range; then [`Plan::insert_in_new_block`] helps.
     ///
     /// # Panics
-    /// If [`name_is_valid`] denies the name, or the inode number is 0 or not below 2^36.
+    /// If [`name_is_valid`] denies the name, or the inode number is 0 or above [`InodeNumber::MAX`].
     pub fn insert(&mut self, directory: &Directory, name: &[u8], inode: InodeNumber, file_type: FileType) -> Option<Edit> {
         assert_storable(name, inode);
         let length = record_bytes(name.len());
@@ -131,6 +132,8 @@ impl Plan {
         while self.blocks > least && self.is_free(directory, self.blocks - 1) {
             self.blocks -= 1;
         }
+        self.kept = self.kept.min(self.blocks);
+        self.touched.retain(|(block, _)| *block < self.blocks);
         self.blocks as u64
     }
 
@@ -156,15 +159,13 @@ impl Plan {
     /// Takes the front of a range with `units`: in a block that changes anyway, or the first one that has such a range.
     fn take(&mut self, directory: &Directory, units: usize) -> Option<(usize, super::free_map::FreeRange)> {
         for (block, space) in &mut self.touched {
-            if *block < self.blocks
-                && let Some(range) = space.take(units)
-            {
+            if let Some(range) = space.take(units) {
                 return Some((*block, range));
             }
         }
         let mut from = 0;
         loop {
-            let block = directory.free.first_block_with(units, from).filter(|block| *block < self.blocks)?;
+            let block = directory.free.first_block_with(units, from).filter(|block| *block < self.kept)?;
             if !self.touched.iter().any(|(index, _)| *index == block) {
                 let range = self.touch(directory, block).take(units)?;
                 return Some((block, range));
@@ -177,5 +178,5 @@ impl Plan {
 
 fn assert_storable(name: &[u8], inode: InodeNumber) {
     assert!(name_is_valid(name), "not a name for a dentry: {name:?}");
-    assert!((1..=INODE_MAX).contains(&inode.get()), "inode number {} cannot be stored", inode.get());
+    assert!(inode.get() != 0 && inode <= InodeNumber::MAX, "inode number {} cannot be stored", inode.get());
 }

@@ -267,7 +267,7 @@ pub(super) fn decode(directory: InodeNumber, offset: DentryOffset, bytes: &[u8])
     }
     let file_type = FileType::from_raw(bytes[3]).ok_or(FaultKind::FileType(bytes[3]))?;
     let inode = inode_at(bytes);
-    if inode.get() == 0 || inode.get() > super::name_index::INODE_MAX {
+    if inode.get() == 0 || inode > InodeNumber::MAX {
         return Err(FaultKind::Inode(inode.get()));
     }
     Ok((Record::Entry(Entry { offset, inode, file_type, name }), length))

@@ -15,6 +15,12 @@ use crate::format::InodeNumber;
 /// Most dentries of a block.
 const ENTRIES_PER_BLOCK_MAX: usize = BLOCK_BYTES / record_bytes(1);
 
+/// An inode number as the index stores it; the format has no larger ones.
+fn stored_inode(inode: InodeNumber) -> u32 {
+    debug_assert!(inode <= InodeNumber::MAX);
+    inode.get() as u32
+}
+
 /// A dentry that may have the name that is looked for. Offset and inode number are known before the medium is touched,
 /// so that the caller can fetch both cache lines, the dentry's and the inode's, at the same time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,7 +62,7 @@ impl Directory {
                 found.push(IndexEntry {
                     tag: name_tag(entry.name),
                     offset: entry.offset.units(),
-                    inode: entry.inode.get(),
+                    inode: stored_inode(entry.inode),
                 });
             }
         }
@@ -79,7 +85,7 @@ impl Directory {
         self.index
             .find(name_tag(name), |entry| {
                 let offset = DentryOffset::from_units(entry.offset);
-                let candidate = Candidate { offset, inode: InodeNumber::new(entry.inode) };
+                let candidate = Candidate { offset, inode: InodeNumber::new(entry.inode.into()) };
                 verify(candidate).map(|found| found.map(|value| (candidate, value))).transpose()
             })
             .transpose()
@@ -99,6 +105,7 @@ impl Directory {
             generation: self.generation,
             touched: SmallVec::new(),
             changes: SmallVec::new(),
+            kept: self.free.blocks(),
             blocks: self.free.blocks(),
         }
     }
@@ -111,14 +118,16 @@ impl Directory {
         assert_eq!(plan.directory, self.number, "a plan belongs to its directory");
         assert_eq!(plan.generation, self.generation, "the directory changed behind the plan's back");
         self.generation += 1;
+        self.free.truncate(plan.kept);
         for (block, space) in &plan.touched {
-            if *block < self.free.blocks() {
+            if *block < plan.kept {
                 self.free.replace(*block, space);
-            } else if *block < plan.blocks {
+            } else {
+                // New blocks were touched in order.
                 self.free.push(space);
             }
         }
-        self.free.truncate(plan.blocks);
+        debug_assert_eq!(self.free.blocks(), plan.blocks);
         for change in &plan.changes {
             self.apply(*change);
         }
@@ -127,12 +136,12 @@ impl Directory {
     fn apply(&mut self, change: Change) {
         let known = match change {
             Change::Insert { tag, offset, inode } => {
-                self.index.insert(&IndexEntry { tag, offset: offset.units(), inode: inode.get() });
+                self.index.insert(&IndexEntry { tag, offset: offset.units(), inode: stored_inode(inode) });
                 true
             }
             Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
             Change::Remove { tag, offset } => self.index.remove(tag, offset.units()),
-            Change::Replace { tag, offset, inode } => self.index.set_inode(tag, offset.units(), inode.get()),
+            Change::Replace { tag, offset, inode } => self.index.set_inode(tag, offset.units(), stored_inode(inode)),
         };
         debug_assert!(known, "a name was removed or replaced that the index does not have");
     }

@@ -23,6 +23,8 @@ pub(super) struct Step {
     plan: Plan,
     edits: Vec<Edit>,
     new_blocks: Vec<[u8; BLOCK_BYTES]>,
+    /// Blocks of the image that stay.
+    kept: usize,
 }
 
 impl Image {
@@ -41,7 +43,7 @@ impl Image {
     }
 
     pub(super) fn step(&self) -> Step {
-        Step { plan: self.state.plan(), edits: Vec::new(), new_blocks: Vec::new() }
+        Step { plan: self.state.plan(), edits: Vec::new(), new_blocks: Vec::new(), kept: self.blocks.len() }
     }
 
     pub(super) fn insert(&self, step: &mut Step, name: &[u8], inode: u64) {
@@ -51,7 +53,7 @@ impl Image {
             None => {
                 let mut block = [0xEE; BLOCK_BYTES];
                 let index = step.plan.insert_in_new_block(name, inode, FileType::Regular, &mut block).unwrap();
-                assert_eq!(index, (self.blocks.len() + step.new_blocks.len()) as u64);
+                assert_eq!(index, (step.kept + step.new_blocks.len()) as u64);
                 step.new_blocks.push(block);
             }
         }
@@ -67,19 +69,22 @@ impl Image {
         step.edits.push(step.plan.replace(name, found, InodeNumber::new(inode), FileType::Symlink));
     }
 
+    /// Gives up to three free blocks at the end back; changes that were planned for them are void.
+    pub(super) fn shrink(&self, step: &mut Step) {
+        let blocks = step.plan.shrink(&self.state, 3) as usize;
+        step.kept = step.kept.min(blocks);
+        step.new_blocks.truncate(blocks - step.kept);
+        step.edits.retain(|edit| edit.offset < (blocks * BLOCK_BYTES) as u64);
+    }
+
     /// Writes what the step produced, and lets the state follow.
-    pub(super) fn commit(&mut self, mut step: Step, shrink: bool) {
+    pub(super) fn commit(&mut self, mut step: Step) {
+        self.blocks.truncate(step.kept);
         self.blocks.append(&mut step.new_blocks);
-        if shrink {
-            let blocks = step.plan.shrink(&self.state, 3);
-            self.blocks.truncate(blocks as usize);
-        }
         for edit in &step.edits {
             let (block, byte) = (edit.offset as usize / BLOCK_BYTES, edit.offset as usize % BLOCK_BYTES);
             assert!(edit.bytes.len().is_multiple_of(UNIT_BYTES) && byte.is_multiple_of(UNIT_BYTES));
-            if let Some(block) = self.blocks.get_mut(block) {
-                block[byte..byte + edit.bytes.len()].copy_from_slice(&edit.bytes);
-            }
+            self.blocks[block][byte..byte + edit.bytes.len()].copy_from_slice(&edit.bytes);
         }
         self.state.commit(step.plan);
     }
@@ -87,13 +92,13 @@ impl Image {
     pub(super) fn insert_now(&mut self, name: &[u8], inode: u64) {
         let mut step = self.step();
         self.insert(&mut step, name, inode);
-        self.commit(step, false);
+        self.commit(step);
     }
 
     pub(super) fn remove_now(&mut self, name: &[u8]) {
         let mut step = self.step();
         self.remove(&mut step, name);
-        self.commit(step, false);
+        self.commit(step);
     }
 
     pub(super) fn reloaded(&self) -> Directory {

@@ -43,7 +43,7 @@ fn nth_name(number: usize) -> Vec<u8> {
 type Model = BTreeMap<Vec<u8>, u64>;
 
 /// Plans the operation on image and model; `None` if it makes no sense.
-fn plan(image: &Image, model: &mut Model, operation: Operation, inode: u64) -> Option<super::Step> {
+fn plan(image: &Image, model: &mut Model, operation: Operation, inode: u64, shrink: bool) -> Option<super::Step> {
     let mut step = image.step();
     let two = |from: usize, to: usize| {
         let (from, to) = (nth_name(from), nth_name(to));
@@ -72,6 +72,9 @@ fn plan(image: &Image, model: &mut Model, operation: Operation, inode: u64) -> O
             let (from, to) = two(from, to)?;
             let moved = model.remove(&from)?;
             image.remove(&mut step, &from);
+            if shrink {
+                image.shrink(&mut step);
+            }
             match model.insert(to.clone(), moved) {
                 Some(_) => image.replace(&mut step, &to, moved),
                 None => image.insert(&mut step, &to, moved),
@@ -96,6 +99,9 @@ fn plan(image: &Image, model: &mut Model, operation: Operation, inode: u64) -> O
         }
         Operation::Reload => return None,
     }
+    if shrink {
+        image.shrink(&mut step);
+    }
     Some(step)
 }
 
@@ -113,9 +119,9 @@ proptest! {
                 image.state = image.reloaded();
             }
             let mut after = model.clone();
-            let step = plan(&image, &mut after, operation, count as u64 + 1);
+            let step = plan(&image, &mut after, operation, count as u64 + 1, shrink);
             if let Some(step) = step && commits {
-                image.commit(step, shrink);
+                image.commit(step);
                 model = after;
             }
             image.assert_is(&model);
@@ -212,6 +218,24 @@ fn takes_the_first_hole_that_fits_and_shrinks_from_the_end() {
     assert_eq!(plan.shrink(&image.state, 100), 6);
     image.state.commit(plan);
     assert_eq!(image.state.blocks(), 6);
+}
+
+#[test]
+fn a_rename_may_drop_the_last_block_and_need_it_again() {
+    let mut image = Image::new();
+    for number in 0..15 {
+        image.insert_now(&name(number, 255), 1);
+    }
+    image.insert_now(b"in the second block", 9);
+    assert_eq!(image.state.blocks(), 2);
+    let mut step = image.step();
+    image.remove(&mut step, b"in the second block");
+    image.shrink(&mut step);
+    image.insert(&mut step, b"and there again", 9);
+    image.commit(step);
+    let mut model: BTreeMap<_, _> = (0..15).map(|number| (name(number, 255), 1)).collect();
+    model.insert(b"and there again".to_vec(), 9);
+    image.assert_is(&model);
 }
 
 #[test]
