@@ -9,7 +9,7 @@
 use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX, MapEditor};
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
-use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
+use crate::format::{InodeNumber, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::types::AccessTime;
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -150,7 +150,7 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         let mut body = node.write();
         let mut new = body.raw;
-        new.accessed = Timestamp::now().nanoseconds();
+        new.accessed = core.now().nanoseconds();
         let mut transaction = core.store.begin();
         core.log_inode(node.number(), &body, &mut new, &mut transaction);
         transaction.commit()?;
@@ -170,7 +170,7 @@ fn access_is_stale(options: &crate::MountOptions, raw: &RawInode) -> bool {
         AccessTime::Relative => {
             let last_change = raw.modified.max(raw.changed);
             raw.accessed <= last_change
-                || Timestamp::now().nanoseconds().saturating_sub(raw.accessed) > DAY_NANOSECONDS
+                || (options.clock)().nanoseconds().saturating_sub(raw.accessed) > DAY_NANOSECONDS
         }
     }
 }
@@ -241,7 +241,7 @@ fn write_once<S: Store>(
     range: &Range<'_>,
 ) -> Result<(), FsError> {
     let mut new = body.raw;
-    new.touch_modified(Timestamp::now());
+    new.touch_modified(core.now());
     new.size = new.size.max(range.end());
     let map = BlockMap::of(number, &body.raw);
     let mut transaction = core.store.begin();

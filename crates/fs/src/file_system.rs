@@ -129,6 +129,12 @@ impl<S: Store> Core<S> {
         self.unlinked.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The present.
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.options.clock)()
+    }
+
     pub(crate) fn require_writable(&self) -> Result<(), FsError> {
         if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
@@ -219,7 +225,7 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.require_writable()?;
         let mut body = node.write();
-        let now = Timestamp::now();
+        let now = core.now();
         let mut new = body.raw;
         let mut transaction = core.store.begin();
         if let Some(size) = change.size_bytes {

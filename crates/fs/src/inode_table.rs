@@ -77,7 +77,7 @@ impl InodeTable {
     }
 
     /// Takes a free number, growing the table if there is none.
-    pub(crate) fn take<S: Store>(&self, store: &S) -> Result<InodeNumber, FsError> {
+    pub(crate) fn take<S: Store>(&self, store: &S, clock: fn() -> Timestamp) -> Result<InodeNumber, FsError> {
         let home = txn::transaction::thread_slot();
         loop {
             for step in 0..self.free.len() {
@@ -86,12 +86,12 @@ impl InodeTable {
                     return Ok(InodeNumber::new(u64::from(number)));
                 }
             }
-            self.grow(store)?;
+            self.grow(store, clock())?;
         }
     }
 
     /// Adds blocks of zeroed inodes: a transaction of its own.
-    fn grow<S: Store>(&self, store: &S) -> Result<(), FsError> {
+    fn grow<S: Store>(&self, store: &S, now: Timestamp) -> Result<(), FsError> {
         let mut own = self.own.lock();
         if self.free_count() > 0 {
             return Ok(());
@@ -101,9 +101,9 @@ impl InodeTable {
             return Err(FsError::NoInodes);
         }
         let wanted = first.clamp(1, GROWTH_BLOCKS_MAX);
-        let added = match self.append(store, &mut own, first, wanted) {
+        let added = match self.append(store, &mut own, (first, wanted), now) {
             // A nearly full pool: one block is better than none.
-            Err(FsError::NoSpace) if wanted > 1 => self.append(store, &mut own, first, 1)?,
+            Err(FsError::NoSpace) if wanted > 1 => self.append(store, &mut own, (first, 1), now)?,
             added => added?,
         };
         self.blocks.write().extend_from_slice(&added);
@@ -119,8 +119,8 @@ impl InodeTable {
         &self,
         store: &S,
         own: &mut RawInode,
-        first: u64,
-        count: u64,
+        (first, count): (u64, u64),
+        now: Timestamp,
     ) -> Result<SmallVec<[BlockNumber; 16]>, FsError> {
         let mut transaction = store.begin();
         let extents = transaction.allocate(DomainId::METADATA, count as u32, Purpose::Ordinary)?;
@@ -138,7 +138,7 @@ impl InodeTable {
         new.blocks += count + editor.added;
         (new.root, new.height) = editor.finish(&mut transaction);
         new.size = (first + count) * BLOCK_BYTES as u64;
-        new.touch_modified(Timestamp::now());
+        new.touch_modified(now);
         new.log_changes(own, InodeNumber::TABLE, store.root_area(), &mut transaction);
         transaction.commit()?;
         *own = new;

@@ -230,7 +230,7 @@ impl<S: Store> Core<S> {
         if self.find(parent.number(), &body, name)?.is_some() {
             return Err(FsError::AlreadyExists);
         }
-        let number = self.table.take(&self.store)?;
+        let number = self.table.take(&self.store, self.options.clock)?;
         let created = self.create_locked(parent.number(), &mut body, name, number, file_type, new, target);
         match created {
             Ok(raw) => Ok(self.adopt(number, raw)),
@@ -252,7 +252,7 @@ impl<S: Store> Core<S> {
         new: &NewInode,
         target: Option<&[u8]>,
     ) -> Result<RawInode, FsError> {
-        let now = Timestamp::now();
+        let now = self.now();
         let is_directory = file_type == FileType::Directory;
         let mut wanted = *new;
         let mut permissions = new.mode & MODE_PERMISSION_MASK;
@@ -358,7 +358,7 @@ impl<S: Store> Core<S> {
         let child = self.node(found.inode())?;
         let mut child_body = if directory { self.lock_directory(&child)? } else { child.write() };
         require_empty(&child_body)?;
-        let now = Timestamp::now();
+        let now = self.now();
         let mut transaction = self.store.begin();
         let mut new_parent = body.raw;
         let Some(index) = &body.directory else {
@@ -490,10 +490,10 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.require_writable()?;
         let file_type = type_of_new(new)?;
-        let number = core.table.take(&core.store)?;
+        let number = core.table.take(&core.store, core.options.clock)?;
         let create = || {
             let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
-            let (old, mut raw) = core.new_inode(number, mode, 0, new, Timestamp::now())?;
+            let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
             let mut transaction = core.store.begin();
             raw.log_changes(&old, number, core.inode_offset(number), &mut transaction);
             transaction.commit()?;
@@ -535,7 +535,7 @@ impl<S: Store> FileSystem<S> {
             Some(file_type) => file_type,
             None => return Err(FsError::NotFound),
         };
-        let now = Timestamp::now();
+        let now = core.now();
         let mut new_child = child.raw;
         new_child.links = child.raw.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
         new_child.touch_changed(now);

@@ -157,7 +157,7 @@ impl<S: Store> Core<S> {
                 _ => require_empty(body)?,
             }
         }
-        let now = Timestamp::now();
+        let now = self.now();
         let mut change = Change::start(self, parents, from, to, now)?;
         change.put(source, target)?;
         let hidden = if whiteout {
@@ -205,7 +205,7 @@ impl<S: Store> Core<S> {
         let second = self.node(target.inode())?;
         let (mut first_body, second_body) = self.lock_children(&first, Some(&second))?;
         let mut second_body = second_body.ok_or(FsError::NotFound)?;
-        let now = Timestamp::now();
+        let now = self.now();
         let mut change = Change::start(self, parents, from, to, now)?;
         change.exchange(source, target)?;
         let (mut new_first, mut new_second) = (first_body.raw, second_body.raw);
@@ -345,7 +345,7 @@ impl<'c, S: Store> Change<'c, S> {
     /// Makes the old name a whiteout: a character device 0/0.
     fn leave_whiteout(&mut self, source: Found) -> Result<InodeNumber, FsError> {
         let core = self.core;
-        let number = core.table.take(&core.store)?;
+        let number = core.table.take(&core.store, core.options.clock)?;
         let mode = FileType::CharacterDevice.mode_bits();
         let made = core.new_inode(number, mode, 1, &NewInode::default(), self.now).and_then(|(old, mut raw)| {
             raw.log_changes(&old, number, core.inode_offset(number), &mut self.transaction);

@@ -4,7 +4,7 @@ use crate::block_map::{BlockMap, FANOUT, MapEditor};
 use crate::error::FsError;
 use crate::file::FILE_BYTES_MAX;
 use crate::file_system::{Core, FileSystem};
-use crate::format::{InodeNumber, Pointer, Position, RawInode, Timestamp};
+use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::node::{Body, Node};
 use crate::types::AllocateOptions;
 use crate::xattr;
@@ -134,7 +134,7 @@ fn punch<S: Store>(
     end: u64,
     size: Option<u64>,
 ) -> Result<(), FsError> {
-    let now = Timestamp::now();
+    let now = core.now();
     let mut new = body.raw;
     new.size = size.unwrap_or(new.size);
     let map = BlockMap::of(number, &body.raw);
@@ -210,7 +210,7 @@ fn reserve_step<S: Store>(
     }
     new.blocks += editor.added;
     (new.root, new.height) = editor.finish(&mut transaction);
-    let now = Timestamp::now();
+    let now = core.now();
     if size == new.size {
         new.touch_changed(now);
     } else {

@@ -143,11 +143,19 @@ pub struct MountOptions {
     pub access_time: AccessTime,
     /// Seed of the allocator's random walk; `None` = from the system.
     pub seed: Option<u64>,
+    /// What time it is. Whoever wants the same bytes from the same calls passes a clock of their own.
+    pub clock: fn() -> Timestamp,
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
-        MountOptions { read_only: false, threads: 0, access_time: AccessTime::default(), seed: None }
+        MountOptions {
+            read_only: false,
+            threads: 0,
+            access_time: AccessTime::default(),
+            seed: None,
+            clock: Timestamp::now,
+        }
     }
 }
 

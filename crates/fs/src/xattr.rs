@@ -6,7 +6,7 @@
 
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
-use crate::format::{InodeNumber, Pointer, Position, RawInode, Timestamp};
+use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::node::{Body, Node};
 use crate::types::XattrMode;
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -234,7 +234,7 @@ fn store_attributes<S: Store>(
         new.attributes = Pointer::written(root).word(position(number, 0));
         new.blocks += count;
     }
-    new.touch_changed(Timestamp::now());
+    new.touch_changed(core.now());
     core.log_inode(number, body, &mut new, &mut transaction);
     transaction.commit()?;
     body.raw = new;

@@ -94,15 +94,17 @@ impl PmemStore {
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
         let (region, superblock, lock) = pool::map(pool, mode, volatile)?;
-        PmemStore::over(region, superblock, mode, Some(lock))
+        PmemStore::over(Arc::new(region), superblock, mode, Some(lock))
     }
 
-    /// Opens the pool in `region`, which has no files: an emulated or private one.
+    /// Opens the pool in `region`, which has no files: an emulated or private one. Who keeps an `Arc` of it can open it
+    /// again when this store is gone.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn open_region(region: Region, mode: Mode) -> Result<PmemStore, OpenError> {
+    pub fn open_region(region: impl Into<Arc<Region>>, mode: Mode) -> Result<PmemStore, OpenError> {
+        let region = region.into();
         let superblock = pool::read_superblock(&region)?;
         let expected = superblock.geometry().total_bytes();
         if region.length() < expected {
@@ -111,13 +113,17 @@ impl PmemStore {
         PmemStore::over(region, superblock, mode, None)
     }
 
-    fn over(region: Region, superblock: Superblock, mode: Mode, lock: Option<Lock>) -> Result<PmemStore, OpenError> {
+    fn over(
+        region: Arc<Region>,
+        superblock: Superblock,
+        mode: Mode,
+        lock: Option<Lock>,
+    ) -> Result<PmemStore, OpenError> {
         let geometry = superblock.geometry();
         let replay = recovery::replay(&region, &superblock)?;
         let starts = recovery::journal_starts(&region, &superblock)?;
         let clean_word = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
         let clean = replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
-        let region = Arc::new(region);
         let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
         let journals = Journals::new(Arc::clone(&region), &starts, journal_bytes, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
