@@ -42,7 +42,7 @@ def main(base):
     os.mkdir("empty")
     for folder, _, names in os.walk(b".", topdown=False):
         for name in names:
-            moment = generator.randrange(10**18, 2 * 10**18)
+            moment = generator.randrange(10**18, 17 * 10**17)
             os.utime(os.path.join(folder, name), ns=(moment, moment), follow_symlinks=False)
 
 
