@@ -1,0 +1,55 @@
+//! What we agree with the kernel when a connection starts.
+//!
+//! The reasons for each choice stand in docs/DESIGN.md, "The FUSE front end".
+
+use std::time::Duration;
+
+use fuser::{InitFlags, KernelConfig};
+
+/// How long the kernel may keep names and attributes. All changes go through this mount, so they
+/// never grow stale by themselves; a year stands for "until told otherwise".
+pub(crate) const CACHE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Largest WRITE request asked for. The kernel caps it at `fs.fuse.max_pages_limit` pages (256 by
+/// default); an administrator who raises that limit gets longer atomic writes.
+const WRITE_BYTES_MAX: u32 = 4 << 20;
+
+/// Requests that the kernel sends without a waiting caller: readahead, writeback, direct I/O.
+const BACKGROUND_REQUESTS_MAX: u16 = 64;
+
+/// Wanted, and used only if the kernel offers it.
+const WANTED: [InitFlags; 7] = [
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_EXPORT_SUPPORT,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+];
+
+/// What the kernel agreed to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Agreement {
+    /// `ENOSYS` to OPEN means "no OPEN, FLUSH-free RELEASE any more", and is not an error.
+    pub(crate) opens_without_request: bool,
+    /// The same for OPENDIR.
+    pub(crate) opens_directories_without_request: bool,
+}
+
+/// Asks for all we want and notes what we get.
+pub(crate) fn negotiate(config: &mut KernelConfig) -> Agreement {
+    for flags in WANTED {
+        if let Err(missing) = config.add_capabilities(flags) {
+            tracing::debug!(?missing, "the kernel does not offer a FUSE feature; doing without it");
+        }
+    }
+    // The setters return the nearest legal value as their error. These constants are legal.
+    let _ = config.set_max_write(WRITE_BYTES_MAX);
+    let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
+    let offered = config.capabilities();
+    Agreement {
+        opens_without_request: offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT),
+        opens_directories_without_request: offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT),
+    }
+}

@@ -1,0 +1,337 @@
+//! The control socket: how `perdure stat MNT` asks the server that holds the pool's lock.
+//!
+//! A Unix stream socket `control` in the pool's directory (for a pool on a device:
+//! `/run/perdure/<device>.control`), mode 0600. One question per connection:
+//!
+//! ```text
+//! client:  perdure 1 stat\n            (or: perdure 1 metrics\n)
+//! server:  perdure 1 ok 1234\n         then 1234 bytes of text
+//!     or:  perdure 1 error 56\n        then 56 bytes that say why
+//! ```
+//!
+//! The number after `perdure` is the version of the protocol. `stat` answers with a [`Status`] in JSON,
+//! `metrics` with Prometheus' text format. A line that is longer than 64 bytes, late by 2 seconds or of another
+//! version gets an error and the connection is closed; nothing a client sends can change anything.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::StatisticsSummary;
+use crate::telemetry;
+
+const PROTOCOL_VERSION: u32 = 1;
+const REQUEST_BYTES_MAX: usize = 64;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+const PATIENCE: Duration = Duration::from_secs(2);
+const SOCKET_NAME: &str = "control";
+const DEVICE_SOCKETS: &str = "/run/perdure";
+
+/// What a live server says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the server.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// The pool it holds.
+    pub pool: String,
+    /// Where the pool is mounted.
+    pub mountpoint: String,
+    /// The pool's durability class.
+    pub class: String,
+    /// Whether the mount is read-only.
+    pub read_only: bool,
+    /// Threads that answer requests.
+    pub threads: usize,
+    /// Seconds since the mount.
+    pub uptime_seconds: u64,
+    /// Inodes that the kernel holds references to.
+    pub cached_inodes: u64,
+    /// Space of the pool.
+    pub space: Space,
+    /// Requests answered since the mount.
+    pub statistics: StatisticsSummary,
+}
+
+/// Space of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Unit of the next two, in bytes.
+    pub block_bytes: u32,
+    /// Blocks of the pool.
+    pub blocks: u64,
+    /// Free ones among them.
+    pub free_blocks: u64,
+    /// Inodes of the pool.
+    pub inodes: u64,
+    /// Free ones among them.
+    pub free_inodes: u64,
+}
+
+/// A question to a live server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Its [`Status`], as JSON.
+    Stat,
+    /// Its metrics, in Prometheus' text format.
+    Metrics,
+}
+
+impl Question {
+    fn word(self) -> &'static str {
+        match self {
+            Question::Stat => "stat",
+            Question::Metrics => "metrics",
+        }
+    }
+}
+
+/// Why a live server gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// There is no socket or nobody listens.
+    #[error("no server answers for pool {pool}: {source}; is the pool mounted?")]
+    NoServer {
+        /// The pool asked about.
+        pool: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("the server of pool {pool} broke off: {source}")]
+    BrokenOff {
+        /// The pool asked about.
+        pool: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The answer is none in this protocol.
+    #[error("the server of pool {pool} speaks another protocol than version {PROTOCOL_VERSION}: update the older of the two")]
+    OtherProtocol {
+        /// The pool asked about.
+        pool: PathBuf,
+    },
+    /// The server refused.
+    #[error("the server of pool {pool} refused: {reason}")]
+    Refused {
+        /// The pool asked about.
+        pool: PathBuf,
+        /// Its reason.
+        reason: String,
+    },
+}
+
+/// Asks the server that holds `pool`.
+///
+/// # Errors
+///
+/// Nobody serves the pool, or the server cannot be understood. Waits 2 seconds for each step at most.
+pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
+    let no_server = |source: io::Error| AskError::NoServer { pool: pool.into(), source };
+    let broken_off = |source: io::Error| AskError::BrokenOff { pool: pool.into(), source };
+    let mut stream = connect(pool).map_err(no_server)?;
+    stream
+        .write_all(format!("perdure {PROTOCOL_VERSION} {}\n", question.word()).as_bytes())
+        .map_err(broken_off)?;
+    let head = read_line(&mut stream).map_err(broken_off)?;
+    let other = || AskError::OtherProtocol { pool: pool.into() };
+    let (good, length) = parse_answer(&head).ok_or_else(other)?;
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text).map_err(broken_off)?;
+    let text = String::from_utf8(text).map_err(|_| other())?;
+    if good { Ok(text) } else { Err(AskError::Refused { pool: pool.into(), reason: text }) }
+}
+
+fn connect(pool: &Path) -> io::Result<UnixStream> {
+    let place = place_of(pool)?;
+    let directory = open_directory(&place.directory)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &short_address(&directory, &place.name)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// The listening socket of a server; the name goes when this is dropped.
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    directory: OwnedFd,
+    name: String,
+}
+
+impl ControlSocket {
+    /// Binds the socket of `pool`. The caller holds the pool's lock, so a socket that exists is left over from a server
+    /// that was killed.
+    pub(crate) fn bind(pool: &Path) -> io::Result<ControlSocket> {
+        let place = place_of(pool)?;
+        if place.directory == Path::new(DEVICE_SOCKETS) {
+            std::fs::create_dir_all(&place.directory)?;
+        }
+        let directory = open_directory(&place.directory)?;
+        match rustix::fs::statat(&directory, place.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
+                rustix::fs::unlinkat(&directory, place.name.as_str(), AtFlags::empty())?;
+            }
+            Ok(_) => return Err(io::Error::other("a file that is no socket has its name")),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        // Before the name exists: at no moment may anybody else connect.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&socket, &short_address(&directory, &place.name)?)?;
+        rustix::net::listen(&socket, 16)?;
+        Ok(ControlSocket { listener: UnixListener::from(socket), directory, name: place.name })
+    }
+
+    /// Answers questions on a thread of its own until the returned handle is dropped.
+    pub(crate) fn start(self, status: impl Fn() -> Status + Send + 'static) -> io::Result<ControlThread> {
+        let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
+        let seen = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("perdure-control".to_owned())
+            .spawn(move || self.run(&seen, &status))?;
+        Ok(ControlThread { stop, thread: Some(thread) })
+    }
+
+    fn run(&self, stop: &OwnedFd, status: &dyn Fn() -> Status) {
+        loop {
+            let mut waiting = [
+                PollFd::new(&self.listener, PollFlags::IN),
+                PollFd::new(stop, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut waiting, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the control socket stops listening");
+                    return;
+                }
+            }
+            if !waiting[1].revents().is_empty() {
+                return;
+            }
+            if let Ok((stream, _)) = self.listener.accept()
+                && let Err(error) = answer(stream, status)
+            {
+                tracing::debug!(%error, "a client of the control socket went away");
+            }
+        }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // A name that is left behind is removed by the next server.
+        let _ = rustix::fs::unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
+    }
+}
+
+/// A running control socket. Dropping it stops the thread and removes the socket's name.
+pub(crate) struct ControlThread {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ControlThread {
+    fn drop(&mut self) {
+        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let (Ok(_), Some(thread)) = (told, self.thread.take()) {
+            // A panic of that thread was logged when it happened and concerns nobody else.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: UnixStream, status: &dyn Fn() -> Status) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let outcome = match parse_question(&read_line(&mut stream)?) {
+        Ok(Question::Stat) => serde_json::to_string(&status()).map_err(|error| error.to_string()),
+        Ok(Question::Metrics) => telemetry::render(&status()).map_err(str::to_owned),
+        Err(reason) => Err(reason.to_owned()),
+    };
+    let (word, text) = match &outcome {
+        Ok(text) => ("ok", text),
+        Err(reason) => ("error", reason),
+    };
+    stream.write_all(format!("perdure {PROTOCOL_VERSION} {word} {}\n", text.len()).as_bytes())?;
+    stream.write_all(text.as_bytes())
+}
+
+/// Reads to the end of a line that is 64 bytes long at most. Byte by byte: what follows belongs to the text.
+fn read_line(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut line = Vec::with_capacity(REQUEST_BYTES_MAX);
+    let mut byte = [0];
+    while line.len() < REQUEST_BYTES_MAX {
+        stream.read_exact(&mut byte)?;
+        if byte == *b"\n" {
+            return Ok(line);
+        }
+        line.push(byte[0]);
+    }
+    Ok(line)
+}
+
+fn parse_question(line: &[u8]) -> Result<Question, &'static str> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    match words.as_slice() {
+        [b"perdure", b"1", b"stat"] => Ok(Question::Stat),
+        [b"perdure", b"1", b"metrics"] => Ok(Question::Metrics),
+        [b"perdure", b"1", ..] => Err("unknown question; `stat` and `metrics` are known"),
+        [b"perdure", ..] => Err("another version of the protocol; this server speaks version 1"),
+        _ => Err("not a question of this protocol"),
+    }
+}
+
+fn parse_answer(line: &[u8]) -> Option<(bool, usize)> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let known = words.next()? == "perdure" && words.next()?.parse() == Ok(PROTOCOL_VERSION);
+    let good = match words.next()? {
+        "ok" => true,
+        "error" => false,
+        _ => return None,
+    };
+    let length = words.next()?.parse().ok().filter(|length| *length <= ANSWER_BYTES_MAX)?;
+    (known && words.next().is_none()).then_some((good, length))
+}
+
+struct Place {
+    directory: PathBuf,
+    name: String,
+}
+
+fn place_of(pool: &Path) -> io::Result<Place> {
+    if std::fs::metadata(pool)?.is_dir() {
+        return Ok(Place { directory: pool.into(), name: SOCKET_NAME.to_owned() });
+    }
+    let device = pool.file_name().unwrap_or_default().to_string_lossy();
+    Ok(Place { directory: DEVICE_SOCKETS.into(), name: format!("{device}.{SOCKET_NAME}") })
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The address of a socket below an open directory. A socket's path may have 107 bytes only; a pool's may be longer.
+fn short_address(directory: &OwnedFd, name: &str) -> io::Result<SocketAddrUnix> {
+    let path = format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd());
+    Ok(SocketAddrUnix::new(path)?)
+}

@@ -1,0 +1,97 @@
+//! Listing directories.
+//!
+//! The kernel holds the directory's lock while it asks, so no name comes or goes between the
+//! listing and the attributes of what was listed. Cookies are stable, so nothing is kept between two requests.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fs::InodeNumber;
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use txn::Store;
+
+use super::Handler;
+use crate::attributes;
+use crate::connection::CACHE_LIFETIME;
+use crate::edge::Refusal;
+
+/// Names taken out of the directory at a time, before their attributes are looked up.
+const BATCH: usize = 64;
+
+/// A name taken out of a directory, in the batch's store of bytes.
+struct Listed {
+    cookie: u64,
+    inode: InodeNumber,
+    name: std::ops::Range<usize>,
+}
+
+impl<S: Store> Handler<S> {
+    /// Fills `reply` with names from `cookie` on.
+    pub(super) fn list(&self, number: INodeNo, cookie: u64, reply: &mut ReplyDirectory) -> Result<(), Refusal> {
+        let directory = self.node(number)?;
+        self.fs().read_directory(&directory, cookie, &mut |entry| {
+            let kind = attributes::to_fuse_type(entry.file_type);
+            let name = OsStr::from_bytes(entry.name);
+            !reply.add(INodeNo(entry.inode.get()), entry.next_cookie, kind, name)
+        })?;
+        Ok(())
+    }
+
+    /// Fills `reply` with names and attributes from `cookie` on. Each entry gives the kernel a reference, but `.` and `..`.
+    pub(super) fn list_with_attributes(
+        &self,
+        number: INodeNo,
+        mut cookie: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Refusal> {
+        let directory = self.node(number)?;
+        let mut names = Vec::new();
+        let mut batch: Vec<Listed> = Vec::with_capacity(BATCH);
+        loop {
+            names.clear();
+            batch.clear();
+            self.fs().read_directory(&directory, cookie, &mut |entry| {
+                let start = names.len();
+                names.extend_from_slice(entry.name);
+                batch.push(Listed { cookie: entry.next_cookie, inode: entry.inode, name: start..names.len() });
+                batch.len() < BATCH
+            })?;
+            for listed in &batch {
+                if self.add_with_attributes(listed, &names[listed.name.clone()], reply) {
+                    return Ok(());
+                }
+            }
+            match batch.last() {
+                Some(last) if batch.len() == BATCH => cookie = last.cookie,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Adds one entry, and tells whether it found no room.
+    fn add_with_attributes(&self, listed: &Listed, name: &[u8], reply: &mut ReplyDirectoryPlus) -> bool {
+        let number = listed.inode.get();
+        let known = self.shared.nodes.get(number).map_or_else(|| self.fs().node(listed.inode), Ok);
+        let found = known.and_then(|node| Ok((self.fs().attributes(&node)?, node)));
+        let mut add = |attributes: &FileAttr, generation| {
+            let name = OsStr::from_bytes(name);
+            reply.add(INodeNo(number), listed.cookie, name, &CACHE_LIFETIME, attributes, generation)
+        };
+        match found {
+            Ok((found, node)) => {
+                let full = add(&attributes::to_fuse(&found), attributes::generation(&found));
+                if !full && !matches!(name, b"." | b"..") {
+                    self.shared.nodes.reference(node);
+                }
+                full
+            }
+            Err(error) => {
+                // A damaged inode must not hide its neighbours: it is listed without attributes, and
+                // whoever looks at it meets the error.
+                let name = OsStr::from_bytes(name);
+                tracing::error!(inode = number, ?name, "{error}; unmount and run `perdure fsck`");
+                add(&attributes::absent(), Generation(0))
+            }
+        }
+    }
+}

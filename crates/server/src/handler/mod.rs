@@ -1,0 +1,156 @@
+//! One method for each FUSE request.
+//!
+//! Each request runs between two fences of this file: `Handler::perform` times it, counts it,
+//! turns its error into a number and catches a panic, so that no request can take a thread away from the others.
+//! A panic is a bug of ours that may have left volatile state half changed, so the server answers `EIO` to
+//! everything from then on and ends without marking the pool clean: the medium is consistent at every
+//! moment, and the next mount rebuilds the rest from it.
+
+mod data;
+mod directory;
+mod namespace;
+mod requests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use fs::{Attributes, FileSystem, Node, SetAttributes};
+use fuser::{Errno, INodeNo};
+use txn::Store;
+
+use crate::attributes::{self, PERMISSION_BITS};
+use crate::connection::Agreement;
+use crate::edge::{Refusal, Subject};
+use crate::nodes::NodeTable;
+use crate::statistics::{Operation, Statistics};
+
+/// What the request threads share with the rest of the server.
+pub(crate) struct Shared<S: Store> {
+    pub(crate) fs: FileSystem<S>,
+    pub(crate) nodes: NodeTable,
+    pub(crate) statistics: Statistics,
+    failed: AtomicBool,
+    on_failure: Box<dyn Fn() + Send + Sync>,
+}
+
+impl<S: Store> Shared<S> {
+    /// `on_failure` runs once, when a request panicked; it should end the mount.
+    pub(crate) fn new(fs: FileSystem<S>, on_failure: Box<dyn Fn() + Send + Sync>) -> Shared<S> {
+        let nodes = NodeTable::new(fs.root());
+        Shared { fs, nodes, statistics: Statistics::new(), failed: AtomicBool::new(false), on_failure }
+    }
+
+    /// The file system, after the kernel's references were dropped.
+    pub(crate) fn into_file_system(self) -> FileSystem<S> {
+        drop(self.nodes);
+        self.fs
+    }
+
+    /// Whether a request panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// The file system as `fuser` sees it.
+pub(crate) struct Handler<S: Store> {
+    shared: Arc<Shared<S>>,
+    agreement: Agreement,
+}
+
+impl<S: Store> Handler<S> {
+    pub(crate) fn new(shared: Arc<Shared<S>>) -> Handler<S> {
+        Handler { shared, agreement: Agreement::default() }
+    }
+
+    fn fs(&self) -> &FileSystem<S> {
+        &self.shared.fs
+    }
+
+    /// The node of an inode that the kernel names in a request.
+    fn node(&self, number: INodeNo) -> Result<Node, Refusal> {
+        self.shared.nodes.get(number.0).ok_or(Refusal::STALE)
+    }
+
+    /// Runs one request and accounts for it.
+    fn perform<T>(
+        &self,
+        operation: Operation,
+        subject: Subject<'_>,
+        work: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Errno> {
+        let started = Instant::now();
+        let outcome = self.guard(operation.name(), subject, work);
+        let failed = outcome.as_ref().is_err_and(|refusal| !refusal.is_absence());
+        self.shared.statistics.record(operation, started.elapsed(), failed);
+        outcome.map_err(|refusal| {
+            if refusal.is_corruption() {
+                tracing::error!(operation = operation.name(), %subject, "{refusal}; unmount and run `perdure fsck`");
+            } else {
+                tracing::debug!(operation = operation.name(), %subject, "{refusal}");
+            }
+            refusal.errno()
+        })
+    }
+
+    /// Runs `work`, and turns a panic in it into an error for this and all later requests.
+    fn guard<T>(
+        &self,
+        operation: &str,
+        subject: Subject<'_>,
+        work: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        const FAILED: Refusal = Refusal::Request(Errno::EIO, "the server has failed and is ending");
+        if self.shared.has_failed() {
+            return Err(FAILED);
+        }
+        tracing::trace!(operation, %subject);
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            tracing::error!(operation, %subject, "a request panicked: this is a bug; the pool is safe, mount it again");
+            if !self.shared.failed.swap(true, Ordering::Relaxed) {
+                (self.shared.on_failure)();
+            }
+            Err(FAILED)
+        })
+    }
+
+    fn change_attributes(
+        &self,
+        number: INodeNo,
+        user: u32,
+        mut change: SetAttributes,
+    ) -> Result<Attributes, Refusal> {
+        let node = self.node(number)?;
+        let changes_owner = change.uid.is_some() || change.gid.is_some();
+        // The kernel says in a flag whether the caller lacks CAP_FSETID; fuser 0.18 does not show it.
+        // Being root stands for having it.
+        let truncates_unprivileged = change.size_bytes.is_some() && user != 0;
+        let nothing_else = attributes::is_empty(&change);
+        if change.mode.is_none() && (changes_owner || truncates_unprivileged || nothing_else) {
+            let now = self.fs().attributes(&node)?;
+            change.mode = mode_without_set_id(&now);
+            if attributes::is_empty(&change) {
+                return Ok(now);
+            }
+        }
+        Ok(self.fs().set_attributes(&node, &change)?)
+    }
+
+    /// Takes the set-id bits off before an unprivileged write. Durable before the write is.
+    fn drop_set_id(&self, node: &Node) -> Result<(), Refusal> {
+        let mode = mode_without_set_id(&self.fs().attributes(node)?);
+        if mode.is_some() {
+            self.fs().set_attributes(node, &SetAttributes { mode, ..SetAttributes::default() })?;
+        }
+        Ok(())
+    }
+}
+
+/// The permission bits without set-id bits, if that is a change. Directories keep theirs.
+fn mode_without_set_id(now: &Attributes) -> Option<u32> {
+    let mode = attributes::without_set_id(now.mode);
+    let applies = now.file_type() != fs::FileType::Directory && mode != now.mode;
+    applies.then_some(mode & PERMISSION_BITS)
+}

@@ -1,0 +1,440 @@
+//! The requests themselves: unpack, perform, reply.
+//!
+//! `ENOSYS` to OPEN, OPENDIR, CREATE, FLUSH, FSYNC and FSYNCDIR is not a failure. It tells the kernel, once, that there is nothing
+//! for us to do, and it never asks again: opening needs no state of ours, and every reply to a write was
+//! sent after the write was durable.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use fs::SetAttributes;
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use txn::Store;
+
+use super::Handler;
+use super::data::{checked_read_length, with_buffer};
+use super::namespace::Blueprint;
+use crate::attributes::{self, PERMISSION_BITS};
+use crate::connection::{self, CACHE_LIFETIME};
+use crate::edge::Subject;
+use crate::statistics::Operation;
+
+impl<S: Store> Filesystem for Handler<S> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.agreement = connection::negotiate(config);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.perform(Operation::Lookup, Subject::named(parent, name), || self.find(parent, name));
+        match found {
+            Err(Errno::ENOENT) => reply.entry(&CACHE_LIFETIME, &attributes::absent(), Generation(0)),
+            found => reply_entry(found, reply),
+        }
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, references: u64) {
+        // Nobody waits for an answer. A panic is logged by the guard.
+        let _ = self.guard("forget", Subject::inode(number), || {
+            self.shared.nodes.forget(number.0, references);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let found = self.perform(Operation::GetAttributes, Subject::inode(number), || {
+            Ok(self.fs().attributes(&self.node(number)?)?)
+        });
+        reply_attributes(found, reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _changed_macos: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = SetAttributes {
+            mode: mode.map(|mode| mode & PERMISSION_BITS),
+            uid,
+            gid,
+            size_bytes: size,
+            accessed: accessed.map(attributes::to_time_change),
+            modified: modified.map(attributes::to_time_change),
+        };
+        let changed = self.perform(Operation::SetAttributes, Subject::inode(number), || {
+            self.change_attributes(number, request.uid(), change)
+        });
+        reply_attributes(changed, reply);
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        let target = self.perform(Operation::ReadLink, Subject::inode(number), || {
+            Ok(self.fs().read_link(&self.node(number)?)?)
+        });
+        match target {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.perform(Operation::MakeNode, Subject::named(parent, name), || {
+            self.make(request, parent, name, &Blueprint::Plain { mode, device })
+        });
+        reply_entry(made, reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let made = self.perform(Operation::MakeDirectory, Subject::named(parent, name), || {
+            self.make(request, parent, name, &Blueprint::Directory { mode })
+        });
+        reply_entry(made, reply);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.perform(Operation::Unlink, Subject::named(parent, name), || {
+            Ok(self.fs().unlink(&self.node(parent)?, name.as_bytes())?)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.perform(Operation::RemoveDirectory, Subject::named(parent, name), || {
+            Ok(self.fs().remove_directory(&self.node(parent)?, name.as_bytes())?)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let made = self.perform(Operation::Symlink, Subject::named(parent, name), || {
+            self.make(request, parent, name, &Blueprint::Symlink { target: target.as_os_str().as_bytes() })
+        });
+        reply_entry(made, reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.perform(Operation::Rename, Subject::named(parent, name), || {
+            self.move_name((parent, name), (new_parent, new_name), flags)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn link(&self, _request: &Request, number: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+        let linked = self.perform(Operation::Link, Subject::named(new_parent, new_name), || {
+            self.link_to(number, new_parent, new_name)
+        });
+        reply_entry(linked, reply);
+    }
+
+    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.agreement.opens_without_request {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        }
+    }
+
+    fn create(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        // MKNOD does the same without a handle that must be released later.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Some(bytes) = checked_read_length(size) else { return reply.error(Errno::EINVAL) };
+        with_buffer(bytes, |buffer| {
+            let read = self.perform(Operation::Read, Subject::inode(number), || {
+                self.read_into(number, offset, buffer)
+            });
+            match read {
+                Ok(bytes) => reply.data(&buffer[..bytes]),
+                Err(errno) => reply.error(errno),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let written = self.perform(Operation::Write, Subject::inode(number), || {
+            self.write_from(number, offset, data, write_flags)
+        });
+        reply_written(written, reply);
+    }
+
+    fn flush(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.agreement.opens_directories_without_request {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
+        }
+    }
+
+    fn readdir(&self, _request: &Request, number: INodeNo, _handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
+        let listed = self.perform(Operation::ReadDirectory, Subject::inode(number), || {
+            self.list(number, cookie, &mut reply)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.perform(Operation::ReadDirectoryPlus, Subject::inode(number), || {
+            self.list_with_attributes(number, cookie, &mut reply)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsyncdir(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn statfs(&self, _request: &Request, number: INodeNo, reply: ReplyStatfs) {
+        let space = self.perform(Operation::StatFs, Subject::inode(number), || Ok(self.fs().statistics()));
+        match space {
+            Ok(space) => reply.statfs(
+                space.blocks,
+                space.free_blocks,
+                space.available_blocks,
+                space.inodes,
+                space.free_inodes,
+                space.block_bytes,
+                space.name_max,
+                space.block_bytes,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.perform(Operation::SetXattr, Subject::named(number, name), || {
+            self.change_xattr(number, name, value, flags)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.perform(Operation::GetXattr, Subject::named(number, name), || self.xattr(number, name));
+        reply_xattr(value, size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.perform(Operation::ListXattr, Subject::inode(number), || {
+            self.xattr_names(number, request.uid())
+        });
+        reply_xattr(names, size, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.perform(Operation::RemoveXattr, Subject::named(number, name), || self.drop_xattr(number, name));
+        reply_empty(done, reply);
+    }
+
+    fn bmap(&self, _request: &Request, _number: INodeNo, _block_bytes: u32, _index: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _input: &[u8],
+        _output_bytes: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn poll(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // Files are always ready; the kernel knows that without asking again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.perform(Operation::Allocate, Subject::inode(number), || {
+            self.allocate_range(number, offset, length, mode)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn lseek(&self, _request: &Request, number: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let found = self.perform(Operation::Seek, Subject::inode(number), || self.seek(number, offset, whence));
+        match found {
+            Ok(offset) => reply.offset(offset),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        from: INodeNo,
+        _from_handle: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _to_handle: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.perform(Operation::CopyRange, Subject::inode(to), || {
+            self.copy_range((from, from_offset), (to, to_offset), length)
+        });
+        reply_written(copied, reply);
+    }
+}
+
+fn reply_entry(found: Result<fs::Attributes, Errno>, reply: ReplyEntry) {
+    match found {
+        Ok(found) => reply.entry(&CACHE_LIFETIME, &attributes::to_fuse(&found), attributes::generation(&found)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn reply_attributes(found: Result<fs::Attributes, Errno>, reply: ReplyAttr) {
+    match found {
+        Ok(found) => reply.attr(&CACHE_LIFETIME, &attributes::to_fuse(&found)),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn reply_written(written: Result<u32, Errno>, reply: ReplyWrite) {
+    match written {
+        Ok(bytes) => reply.written(bytes),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Size 0 asks for the length only.
+fn reply_xattr(value: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(errno),
+    }
+}

@@ -1,0 +1,40 @@
+//! The FUSE front end: mounts a Perdure file system where unmodified programs can reach it.
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `serve` | a mount's life: checks, mount, threads, signals, clean unmount |
+//! | `mountpoint` | what lies at a mount point now; removal of stale mounts |
+//! | `attach` | `mount(2)` or `fusermount3`, and the way back |
+//! | `connection` | what we agree with the kernel when a connection starts |
+//! | `handler` | one method for each FUSE request |
+//! | `nodes` | inodes that the kernel knows, with lookup counts |
+//! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
+//! | `statistics` | counters and latencies, cheap enough for every request |
+//! | `control` | the socket through which `perdure stat MNT` asks a live server |
+//! | `null_server` | a FUSE file system that only moves bytes: the benches' floor |
+//!
+//! # Durability
+//!
+//! Every reply that reports success is sent after the change is durable (within the class of the
+//! pool). No state waits in this crate: the kernel's page cache is write-through, and only pages
+//! dirtied through a shared mapping stay in the kernel until `msync`, `fsync` or writeback.
+//! For that reason `fsync` needs no request of its own; see [`connection`](crate) in docs/DESIGN.md,
+//! "The FUSE front end", which also has the support matrix.
+
+mod attach;
+mod attributes;
+mod connection;
+pub mod control;
+mod edge;
+mod handler;
+mod mountpoint;
+mod nodes;
+pub mod null_server;
+mod serve;
+mod statistics;
+mod telemetry;
+
+pub use crate::attach::AttachError;
+pub use crate::mountpoint::{MountpointError, detach_stale, pool_mounted_at};
+pub use crate::serve::{Mounting, Running, ServeError, serve, spawn};
+pub use crate::statistics::{OperationStatistics, StatisticsSummary};

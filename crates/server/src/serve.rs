@@ -1,0 +1,444 @@
+//! A mount's life: checks, mount, threads, signals, clean unmount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fs::FileSystem;
+use fuser::{Config, Filesystem, Session, SessionACL};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use txn::Store;
+
+use crate::attach::{self, AttachError, Attachment, Detach};
+use crate::control::{ControlSocket, ControlThread, Space, Status};
+use crate::handler::{Handler, Shared};
+use crate::mountpoint::{self, MountpointError};
+
+/// How long a mount that is in use is left to its users after the first signal.
+const GRACE: Duration = Duration::from_secs(3);
+const RETRY_EVERY: Duration = Duration::from_millis(50);
+/// A forced unmount ends the session at once; longer means that it had no effect.
+const FORCED_END: Duration = Duration::from_secs(5);
+
+/// What to mount and how.
+#[derive(Debug, Clone)]
+pub struct Mounting {
+    /// The pool: shown as the source in the mount table, and the place of the control socket.
+    pub pool: PathBuf,
+    /// An existing directory.
+    pub mountpoint: PathBuf,
+    /// Nothing can be changed through the mount. The file system must be mounted read-only too.
+    pub read_only: bool,
+    /// Threads that answer requests; 0 means one per core.
+    pub threads: usize,
+    /// Whether other users may enter, each with the permissions that modes give him. `None`: as root
+    /// yes, otherwise no (`user_allow_other` in /etc/fuse.conf lets ordinary users say yes).
+    pub allow_other: Option<bool>,
+    /// The pool's durability class, for the status.
+    pub class: String,
+}
+
+impl Mounting {
+    /// `pool` at `mountpoint`, everything else as most users want it.
+    pub fn new(pool: impl Into<PathBuf>, mountpoint: impl Into<PathBuf>) -> Mounting {
+        Mounting {
+            pool: pool.into(),
+            mountpoint: mountpoint.into(),
+            read_only: false,
+            threads: 0,
+            allow_other: None,
+            class: String::new(),
+        }
+    }
+
+    pub(crate) fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+}
+
+/// Why a mount did not come to be or ended badly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The mount point cannot be used.
+    #[error(transparent)]
+    Mountpoint(#[from] MountpointError),
+    /// The mount point lies in the pool.
+    #[error("mount point {mountpoint} lies in the pool {pool}: choose a directory outside")]
+    InsidePool {
+        /// The mount point asked for.
+        mountpoint: PathBuf,
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// A path contains a NUL byte.
+    #[error("the path {0:?} contains a NUL byte")]
+    Unnameable(PathBuf),
+    /// The kernel did not take the mount.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The kernel's first message was not understood.
+    #[error("the FUSE connection could not be set up: {0}; kernel 4.20 or newer is needed")]
+    Handshake(io::Error),
+    /// A thread could not be started or signals not be caught.
+    #[error("the server could not start: {0}")]
+    Start(io::Error),
+    /// The connection to the kernel broke.
+    #[error("the FUSE connection broke: {0}; unmount, then mount again")]
+    Session(io::Error),
+    /// A request panicked. The pool was left as after a crash, which is safe.
+    #[error("the server failed by a bug and unmounted; the pool is safe and recovers at the next mount; please report the log")]
+    Failed,
+    /// The mount is still in use and could not be ended by force.
+    #[error("{0} is still in use and could not be ended; the pool recovers at the next mount")]
+    StillBusy(PathBuf),
+    /// The mount ended, but a thread of this process still works on the pool, which was not marked clean.
+    #[error("unmounted, but a thread still works on the pool, which recovers at the next mount")]
+    StillHeld,
+}
+
+/// Mounts `fs` and serves it until it is unmounted: by `umount` or `fusermount3 -u`, or by SIGTERM, SIGINT
+/// or SIGHUP to this process. Then closes `fs` cleanly and returns.
+///
+/// `ready` is called once, when the mount can be used: the moment to tell a parent process.
+///
+/// At a signal a mount that is in use gets 3 seconds (a second signal ends them at once); then it is taken out of the
+/// tree after all dirty pages were written, and its users get errors.
+///
+/// # Errors
+///
+/// When nothing was mounted, `fs` was closed cleanly all the same.
+pub fn serve<S: Store>(
+    fs: FileSystem<S>,
+    mounting: &Mounting,
+    ready: impl FnOnce(),
+) -> Result<(), ServeError> {
+    let mut signals = match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
+        Ok(signals) => signals,
+        Err(error) => return Err(closing(fs, ServeError::Start(error))),
+    };
+    let handle = signals.handle();
+    let running = spawn(fs, mounting)?;
+    let stopper = running.stopper.clone();
+    let watcher = std::thread::Builder::new().name("perdure-signals".to_owned()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            tracing::info!(signal, mountpoint = %stopper.mountpoint.display(), "a signal asks to unmount");
+            stopper.stop(&mut || signals.pending().next().is_some());
+        }
+    });
+    let watcher = match watcher {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            running.unmount()?;
+            return Err(ServeError::Start(error));
+        }
+    };
+    ready();
+    let outcome = running.wait();
+    handle.close();
+    // A panic of that thread was logged and cannot matter any more.
+    let _ = watcher.join();
+    outcome
+}
+
+/// Mounts `fs` and serves it on threads of its own until the returned handle is used or dropped.
+///
+/// # Errors
+///
+/// When nothing was mounted, `fs` was closed cleanly all the same.
+pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running<S>, ServeError> {
+    let place = match place_for(mounting) {
+        Ok(place) => place,
+        Err(error) => return Err(closing(fs, error)),
+    };
+    let stopper = Stopper { mountpoint: place, device_minor: None, ended: Arc::default() };
+    let failing = stopper.clone();
+    let shared = Arc::new(Shared::new(fs, Box::new(move || failing.detach_later())));
+    match start(&shared, mounting, stopper) {
+        Ok((session, stopper)) => {
+            let control = open_control(&shared, mounting, &stopper.mountpoint);
+            tracing::info!(pool = %mounting.pool.display(), mountpoint = %stopper.mountpoint.display(), "mounted");
+            Ok(Running { shared: Some(shared), session: Some(session), stopper, control })
+        }
+        Err(error) => Err(match Arc::into_inner(shared) {
+            Some(shared) => closing(shared.into_file_system(), error),
+            None => error,
+        }),
+    }
+}
+
+/// The checked mount point.
+pub(crate) fn place_for(mounting: &Mounting) -> Result<PathBuf, ServeError> {
+    for path in [&mounting.pool, &mounting.mountpoint] {
+        if !attach::is_nameable(path) {
+            return Err(ServeError::Unnameable(path.clone()));
+        }
+    }
+    let place = mountpoint::prepare(&mounting.mountpoint)?;
+    if mountpoint::is_inside(&place, &mounting.pool) {
+        return Err(ServeError::InsidePool {
+            mountpoint: mounting.mountpoint.clone(),
+            pool: mounting.pool.clone(),
+        });
+    }
+    Ok(place)
+}
+
+fn start<S: Store>(
+    shared: &Arc<Shared<S>>,
+    mounting: &Mounting,
+    mut stopper: Stopper,
+) -> Result<(JoinHandle<io::Result<()>>, Stopper), ServeError> {
+    let session = connect(Handler::new(shared.clone()), mounting, &stopper.mountpoint)?;
+    stopper.device_minor = mountpoint::topmost(&stopper.mountpoint)
+        .ok()
+        .flatten()
+        .map(|entry| entry.device_minor);
+    let ended = stopper.ended.clone();
+    let thread = std::thread::Builder::new()
+        .name("perdure-session".to_owned())
+        .spawn(move || {
+            let outcome = session.run();
+            ended.store(true, std::sync::atomic::Ordering::Release);
+            outcome
+        })
+        .map_err(|error| {
+            stopper.stop(&mut || true);
+            ServeError::Start(error)
+        })?;
+    Ok((thread, stopper))
+}
+
+/// Mounts and shakes hands with the kernel. Leaves no mount behind when it fails.
+pub(crate) fn connect<F: Filesystem>(
+    filesystem: F,
+    mounting: &Mounting,
+    place: &Path,
+) -> Result<Session<F>, ServeError> {
+    let allow_other = mounting.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let device = attach::attach(&Attachment {
+        source: &mounting.pool,
+        mountpoint: place,
+        read_only: mounting.read_only,
+        allow_other,
+    })?;
+    let mut config = Config::default();
+    config.n_threads = Some(mounting.thread_count());
+    config.clone_fd = true;
+    let acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    Session::from_fd(filesystem, device, acl, config).map_err(|error| {
+        if let Err(error) = attach::detach(place, Detach::Lazy) {
+            tracing::error!(mountpoint = %place.display(), %error, "a mount that failed is left behind");
+        }
+        ServeError::Handshake(error)
+    })
+}
+
+fn open_control<S: Store>(
+    shared: &Arc<Shared<S>>,
+    mounting: &Mounting,
+    place: &Path,
+) -> Option<ControlThread> {
+    let started = Instant::now();
+    let asked = shared.clone();
+    let known = mounting.clone();
+    let mountpoint = place.display().to_string();
+    let status = move || status_of(&asked, &known, &mountpoint, started);
+    let control = ControlSocket::bind(&mounting.pool).and_then(|socket| socket.start(status));
+    control
+        .inspect_err(|error| {
+            tracing::warn!(pool = %mounting.pool.display(), %error, "no control socket: `perdure stat` will not see this mount");
+        })
+        .ok()
+}
+
+fn status_of<S: Store>(shared: &Shared<S>, mounting: &Mounting, mountpoint: &str, started: Instant) -> Status {
+    let space = shared.fs.statistics();
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        process: std::process::id(),
+        pool: mounting.pool.display().to_string(),
+        mountpoint: mountpoint.to_owned(),
+        class: mounting.class.clone(),
+        read_only: mounting.read_only,
+        threads: mounting.thread_count(),
+        uptime_seconds: started.elapsed().as_secs(),
+        cached_inodes: shared.nodes.len() as u64,
+        space: Space {
+            block_bytes: space.block_bytes,
+            blocks: space.blocks,
+            free_blocks: space.free_blocks,
+            inodes: space.inodes,
+            free_inodes: space.free_inodes,
+        },
+        statistics: shared.statistics.summary(),
+    }
+}
+
+/// Closes a file system that was not mounted, and passes the reason on.
+fn closing<S: Store>(fs: FileSystem<S>, reason: ServeError) -> ServeError {
+    fs.unmount();
+    reason
+}
+
+/// A mount that is being served. Dropping it unmounts by force and closes the pool.
+pub struct Running<S: Store> {
+    shared: Option<Arc<Shared<S>>>,
+    session: Option<JoinHandle<io::Result<()>>>,
+    stopper: Stopper,
+    control: Option<ControlThread>,
+}
+
+impl<S: Store> Running<S> {
+    /// The canonical mount point.
+    pub fn mountpoint(&self) -> &Path {
+        &self.stopper.mountpoint
+    }
+
+    /// Waits until somebody unmounts, then closes the pool.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, a request panicked, or the pool could not be closed.
+    pub fn wait(mut self) -> Result<(), ServeError> {
+        self.finish()
+    }
+
+    /// Unmounts, by force if it is still in use after 3 seconds, and closes the pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Running::wait); and the mount could not be ended.
+    pub fn unmount(mut self) -> Result<(), ServeError> {
+        self.stopper.stop(&mut || false);
+        self.finish_if_ended()
+    }
+
+    fn finish_if_ended(&mut self) -> Result<(), ServeError> {
+        if self.stopper.has_ended(FORCED_END) {
+            return self.finish();
+        }
+        // The session's threads stay, with their share of the file system, until the process ends.
+        self.session = None;
+        Err(ServeError::StillBusy(self.stopper.mountpoint.clone()))
+    }
+
+    fn finish(&mut self) -> Result<(), ServeError> {
+        let session = self.session.take().map(JoinHandle::join);
+        self.control = None;
+        let shared = self.shared.take().and_then(Arc::into_inner);
+        let failed = shared.as_ref().is_some_and(Shared::has_failed);
+        if failed {
+            return Err(ServeError::Failed);
+        }
+        let Some(shared) = shared else {
+            return Err(ServeError::StillHeld);
+        };
+        shared.into_file_system().unmount();
+        match session {
+            Some(Ok(Err(error))) => Err(ServeError::Session(error)),
+            Some(Err(_)) => Err(ServeError::Failed),
+            Some(Ok(Ok(()))) | None => Ok(()),
+        }
+    }
+}
+
+impl<S: Store> Drop for Running<S> {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            self.stopper.stop(&mut || true);
+            if let Err(error) = self.finish_if_ended() {
+                tracing::error!("{error}");
+            }
+        }
+    }
+}
+
+/// Ends a mount from any thread.
+#[derive(Clone)]
+pub(crate) struct Stopper {
+    pub(crate) mountpoint: PathBuf,
+    /// Names the FUSE connection.
+    pub(crate) device_minor: Option<u32>,
+    /// Set when the session's threads are gone.
+    pub(crate) ended: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Stopper {
+    /// Unmounts: politely while the grace lasts and `is_urgent` does not say otherwise, then by force.
+    pub(crate) fn stop(&self, is_urgent: &mut dyn FnMut() -> bool) {
+        let deadline = Instant::now() + GRACE;
+        loop {
+            if self.ended.load(std::sync::atomic::Ordering::Acquire) {
+                return;
+            }
+            match attach::detach(&self.mountpoint, Detach::IfIdle) {
+                Ok(()) => return,
+                Err(error) if is_gone(&error) => break,
+                Err(error) if is_urgent() || Instant::now() >= deadline => {
+                    tracing::warn!(mountpoint = %self.mountpoint.display(), %error, "still in use; unmounting by force");
+                    break;
+                }
+                Err(_) => std::thread::sleep(RETRY_EVERY),
+            }
+        }
+        self.force();
+    }
+
+    /// Writes dirty pages back, then takes the mount out of the tree and ends its connection.
+    fn force(&self) {
+        if let Ok(root) = std::fs::File::open(&self.mountpoint) {
+            // Best effort: what cannot be written now would not be written later either.
+            let _ = rustix::fs::syncfs(&root);
+        }
+        if let Err(error) = attach::detach(&self.mountpoint, Detach::Forced)
+            && !is_gone(&error)
+        {
+            tracing::error!(mountpoint = %self.mountpoint.display(), %error, "cannot unmount");
+        }
+        if let Some(minor) = self.device_minor
+            && !self.has_ended(RETRY_EVERY)
+            && let Err(error) = attach::abort_connection(minor)
+        {
+            tracing::debug!(%error, "the connection could not be aborted");
+        }
+    }
+
+    /// Takes the mount away after a failure, on a thread of its own: the caller serves requests.
+    fn detach_later(&self) {
+        let stopper = self.clone();
+        let spawned = std::thread::Builder::new().name("perdure-stop".to_owned()).spawn(move || {
+            if let Err(error) = attach::detach(&stopper.mountpoint, Detach::Forced) {
+                tracing::error!(mountpoint = %stopper.mountpoint.display(), %error, "cannot unmount");
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread to unmount");
+        }
+    }
+
+    /// Waits for the session's end.
+    pub(crate) fn has_ended(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            if self.ended.load(std::sync::atomic::Ordering::Acquire) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Not mounted there any more: somebody else unmounted it.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT))
+}

@@ -1,0 +1,86 @@
+//! The counters of [`statistics`](crate::statistics) for collectors, through the `metrics` facade.
+//!
+//! Nothing is sent through the facade while requests run: the sums are handed over when somebody
+//! asks for them. Several mounts in one process are told apart by the label `mountpoint`.
+
+use std::sync::OnceLock;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::statistics::{OperationStatistics, bucket_limit_nanoseconds};
+use crate::control::Status;
+
+/// Publishes the sums and renders all metrics of this process in Prometheus' text format.
+///
+/// # Errors
+///
+/// The process has installed another recorder; the sums were handed to that one.
+pub(crate) fn render(status: &Status) -> Result<String, &'static str> {
+    let handle = recorder();
+    publish(status);
+    match handle {
+        Some(handle) => Ok(handle.render()),
+        None => Err("this process sends its metrics to a recorder of its own"),
+    }
+}
+
+/// Installs a recorder for the process, once, unless there is one.
+fn recorder() -> Option<&'static PrometheusHandle> {
+    static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    RECORDER
+        .get_or_init(|| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let handle = recorder.handle();
+            metrics::set_global_recorder(recorder).is_ok().then_some(handle)
+        })
+        .as_ref()
+}
+
+fn publish(status: &Status) {
+    describe_counter!("perdure_operations_total", "Requests answered");
+    describe_counter!("perdure_operation_errors_total", "Requests answered with an error");
+    describe_counter!("perdure_operation_nanoseconds_total", Unit::Nanoseconds, "Time inside the server");
+    describe_counter!(
+        "perdure_operation_nanoseconds_bucket",
+        "Requests that took less than the label `le` in nanoseconds"
+    );
+    describe_counter!("perdure_read_bytes_total", Unit::Bytes, "Bytes handed to readers");
+    describe_counter!("perdure_written_bytes_total", Unit::Bytes, "Bytes made durable for writers");
+    describe_gauge!("perdure_free_bytes", Unit::Bytes, "Free space of the pool");
+    describe_gauge!("perdure_size_bytes", Unit::Bytes, "Size of the pool");
+    describe_gauge!("perdure_free_inodes", "Inodes that can still be made");
+    describe_gauge!("perdure_cached_inodes", "Inodes that the kernel holds references to");
+
+    let place = || ("mountpoint", status.mountpoint.clone());
+    counter!("perdure_read_bytes_total", &[place()]).absolute(status.statistics.read_bytes);
+    counter!("perdure_written_bytes_total", &[place()]).absolute(status.statistics.written_bytes);
+    let block_bytes = f64::from(status.space.block_bytes);
+    gauge!("perdure_free_bytes", &[place()]).set(status.space.free_blocks as f64 * block_bytes);
+    gauge!("perdure_size_bytes", &[place()]).set(status.space.blocks as f64 * block_bytes);
+    gauge!("perdure_free_inodes", &[place()]).set(status.space.free_inodes as f64);
+    gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
+    for operation in &status.statistics.operations {
+        publish_operation(operation, &status.mountpoint);
+    }
+}
+
+fn publish_operation(statistics: &OperationStatistics, mountpoint: &str) {
+    let labels = [("mountpoint", mountpoint.to_owned()), ("operation", statistics.operation.clone())];
+    counter!("perdure_operations_total", &labels).absolute(statistics.count);
+    counter!("perdure_operation_errors_total", &labels).absolute(statistics.errors);
+    counter!("perdure_operation_nanoseconds_total", &labels).absolute(statistics.nanoseconds);
+    let mut below = 0;
+    for (index, count) in statistics.buckets.iter().enumerate() {
+        below += count;
+        if *count == 0 {
+            continue;
+        }
+        let [place, operation] = labels.clone();
+        let bucket = [place, operation, ("le", bucket_limit_nanoseconds(index).to_string())];
+        counter!("perdure_operation_nanoseconds_bucket", &bucket).absolute(below);
+    }
+    let [place, operation] = labels;
+    counter!("perdure_operation_nanoseconds_bucket", &[place, operation, ("le", "+Inf".to_owned())])
+        .absolute(statistics.count);
+}

@@ -1,0 +1,201 @@
+//! Mounts for tests: real ones, taken away again whatever happens, and ended by force when a test hangs.
+
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use fs::{FileSystem, MountOptions};
+use perdure_fs as fs;
+use perdure_server::{Mounting, Running};
+use tempfile::TempDir;
+use txn::{FormatOptions, Mode, PmemStore};
+
+/// A hanging test is freed after this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool on shared memory and a mount point, without a mount yet.
+pub struct Place {
+    directory: TempDir,
+    watchdog: Option<Sender<()>>,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let directory = TempDir::new_in("/dev/shm").expect("a temporary directory");
+        std::fs::create_dir(directory.path().join("mnt")).expect("a mount point");
+        let mut place = Place { directory, watchdog: None };
+        let mountpoint = place.mountpoint();
+        let (alive, ended) = channel::<()>();
+        place.watchdog = Some(alive);
+        std::thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("test hangs: taking {} away", mountpoint.display());
+                force_unmount(&mountpoint);
+                std::thread::sleep(Duration::from_secs(10));
+                eprintln!("test still hangs: ending the process");
+                std::process::abort();
+            }
+        });
+        place
+    }
+
+    pub fn pool(&self) -> PathBuf {
+        self.directory.path().join("pool")
+    }
+
+    pub fn mountpoint(&self) -> PathBuf {
+        self.directory.path().join("mnt")
+    }
+
+    pub fn format(&self) {
+        let options = FormatOptions {
+            size_bytes: 128 << 20,
+            segment_bytes: 4 << 20,
+            volatile: true,
+            ..FormatOptions::default()
+        };
+        fs::mkfs(&self.pool(), &options, (0, 0)).expect("mkfs");
+    }
+
+    pub fn open(&self, read_only: bool) -> FileSystem<PmemStore> {
+        let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+        let store = PmemStore::open(&self.pool(), mode, true).expect("open the pool");
+        FileSystem::mount(store, MountOptions { read_only, ..MountOptions::default() }).expect("mount the file system")
+    }
+
+    pub fn mounting(&self) -> Mounting {
+        Mounting { class: "volatile".to_owned(), threads: 4, ..Mounting::new(self.pool(), self.mountpoint()) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        force_unmount(&self.mountpoint());
+    }
+}
+
+/// Takes a mount away from a user who may hang in it.
+pub fn force_unmount(mountpoint: &Path) {
+    use rustix::mount::UnmountFlags;
+    let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
+    while rustix::mount::unmount(mountpoint, flags).is_ok() {}
+}
+
+/// A pool mounted in this process.
+pub struct Mounted {
+    // Dropped first: the mount ends before its directory goes.
+    pub running: Option<Running<PmemStore>>,
+    pub place: Place,
+}
+
+impl Mounted {
+    pub fn new() -> Mounted {
+        let place = Place::new();
+        place.format();
+        Mounted::at(place)
+    }
+
+    pub fn at(place: Place) -> Mounted {
+        let running = perdure_server::spawn(place.open(false), &place.mounting()).expect("mount");
+        Mounted { running: Some(running), place }
+    }
+
+    /// A path below the mount point.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.place.mountpoint().join(name)
+    }
+
+    /// Unmounts cleanly and mounts again.
+    pub fn remount(mut self) -> Mounted {
+        self.running.take().expect("mounted").unmount().expect("unmount");
+        let Mounted { place, .. } = self;
+        Mounted::at(place)
+    }
+}
+
+/// A server in a process of its own.
+pub struct ServerProcess {
+    pub child: Child,
+    pub output: BufReader<std::process::ChildStdout>,
+}
+
+impl ServerProcess {
+    /// Starts the example `serve` and waits until it is ready.
+    pub fn start(place: &Place) -> ServerProcess {
+        let mut server = ServerProcess::launch(place);
+        assert_eq!(server.line(), "ready");
+        server
+    }
+
+    pub fn launch(place: &Place) -> ServerProcess {
+        let mut child = Command::new(example("serve"))
+            .args([place.pool(), place.mountpoint()])
+            .arg("128")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the server");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        ServerProcess { child, output }
+    }
+
+    /// The next line of its output; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("its output");
+        line.trim_end().to_owned()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, signal).expect("signal the server");
+    }
+
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait for the server") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An example of this package, built by the same `cargo test`.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile = test.parent().and_then(Path::parent).expect("target directory");
+    profile.join("examples").join(name)
+}
+
+/// Runs a shell script as `user` (a number), which must end well.
+pub fn run_as(user: u32, script: &str) -> bool {
+    use std::os::unix::process::CommandExt;
+    Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .uid(user)
+        .gid(user)
+        .status()
+        .expect("run a shell")
+        .success()
+}
+
+/// Whether something is mounted at `path`.
+pub fn is_mounted(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mount table");
+    let path = path.to_str().expect("a plain path");
+    table.lines().any(|line| line.split(' ').nth(4) == Some(path))
+}
