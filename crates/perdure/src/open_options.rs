@@ -136,8 +136,7 @@ impl OpenOptions {
         };
         let filesystem = &directory.shared().filesystem;
         if place.directory_wanted {
-            let exists = filesystem.lookup(&place.parent, name).is_ok();
-            return Err(if exists { FsError::AlreadyExists } else { FsError::IsADirectory }.into());
+            return Err(FsError::IsADirectory.into());
         }
         Ok(filesystem.create(&place.parent, name, &self.new_inode(directory))?)
     }

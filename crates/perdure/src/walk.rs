@@ -105,19 +105,16 @@ impl<'a> Walker<'a> {
         let Last::Name(name) = &place.last else {
             return self.find(&place, true).map(Entry::Found);
         };
+        if place.directory_wanted {
+            // Opening with creation makes files only, whatever is there.
+            return Err(FsError::IsADirectory.into());
+        }
         match self.filesystem.lookup(&place.parent, name) {
             Ok(node) if self.file_type(&node)? == FileType::Symlink => {
-                if place.directory_wanted {
-                    return self.find(&place, true).map(Entry::Found);
-                }
                 let target = self.read_link(&node)?;
                 self.entry(&place.parent, &target)
             }
-            Ok(node) if place.directory_wanted && self.file_type(&node)? != FileType::Directory => {
-                Err(FsError::NotADirectory.into())
-            }
             Ok(node) => Ok(Entry::Found(node)),
-            Err(FsError::NotFound) if place.directory_wanted => Err(FsError::IsADirectory.into()),
             Err(FsError::NotFound) => Ok(Entry::Vacant { parent: place.parent, name: place.last.into_name() }),
             Err(error) => Err(error.into()),
         }
@@ -128,12 +125,17 @@ impl<'a> Walker<'a> {
         Ok(self.filesystem.attributes(node)?.file_type())
     }
 
-    /// One component in the middle of a path: a symbolic link is always followed.
+    /// One component in the middle of a path: a symbolic link is followed, and only a directory leads on.
     fn step(&mut self, directory: &Node, name: &[u8]) -> Result<Node, Cause> {
-        let node = self.filesystem.lookup(directory, name)?;
-        match self.file_type(&node)? {
-            FileType::Symlink => self.follow(directory, &node),
-            _ => Ok(node),
+        let mut node = self.filesystem.lookup(directory, name)?;
+        let mut file_type = self.file_type(&node)?;
+        if file_type == FileType::Symlink {
+            node = self.follow(directory, &node)?;
+            file_type = self.file_type(&node)?;
+        }
+        match file_type {
+            FileType::Directory => Ok(node),
+            _ => Err(FsError::NotADirectory.into()),
         }
     }
 

@@ -4,13 +4,13 @@
 
 use perdure::{OpenOptions, Pool};
 use std::fs;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// An operation on one or two paths.
 #[derive(Clone, Debug)]
-pub enum Operation {
+pub(crate) enum Operation {
     Write(String, usize),
     Append(String, usize),
     CreateNew(String),
@@ -37,12 +37,12 @@ pub enum Operation {
 }
 
 /// What an operation gave: something comparable, or the kind of the error.
-pub type Outcome = Result<String, ErrorKind>;
+pub(crate) type Outcome = Result<String, ErrorKind>;
 
 const DEPTH: usize = 24;
 
 /// One of the two sides.
-pub trait Files {
+pub(crate) trait Files {
     fn base(&self) -> &Path;
     fn try_run(&self, operation: &Operation) -> io::Result<String>;
 
@@ -101,12 +101,12 @@ fn about(kind: &str, length: u64, mode: u32, links: u64) -> String {
     }
 }
 
-pub struct StdFiles {
+pub(crate) struct StdFiles {
     base: PathBuf,
 }
 
 impl StdFiles {
-    pub fn new(root: &Path) -> StdFiles {
+    pub(crate) fn new(root: &Path) -> StdFiles {
         let base = root.join(["d"; DEPTH].join("/"));
         fs::create_dir_all(&base).expect("the working directory");
         StdFiles { base: base.canonicalize().expect("the working directory") }
@@ -176,13 +176,13 @@ impl Files for StdFiles {
     }
 }
 
-pub struct PoolFiles<'a> {
+pub(crate) struct PoolFiles<'a> {
     pool: &'a Pool,
     base: PathBuf,
 }
 
 impl PoolFiles<'_> {
-    pub fn new(pool: &Pool) -> PoolFiles<'_> {
+    pub(crate) fn new(pool: &Pool) -> PoolFiles<'_> {
         let base = PathBuf::from(format!("/{}", ["d"; DEPTH].join("/")));
         pool.create_dir_all(&base).expect("the working directory");
         PoolFiles { pool, base }
