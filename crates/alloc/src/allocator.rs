@@ -1,13 +1,13 @@
 //! The allocator: groups under their locks, the reserve, and what happens when a group has no room.
 
-use crate::geometry::BLOCK_BYTES;
 use crate::group::{Group, Place, Shared, segments_of_group};
 use crate::tree::Shape;
 use crate::{
-    BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Options, OutOfSpace, Purpose, Request, SegmentLedger,
-    SegmentUsage, Unit,
+    BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Options, OutOfSpace, Purpose,
+    Request, SegmentLedger, SegmentUsage, Unit,
 };
 use parking_lot::{Mutex, MutexGuard};
+use pmem::deliberate::{self, Bug};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +33,9 @@ impl Allocator {
     #[must_use]
     pub fn new(geometry: Geometry, options: Options, ledger: Box<dyn SegmentLedger>) -> Self {
         geometry.validate();
-        let words = (0..geometry.effective_groups()).map(|group| zeroed_words(&geometry, group)).collect();
+        let words = (0..geometry.effective_groups())
+            .map(|group| zeroed_words(&geometry, group))
+            .collect();
         Self::assemble(geometry, options, ledger, words, None)
     }
 
@@ -60,7 +62,10 @@ impl Allocator {
             if let Some((domains, wear)) = contents {
                 group.load(&shared, domains, wear);
             }
-            Slot { free_blocks: AtomicU64::new(group.free_blocks), group: Mutex::new(group) }
+            Slot {
+                free_blocks: AtomicU64::new(group.free_blocks),
+                group: Mutex::new(group),
+            }
         });
         let slots = slots.collect();
         let allocator = Self { shared, slots };
@@ -81,20 +86,32 @@ impl Allocator {
     /// # Errors
     /// [`OutOfSpace`] if no block is free beyond the reserve.
     #[inline]
-    pub fn allocate_one(&self, domain: DomainId, purpose: Purpose, home: usize) -> Result<BlockNumber, OutOfSpace> {
+    pub fn allocate_one(
+        &self,
+        domain: DomainId,
+        purpose: Purpose,
+        home: usize,
+    ) -> Result<BlockNumber, OutOfSpace> {
         let home = self.home(home);
         let slot = &self.slots[home];
         {
             let mut group = slot.group.lock();
-            if self.may_take(&group, 1, purpose) {
-                if let Some(place) = group.take_one(&self.shared, domain) {
-                    slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
-                    return Ok(self.block(home, place));
-                }
+            if self.may_take(&group, 1, purpose)
+                && let Some(place) = group.take_one(&self.shared, domain)
+            {
+                slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+                return Ok(self.block(home, place));
             }
         }
-        let request = Request { domain, blocks: 1, unit: Unit::Block4K, purpose, home };
-        self.allocate_elsewhere(&request, 1).map(|extents| extents[0].start)
+        let request = Request {
+            domain,
+            blocks: 1,
+            unit: Unit::Block4K,
+            purpose,
+            home,
+        };
+        self.allocate_elsewhere(&request, 1)
+            .map(|extents| extents[0].start)
     }
 
     /// Allocates `request.blocks` blocks, all or nothing, in as few extents as possible: one, if the domain may use a run that is long enough.
@@ -143,7 +160,10 @@ impl Allocator {
                 };
                 if let Some(place) = place {
                     slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
-                    return Ok(Extents::from_slice(&[Extent { start: self.block(index, place), blocks }]));
+                    return Ok(Extents::from_slice(&[Extent {
+                        start: self.block(index, place),
+                        blocks,
+                    }]));
                 }
             }
         }
@@ -154,7 +174,11 @@ impl Allocator {
     fn gather(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
         let mut groups = self.lock_all();
         let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
-        let kept = if request.purpose == Purpose::Overwrite { 0 } else { self.shared.options.reserve_blocks };
+        let kept = if request.purpose == Purpose::Overwrite {
+            0
+        } else {
+            self.shared.options.reserve_blocks
+        };
         if free < kept + u64::from(blocks) {
             self.share_reserve(&mut groups);
             drop(groups);
@@ -168,9 +192,15 @@ impl Allocator {
         // Blocks suffice, so this ends with success. Huge units never take from other owners: they are a wish, not a need.
         while left > 0 && request.unit == Unit::Block4K {
             let emptiest = (0..groups.len())
-                .filter_map(|index| groups[index].emptiest_foreign(request.domain).map(|(free, local)| (free, index, local)))
+                .filter_map(|index| {
+                    groups[index]
+                        .emptiest_foreign(request.domain)
+                        .map(|(free, local)| (free, index, local))
+                })
                 .max();
-            let Some((_, index, local)) = emptiest else { break };
+            let Some((_, index, local)) = emptiest else {
+                break;
+            };
             groups[index].convert_to_mixed(&self.shared, local);
             left = self.gather_from(&mut groups, request, DomainId::MIXED, left, &mut taken);
         }
@@ -185,7 +215,13 @@ impl Allocator {
         if left > 0 {
             return Err(self.out_of_space(request));
         }
-        Ok(taken.iter().map(|&(index, place, blocks)| Extent { start: self.block(index, place), blocks }).collect())
+        Ok(taken
+            .iter()
+            .map(|&(index, place, blocks)| Extent {
+                start: self.block(index, place),
+                blocks,
+            })
+            .collect())
     }
 
     /// Takes up to `left` blocks from one domain's segments, longest runs first. Returns what is still missing.
@@ -202,7 +238,9 @@ impl Allocator {
         while left > 0 && wanted > 0 {
             let found = (0..groups.len()).find_map(|step| {
                 let index = (request.home + step) % groups.len();
-                groups[index].take_run(&self.shared, domain, wanted, unit).map(|place| (index, place))
+                groups[index]
+                    .take_run(&self.shared, domain, wanted, unit)
+                    .map(|place| (index, place))
             });
             match found {
                 Some((index, place)) => {
@@ -211,7 +249,11 @@ impl Allocator {
                     wanted = wanted.min(left);
                 }
                 None => {
-                    let longest = groups.iter_mut().map(|group| group.longest_run(domain, unit)).max().unwrap_or(0);
+                    let longest = groups
+                        .iter_mut()
+                        .map(|group| group.longest_run(domain, unit))
+                        .max()
+                        .unwrap_or(0);
                     wanted = longest.min(wanted - unit);
                 }
             }
@@ -226,9 +268,14 @@ impl Allocator {
     /// # Errors
     /// If a block of it is not allocated or not in the pool; then nothing was freed.
     pub fn free(&self, extent: Extent) -> Result<(), FreeError> {
-        let out_of_range = FreeError::OutOfRange { block: extent.start, blocks: extent.blocks };
+        let out_of_range = FreeError::OutOfRange {
+            block: extent.start,
+            blocks: extent.blocks,
+        };
         let mut pieces = self.shared.geometry.pieces(extent).ok_or(out_of_range)?;
-        let Some((segment, offset, blocks)) = pieces.next() else { return Ok(()) };
+        let Some((segment, offset, blocks)) = pieces.next() else {
+            return Ok(());
+        };
         if blocks < extent.blocks {
             return self.free_across(extent);
         }
@@ -236,7 +283,12 @@ impl Allocator {
         let slot = &self.slots[index];
         let mut group = slot.group.lock();
         if let Some(offset) = group.tree(local).first_unlike(offset, blocks, true) {
-            return Err(FreeError::NotAllocated { block: self.block(index, (local, offset)) });
+            return Err(FreeError::NotAllocated {
+                block: self.block(index, (local, offset)),
+            });
+        }
+        if deliberate::is(Bug::LeakBlock) {
+            return Ok(());
         }
         group.give(&self.shared, local, offset, blocks);
         slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
@@ -250,7 +302,9 @@ impl Allocator {
         for (segment, offset, blocks) in pieces() {
             let (index, local) = self.split(segment.0);
             if let Some(offset) = groups[index].tree(local).first_unlike(offset, blocks, true) {
-                return Err(FreeError::NotAllocated { block: self.block(index, (local, offset)) });
+                return Err(FreeError::NotAllocated {
+                    block: self.block(index, (local, offset)),
+                });
             }
         }
         for (segment, offset, blocks) in pieces() {
@@ -266,10 +320,18 @@ impl Allocator {
     /// Whether the block is allocated; `false` for blocks outside the segments.
     #[must_use]
     pub fn is_allocated(&self, block: BlockNumber) -> bool {
-        self.shared.geometry.locate(block).is_some_and(|(segment, offset)| {
-            let (index, local) = self.split(segment.0);
-            self.slots[index].group.lock().tree(local).first_unlike(offset, 1, false).is_some()
-        })
+        self.shared
+            .geometry
+            .locate(block)
+            .is_some_and(|(segment, offset)| {
+                let (index, local) = self.split(segment.0);
+                self.slots[index]
+                    .group
+                    .lock()
+                    .tree(local)
+                    .first_unlike(offset, 1, false)
+                    .is_some()
+            })
     }
 
     /// Free blocks, those of the reserve included. Exact if nobody allocates or frees meanwhile.
@@ -333,7 +395,11 @@ impl Allocator {
     // ---- helpers ----
 
     fn home(&self, hint: usize) -> usize {
-        if hint < self.slots.len() { hint } else { hint % self.slots.len() }
+        if hint < self.slots.len() {
+            hint
+        } else {
+            hint % self.slots.len()
+        }
     }
 
     /// Group and number within the group.
@@ -355,7 +421,9 @@ impl Allocator {
     }
 
     pub(crate) fn published_counts(&self) -> impl Iterator<Item = u64> {
-        self.slots.iter().map(|slot| slot.free_blocks.load(Ordering::Relaxed))
+        self.slots
+            .iter()
+            .map(|slot| slot.free_blocks.load(Ordering::Relaxed))
     }
 
     pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Group>> {
@@ -386,7 +454,8 @@ impl Allocator {
         let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
         self.shared.dug.store(free < reserve, Ordering::Relaxed);
         for group in groups {
-            let share = (u128::from(reserve) * u128::from(group.free_blocks)).div_ceil(u128::from(free.max(1)));
+            let share = (u128::from(reserve) * u128::from(group.free_blocks))
+                .div_ceil(u128::from(free.max(1)));
             group.share = share as u64;
         }
     }
@@ -394,8 +463,16 @@ impl Allocator {
     #[cold]
     fn out_of_space(&self, request: &Request) -> OutOfSpace {
         let free = self.free_blocks();
-        let reserved = if request.purpose == Purpose::Overwrite { 0 } else { self.reserve_blocks().min(free) };
-        OutOfSpace { requested: request.blocks, free, reserved }
+        let reserved = if request.purpose == Purpose::Overwrite {
+            0
+        } else {
+            self.reserve_blocks().min(free)
+        };
+        OutOfSpace {
+            requested: request.blocks,
+            free,
+            reserved,
+        }
     }
 }
 
@@ -404,13 +481,15 @@ impl std::fmt::Debug for Allocator {
         f.debug_struct("Allocator")
             .field("geometry", &self.shared.geometry)
             .field("options", &self.shared.options)
-            .field("free_mib", &(self.free_blocks() * BLOCK_BYTES >> 20))
+            .field("free_blocks", &self.free_blocks())
             .finish_non_exhaustive()
     }
 }
 
 /// A group's bitmap, all free, in memory that the kernel zeroes when it is first touched.
 pub(crate) fn zeroed_words(geometry: &Geometry, group: u32) -> Vec<AtomicU64> {
-    let words = Shape::new(geometry.blocks_per_segment as u32).words as usize * segments_of_group(geometry, group) as usize;
-    zerocopy::FromZeros::new_vec_zeroed(words).unwrap_or_else(|_| panic!("no memory for {words} words of free-space bitmap"))
+    let words = Shape::new(geometry.blocks_per_segment as u32).words as usize
+        * segments_of_group(geometry, group) as usize;
+    zerocopy::FromZeros::new_vec_zeroed(words)
+        .unwrap_or_else(|_| panic!("no memory for {words} words of free-space bitmap"))
 }

@@ -113,12 +113,19 @@ impl Geometry {
         let index = block.get().checked_sub(self.first_block.get())?;
         let segment = index >> self.blocks_per_segment.trailing_zeros();
         let offset = index & (self.blocks_per_segment - 1);
-        (segment < u64::from(self.segments)).then_some((SegmentNumber(segment as u32), offset as u32))
+        (segment < u64::from(self.segments))
+            .then_some((SegmentNumber(segment as u32), offset as u32))
     }
 
     /// The extent cut at segment borders: (segment, offset, blocks) each. `None` if a part lies outside the pool's segments.
-    pub(crate) fn pieces(&self, extent: Extent) -> Option<impl Iterator<Item = (SegmentNumber, u32, u32)> + use<>> {
-        let last = extent.start.get().checked_add(u64::from(extent.blocks.max(1)) - 1)?;
+    pub(crate) fn pieces(
+        &self,
+        extent: Extent,
+    ) -> Option<impl Iterator<Item = (SegmentNumber, u32, u32)> + use<>> {
+        let last = extent
+            .start
+            .get()
+            .checked_add(u64::from(extent.blocks.max(1)) - 1)?;
         self.locate(extent.start)?;
         self.locate(BlockNumber::new(last))?;
         let geometry = *self;
@@ -134,11 +141,15 @@ impl Geometry {
     pub(crate) fn validate(&self) {
         assert!(
             self.blocks_per_segment.is_power_of_two()
-                && (MIN_BLOCKS_PER_SEGMENT..=MAX_BLOCKS_PER_SEGMENT).contains(&self.blocks_per_segment),
+                && (MIN_BLOCKS_PER_SEGMENT..=MAX_BLOCKS_PER_SEGMENT)
+                    .contains(&self.blocks_per_segment),
             "segments of {} blocks: must be a power of two from {MIN_BLOCKS_PER_SEGMENT} to {MAX_BLOCKS_PER_SEGMENT}",
             self.blocks_per_segment
         );
-        assert!(self.segments > 0 && self.groups > 0, "a pool needs a segment and an allocation group");
+        assert!(
+            self.segments > 0 && self.groups > 0,
+            "a pool needs a segment and an allocation group"
+        );
     }
 
     pub(crate) fn effective_groups(&self) -> u32 {

@@ -7,9 +7,11 @@
 mod allocator;
 mod geometry;
 mod group;
+mod place;
 mod random;
 mod rebuild;
 mod request;
+mod run;
 mod tree;
 mod verify;
 

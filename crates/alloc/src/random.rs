@@ -8,7 +8,9 @@ pub(crate) struct Random {
 
 impl Random {
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut random = Self { state: seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+        let mut random = Self {
+            state: seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
         random.next();
         random
     }

@@ -76,7 +76,9 @@ pub enum FreeError {
         block: BlockNumber,
     },
     /// A block outside the pool's segments.
-    #[error("cannot free {blocks} blocks at {block}: they don't lie within the pool's segments; run fsck")]
+    #[error(
+        "cannot free {blocks} blocks at {block}: they don't lie within the pool's segments; run fsck"
+    )]
     OutOfRange {
         /// The extent's first block.
         block: BlockNumber,
@@ -111,7 +113,9 @@ pub enum MarkError {
         segment: SegmentNumber,
     },
     /// The saved image is not of this pool.
-    #[error("the saved free-space image has {found} words, the pool needs {expected}; discard it and rebuild")]
+    #[error(
+        "the saved free-space image has {found} words, the pool needs {expected}; discard it and rebuild"
+    )]
     ImageSize {
         /// Words of the image.
         found: usize,

@@ -34,13 +34,23 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn new(blocks: u32) -> Self {
-        let leaf_blocks = if blocks >= 512 { 512 } else { (blocks / 4).max(64).min(blocks) };
-        Self { blocks, leaf_blocks, leaf_shift: leaf_blocks.trailing_zeros(), leaves: blocks / leaf_blocks, words: blocks.div_ceil(64) }
+        let leaf_blocks = if blocks >= 512 {
+            512
+        } else {
+            (blocks / 4).max(64).min(blocks)
+        };
+        Self {
+            blocks,
+            leaf_blocks,
+            leaf_shift: leaf_blocks.trailing_zeros(),
+            leaves: blocks / leaf_blocks,
+            words: blocks.div_ceil(64),
+        }
     }
 
     /// The leaf that holds a block.
     #[inline]
-    fn leaf_of(&self, offset: u32) -> u32 {
+    pub(crate) fn leaf_of(&self, offset: u32) -> u32 {
         offset >> self.leaf_shift
     }
 
@@ -51,7 +61,11 @@ impl Shape {
 
     /// Bits of a word that stand for no block (segments below 64 blocks).
     pub(crate) fn padding(&self) -> u64 {
-        if self.blocks < 64 { u64::MAX << self.blocks } else { 0 }
+        if self.blocks < 64 {
+            u64::MAX << self.blocks
+        } else {
+            0
+        }
     }
 }
 
@@ -62,35 +76,9 @@ pub(crate) struct Tree<'a> {
     pub(crate) words: &'a mut [AtomicU64],
 }
 
-/// Which leaves a search for a run may enter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// Only those with a block in use: whole free leaves are kept for those who need them.
-    Touched,
-    All,
-}
-
-/// What a search for a run found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Run {
-    /// The run starts at this offset.
-    At(u32),
-    /// None is long enough; this is the longest.
-    Longest { start: u32, blocks: u32 },
-}
-
-impl Run {
-    pub(crate) fn start(self) -> Option<u32> {
-        match self {
-            Self::At(start) => Some(start),
-            Self::Longest { .. } => None,
-        }
-    }
-}
-
 impl Tree<'_> {
     #[inline]
-    fn word(&mut self, index: u32) -> &mut u64 {
+    pub(crate) fn word(&mut self, index: u32) -> &mut u64 {
         self.words[index as usize].get_mut()
     }
 
@@ -178,7 +166,12 @@ impl Tree<'_> {
     #[inline]
     fn count_in(&mut self, leaf: u32, blocks: u32) {
         let mut node = (self.shape.leaves + leaf) as usize;
-        let change = blocks + if self.nodes[node] == 0 { ONE_TOUCHED } else { 0 };
+        let change = blocks
+            + if self.nodes[node] == 0 {
+                ONE_TOUCHED
+            } else {
+                0
+            };
         while node > 0 {
             self.nodes[node] += change;
             node /= 2;
@@ -189,65 +182,15 @@ impl Tree<'_> {
     #[inline]
     fn count_out(&mut self, leaf: u32, blocks: u32) {
         let mut node = (self.shape.leaves + leaf) as usize;
-        let change = blocks + if self.nodes[node] & USED_MASK == blocks { ONE_TOUCHED } else { 0 };
+        let change = blocks
+            + if self.nodes[node] & USED_MASK == blocks {
+                ONE_TOUCHED
+            } else {
+                0
+            };
         while node > 0 {
             self.nodes[node] -= change;
             node /= 2;
-        }
-    }
-
-    /// An upper bound of the free run around a range that was just freed: exact up to a leaf's length on either side.
-    #[inline]
-    pub(crate) fn run_around(&mut self, start: u32, blocks: u32) -> u32 {
-        let (bit, end) = (start % 64, start % 64 + blocks);
-        if bit > 0 && end < 64 {
-            let word = *self.word(start / 64);
-            let (below, above) = (word << (64 - bit), word >> end);
-            if below != 0 && above != 0 {
-                return below.leading_zeros() + blocks + above.trailing_zeros();
-            }
-        }
-        self.run_around_words(start, blocks)
-    }
-
-    /// The same, for runs that may reach beyond one word.
-    fn run_around_words(&mut self, start: u32, blocks: u32) -> u32 {
-        let (mut low, mut high) = (start, start + blocks);
-        while low > 0 && start - low < self.shape.leaf_blocks {
-            let in_word = (low - 1) % 64 + 1;
-            let zeros = (*self.word((low - 1) / 64) << (64 - in_word)).leading_zeros().min(in_word);
-            low -= zeros;
-            if zeros < in_word {
-                break;
-            }
-        }
-        while high < self.shape.blocks && high - start - blocks < self.shape.leaf_blocks {
-            let in_word = 64 - high % 64;
-            let zeros = (*self.word(high / 64) >> (high % 64)).trailing_zeros().min(in_word);
-            high += zeros;
-            if zeros < in_word {
-                break;
-            }
-        }
-        let stopped = (low > 0 && start - low >= self.shape.leaf_blocks)
-            || (high < self.shape.blocks && high - start - blocks >= self.shape.leaf_blocks);
-        if stopped { self.shape.blocks - self.used() } else { high.min(self.shape.blocks) - low }
-    }
-
-    #[inline]
-    fn count(&mut self, start: u32, end: u32, leaf_change: impl Fn(&mut u32, u32) -> u32, apply: impl Fn(&mut u32, u32)) {
-        let leaf_blocks = self.shape.leaf_blocks;
-        let mut at = start;
-        while at < end {
-            let leaf = self.shape.leaf_of(at);
-            let stop = end.min((leaf + 1) * leaf_blocks);
-            let mut node = self.shape.leaves + leaf;
-            let change = leaf_change(&mut self.nodes[node as usize], stop - at);
-            while node > 1 {
-                node /= 2;
-                apply(&mut self.nodes[node as usize], change);
-            }
-            at = stop;
         }
     }
 
@@ -257,8 +200,12 @@ impl Tree<'_> {
         let padding = self.shape.padding().count_ones();
         for leaf in 0..self.shape.leaves {
             let first = leaf * words_per_leaf;
-            let used: u32 = (first..first + words_per_leaf).map(|index| self.word(index).count_ones()).sum::<u32>() - padding;
-            self.nodes[(self.shape.leaves + leaf) as usize] = used + if used > 0 { ONE_TOUCHED } else { 0 };
+            let used: u32 = (first..first + words_per_leaf)
+                .map(|index| self.word(index).count_ones())
+                .sum::<u32>()
+                - padding;
+            self.nodes[(self.shape.leaves + leaf) as usize] =
+                used + if used > 0 { ONE_TOUCHED } else { 0 };
         }
         for node in (1..self.shape.leaves as usize).rev() {
             self.nodes[node] = self.nodes[2 * node] + self.nodes[2 * node + 1];
@@ -275,13 +222,17 @@ impl Tree<'_> {
     /// A random leaf without a block in use; there must be one.
     pub(crate) fn random_clean_leaf(&self, random: &mut Random) -> u32 {
         let leaf_blocks = self.shape.leaf_blocks;
-        self.walk(random, |node, capacity| (node >> USED_BITS) * leaf_blocks < capacity)
+        self.walk(random, |node, capacity| {
+            (node >> USED_BITS) * leaf_blocks < capacity
+        })
     }
 
     /// A random leaf that is in use and has room; there must be one.
     pub(crate) fn random_touched_leaf(&self, random: &mut Random) -> u32 {
         let leaf_blocks = self.shape.leaf_blocks;
-        self.walk(random, |node, _| (node >> USED_BITS) * leaf_blocks > node & USED_MASK)
+        self.walk(random, |node, _| {
+            (node >> USED_BITS) * leaf_blocks > node & USED_MASK
+        })
     }
 
     /// From the root to a leaf, by a coin at every node where both children are `eligible` (counts, blocks below).
@@ -293,7 +244,11 @@ impl Tree<'_> {
             capacity /= 2;
             let preferred = 2 * node + (coins & 1) as u32;
             coins >>= 1;
-            node = if eligible(self.nodes[preferred as usize], capacity) { preferred } else { preferred ^ 1 };
+            node = if eligible(self.nodes[preferred as usize], capacity) {
+                preferred
+            } else {
+                preferred ^ 1
+            };
         }
         debug_assert!(eligible(self.nodes[node as usize], capacity));
         node - self.shape.leaves
@@ -337,128 +292,124 @@ impl Tree<'_> {
         }
         Some(index * 64 + zeros.trailing_zeros()).filter(|&offset| offset < end)
     }
-
-    /// The first free run of `blocks` that starts at a multiple of `align` at or after the leaf-aligned offset `from`, running on from the
-    /// segment's start when the end is reached. Full and empty leaves are passed in one step.
-    pub(crate) fn find_run(&mut self, from: u32, blocks: u32, align: u32, leaves: Leaves) -> Run {
-        let end = self.shape.blocks;
-        let behind = self.find_run_within(from, end, blocks, align, leaves);
-        if from == 0 || matches!(behind, Run::At(_)) {
-            return behind;
-        }
-        // A run may cross `from`: the second half of the search starts over at 0 and sees the whole segment.
-        self.find_run_within(0, end, blocks, align, leaves)
-    }
-
-    fn find_run_within(&mut self, from: u32, end: u32, blocks: u32, align: u32, leaves: Leaves) -> Run {
-        let leaf_blocks = self.shape.leaf_blocks;
-        let mut scan = RunScan { start: from, blocks, align, longest: (from, 0) };
-        let mut at = from;
-        while at < end {
-            if at & (leaf_blocks - 1) == 0 {
-                let used = self.leaf_used(self.shape.leaf_of(at));
-                if used == leaf_blocks || (used == 0 && leaves == Leaves::Touched) || (used > 0 && align >= leaf_blocks) {
-                    scan.stop(at, at + leaf_blocks);
-                    at += leaf_blocks;
-                    continue;
-                }
-                if used == 0 {
-                    at += leaf_blocks;
-                    if let Some(start) = scan.fits(at) {
-                        return Run::At(start);
-                    }
-                    continue;
-                }
-            }
-            let word = *self.word(at / 64);
-            if let Some(start) = scan.word(at, word) {
-                return Run::At(start);
-            }
-            at += 64;
-        }
-        scan.stop(end, end);
-        Run::Longest { start: scan.longest.0, blocks: scan.longest.1 }
-    }
 }
 
-/// The state of a scan for a run: where the current one started, and the longest so far.
-struct RunScan {
-    start: u32,
-    blocks: u32,
-    /// A power of two.
-    align: u32,
-    longest: (u32, u32),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl RunScan {
-    #[inline]
-    fn aligned_start(&self) -> u32 {
-        (self.start + self.align - 1) & !(self.align - 1)
+    fn chi_square(counts: &[u32], expected: &[f64]) -> f64 {
+        counts
+            .iter()
+            .zip(expected)
+            .filter(|&(_, &mean)| mean > 0.0)
+            .map(|(&count, mean)| (f64::from(count) - mean).powi(2) / mean)
+            .sum()
     }
 
-    /// The aligned start of the current run, if it is long enough when it reaches to `end`.
-    #[inline]
-    fn fits(&self, end: u32) -> Option<u32> {
-        let start = self.aligned_start();
-        (start + self.blocks <= end).then_some(start)
-    }
-
-    /// The current run ends before `end`; the next may start at `next`.
-    #[inline]
-    fn stop(&mut self, end: u32, next: u32) {
-        let start = self.aligned_start();
-        let length = end.saturating_sub(start) & !(self.align - 1);
-        if length > self.longest.1 {
-            self.longest = (start, length);
+    /// The chance that Algorithm 1 gives each leaf: a fair coin at every node with free blocks on both sides.
+    fn leaf_chances(
+        tree: &Tree<'_>,
+        node: u32,
+        capacity: u32,
+        chance: f64,
+        chances: &mut Vec<f64>,
+    ) {
+        if node >= tree.shape.leaves {
+            chances.push(chance);
+            return;
         }
-        self.start = next;
-    }
-
-    /// Takes 64 blocks into account; returns where a long enough run starts.
-    #[inline]
-    fn word(&mut self, at: u32, word: u64) -> Option<u32> {
-        let before = word.trailing_zeros();
-        if let Some(start) = self.fits(at + before) {
-            return Some(start);
-        }
-        if word == 0 {
-            return None;
-        }
-        let behind = word.leading_zeros();
-        // Most words of an aged leaf hold only short runs: one look at the longest, then on to the next word.
-        if self.align > 1 || longest_run_of_zeros(word) > self.longest.1.min(self.blocks - 1) {
-            return self.word_bit_by_bit(at, word);
-        }
-        self.stop(at + before, at + 64 - behind);
-        None
-    }
-
-    #[cold]
-    fn word_bit_by_bit(&mut self, at: u32, word: u64) -> Option<u32> {
-        let mut bit = 0;
-        while bit < 64 {
-            let zeros = (word >> bit).trailing_zeros().min(64 - bit);
-            bit += zeros;
-            if let Some(start) = self.fits(at + bit) {
-                return Some(start);
+        let free = |child: u32| used_of(tree.nodes[child as usize]) < capacity / 2;
+        let (left, right) = (free(2 * node), free(2 * node + 1));
+        let share = |mine: bool, other: bool| {
+            if !mine {
+                0.0
+            } else if other {
+                chance / 2.0
+            } else {
+                chance
             }
-            if bit < 64 {
-                let ones = (word >> bit).trailing_ones();
-                self.stop(at + bit, at + bit + ones);
-                bit += ones;
+        };
+        leaf_chances(tree, 2 * node, capacity / 2, share(left, right), chances);
+        leaf_chances(
+            tree,
+            2 * node + 1,
+            capacity / 2,
+            share(right, left),
+            chances,
+        );
+    }
+
+    /// Chi-square of the walk's draws against the published algorithm, in units of its standard deviation.
+    fn deviation(prepare: impl Fn(&mut Tree<'_>)) -> f64 {
+        let shape = Shape::new(4096);
+        let mut nodes = vec![0; shape.nodes() as usize];
+        let mut words: Vec<AtomicU64> = (0..shape.words).map(|_| AtomicU64::new(0)).collect();
+        let mut tree = Tree {
+            shape,
+            nodes: &mut nodes,
+            words: &mut words,
+        };
+        prepare(&mut tree);
+        let mut chances = Vec::new();
+        leaf_chances(&tree, 1, shape.blocks, 1.0, &mut chances);
+        const DRAWS: u32 = 400_000;
+        let mut expected = vec![0.0; shape.blocks as usize];
+        for block in 0..shape.blocks {
+            if tree.first_unlike(block, 1, false).is_none() {
+                let leaf = shape.leaf_of(block);
+                let free = f64::from(shape.leaf_blocks - tree.leaf_used(leaf));
+                expected[block as usize] = f64::from(DRAWS) * chances[leaf as usize] / free;
             }
         }
-        None
+        let mut counts = vec![0; shape.blocks as usize];
+        let mut random = Random::new(7, 0);
+        for _ in 0..DRAWS {
+            counts[tree.random_block(&mut random) as usize] += 1;
+        }
+        let misses = counts
+            .iter()
+            .zip(&expected)
+            .filter(|&(&count, &mean)| count > 0 && mean == 0.0)
+            .count();
+        assert_eq!(misses, 0, "the walk returned blocks in use");
+        let freedom = expected.iter().filter(|&&mean| mean > 0.0).count() as f64 - 1.0;
+        (chi_square(&counts, &expected) - freedom) / (2.0 * freedom).sqrt()
     }
-}
 
-/// Each step shortens every run of zeros by one, so the steps until none is left are the length of the longest.
-#[inline]
-fn longest_run_of_zeros(word: u64) -> u32 {
-    let (mut zeros, mut length) = (!word, 0);
-    while zeros != 0 {
-        zeros &= zeros << 1;
-        length += 1;
+    #[test]
+    fn every_block_of_a_free_segment_has_the_same_chance() {
+        let deviation = deviation(|_| ());
+        assert!(deviation.abs() < 4.0, "{deviation} standard deviations");
     }
-    length
+
+    #[test]
+    fn the_walk_through_a_partly_full_segment_follows_algorithm_1() {
+        let deviation = deviation(|tree| {
+            tree.take(0, 512);
+            tree.take(600, 400);
+            (1536..2048)
+                .filter(|block| block % 64 != 5)
+                .for_each(|block| tree.take(block, 1));
+            tree.take(2048, 1500);
+        });
+        assert!(deviation.abs() < 4.0, "{deviation} standard deviations");
+    }
+
+    /// The same test must reject a walk that prefers low blocks by a tenth.
+    #[test]
+    fn chi_square_notices_a_skew() {
+        let expected = vec![100.0; 1000];
+        let counts: Vec<u32> = (0..1000)
+            .map(|block| if block < 500 { 105 } else { 95 } + block % 7 * 3 - 9)
+            .collect();
+        let freedom = 999.0_f64;
+        assert!((chi_square(&counts, &expected) - freedom) / (2.0 * freedom).sqrt() < 4.0);
+        let skewed: Vec<u32> = counts
+            .iter()
+            .enumerate()
+            .map(|(block, count)| if block < 500 { count + 10 } else { count - 10 })
+            .collect();
+        assert!((chi_square(&skewed, &expected) - freedom) / (2.0 * freedom).sqrt() > 4.0);
+    }
 }

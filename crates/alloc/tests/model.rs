@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use perdure_alloc::{
-    Allocator, BlockNumber, DomainId, Extent, FreeError, Geometry, Options, Policy, Purpose, Rebuild, Request, SegmentLedger,
-    SegmentNumber, Unit,
+    Allocator, BlockNumber, DomainId, Extent, FreeError, Geometry, Options, Policy, Purpose,
+    Rebuild, Request, SegmentLedger, SegmentNumber, Unit,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,25 +21,47 @@ impl SegmentLedger for Table {
     }
 
     fn release(&self, segment: SegmentNumber) {
-        assert!(self.0.lock().remove(&segment.0).is_some(), "released a free segment");
+        assert!(
+            self.0.lock().remove(&segment.0).is_some(),
+            "released a free segment"
+        );
     }
 }
 
 impl Table {
     fn domains(&self, geometry: &Geometry) -> Vec<Option<DomainId>> {
         let table = self.0.lock();
-        (0..geometry.segments).map(|segment| table.get(&segment).copied()).collect()
+        (0..geometry.segments)
+            .map(|segment| table.get(&segment).copied())
+            .collect()
     }
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate { domain: u32, blocks: u32, unit: Unit, purpose: Purpose, home: usize },
-    AllocateOne { domain: u32, purpose: Purpose, home: usize },
+    Allocate {
+        domain: u32,
+        blocks: u32,
+        unit: Unit,
+        purpose: Purpose,
+        home: usize,
+    },
+    AllocateOne {
+        domain: u32,
+        purpose: Purpose,
+        home: usize,
+    },
     /// Frees part of the nth extent.
-    Free { pick: usize, from: u32, blocks: u32 },
+    Free {
+        pick: usize,
+        from: u32,
+        blocks: u32,
+    },
     /// Frees what may not be allocated, anywhere.
-    FreeAnything { start: u64, blocks: u32 },
+    FreeAnything {
+        start: u64,
+        blocks: u32,
+    },
     RemountClean,
     RemountCrashed,
 }
@@ -64,12 +86,31 @@ fn steps(blocks: u64) -> impl Strategy<Value = Step> {
 }
 
 fn pools() -> impl Strategy<Value = (Geometry, Options)> {
-    let sizes = prop_oneof![Just(16_u64), Just(64), Just(128), Just(256), Just(1024), Just(4096)];
+    let sizes = prop_oneof![
+        Just(16_u64),
+        Just(64),
+        Just(128),
+        Just(256),
+        Just(1024),
+        Just(4096)
+    ];
     let policies = prop_oneof![1 => Just(Policy::Published), 3 => Just(Policy::Steered), 1 => Just(Policy::FirstFit)];
     (sizes, 1..13_u32, 1..5_u32, policies, any::<u64>(), 0..8_u64).prop_map(
         |(blocks_per_segment, segments, groups, policy, seed, eighths)| {
-            let geometry = Geometry { first_block: BlockNumber::new(FIRST), blocks_per_segment, segments, groups };
-            (geometry, Options { policy, seed, reserve_blocks: geometry.blocks() * eighths / 64 })
+            let geometry = Geometry {
+                first_block: BlockNumber::new(FIRST),
+                blocks_per_segment,
+                segments,
+                groups,
+            };
+            (
+                geometry,
+                Options {
+                    policy,
+                    seed,
+                    reserve_blocks: geometry.blocks() * eighths / 64,
+                },
+            )
         },
     )
 }
@@ -88,7 +129,15 @@ impl Checked {
     fn new(geometry: Geometry, options: Options) -> Self {
         let table = Table::default();
         let allocator = Allocator::new(geometry, options, Box::new(table.clone()));
-        Self { geometry, options, allocator, table, allocated: BTreeSet::new(), extents: Vec::new(), handed_out: 0 }
+        Self {
+            geometry,
+            options,
+            allocator,
+            table,
+            allocated: BTreeSet::new(),
+            extents: Vec::new(),
+            handed_out: 0,
+        }
     }
 
     fn free_blocks(&self) -> u64 {
@@ -103,14 +152,33 @@ impl Checked {
         for &extent in extents {
             let first = extent.start.get() - FIRST;
             let segment = first / self.geometry.blocks_per_segment;
-            assert_eq!(segment, (first + u64::from(extent.blocks) - 1) / self.geometry.blocks_per_segment, "crosses a segment");
-            assert_eq!(first % self.geometry.blocks_per_segment % u64::from(unit), 0, "unit not aligned");
+            assert_eq!(
+                segment,
+                (first + u64::from(extent.blocks) - 1) / self.geometry.blocks_per_segment,
+                "crosses a segment"
+            );
+            assert_eq!(
+                first % self.geometry.blocks_per_segment % u64::from(unit),
+                0,
+                "unit not aligned"
+            );
             assert_eq!(extent.blocks % unit, 0);
             let domain = self.table.0.lock().get(&(segment as u32)).copied();
-            let allowed = [Some(request.domain), Some(DomainId::MIXED), Some(DomainId::METADATA)];
-            assert!(allowed.contains(&domain), "{:?} was given blocks of {domain:?}", request.domain);
+            let allowed = [
+                Some(request.domain),
+                Some(DomainId::MIXED),
+                Some(DomainId::METADATA),
+            ];
+            assert!(
+                allowed.contains(&domain),
+                "{:?} was given blocks of {domain:?}",
+                request.domain
+            );
             for block in first..first + u64::from(extent.blocks) {
-                assert!(self.allocated.insert(block), "block {block} was handed out twice");
+                assert!(
+                    self.allocated.insert(block),
+                    "block {block} was handed out twice"
+                );
             }
             self.handed_out += u64::from(extent.blocks);
             self.extents.push(extent);
@@ -119,7 +187,11 @@ impl Checked {
 
     /// A refusal must be true: not enough blocks beyond the reserve, or no unit of that size.
     fn refuse(&self, request: &Request) {
-        let kept = if request.purpose == Purpose::Overwrite { 0 } else { self.options.reserve_blocks };
+        let kept = if request.purpose == Purpose::Overwrite {
+            0
+        } else {
+            self.options.reserve_blocks
+        };
         let lacking = self.free_blocks() < kept + u64::from(request.blocks);
         assert!(
             lacking || request.unit != Unit::Block4K,
@@ -135,7 +207,10 @@ impl Checked {
             Ok(extents) => {
                 self.receive(&request, &extents);
                 if request.purpose == Purpose::Ordinary && request.blocks > 0 {
-                    assert!(self.free_blocks() >= self.options.reserve_blocks, "dug into the reserve");
+                    assert!(
+                        self.free_blocks() >= self.options.reserve_blocks,
+                        "dug into the reserve"
+                    );
                 }
                 self.one_extent_if_a_run_exists(&request, &table, extents.len());
             }
@@ -147,8 +222,16 @@ impl Checked {
     }
 
     /// Several extents are only right if the segments that were the domain's hold no run of that length.
-    fn one_extent_if_a_run_exists(&self, request: &Request, table: &BTreeMap<u32, DomainId>, extents: usize) {
-        if extents < 2 || request.unit != Unit::Block4K || u64::from(request.blocks) > self.geometry.blocks_per_segment {
+    fn one_extent_if_a_run_exists(
+        &self,
+        request: &Request,
+        table: &BTreeMap<u32, DomainId>,
+        extents: usize,
+    ) {
+        if extents < 2
+            || request.unit != Unit::Block4K
+            || u64::from(request.blocks) > self.geometry.blocks_per_segment
+        {
             return;
         }
         for (&segment, &domain) in table {
@@ -158,20 +241,41 @@ impl Checked {
             let start = u64::from(segment) * self.geometry.blocks_per_segment;
             let mut run = 0;
             for block in start..start + self.geometry.blocks_per_segment {
-                run = if self.allocated.contains(&block) { 0 } else { run + 1 };
-                assert!(run < request.blocks, "{extents} extents for {request:?}, a run was there");
+                run = if self.allocated.contains(&block) {
+                    0
+                } else {
+                    run + 1
+                };
+                assert!(
+                    run < request.blocks,
+                    "{extents} extents for {request:?}, a run was there"
+                );
             }
         }
     }
 
     fn free(&mut self, start: u64, blocks: u32) {
-        let extent = Extent { start: BlockNumber::new(FIRST + start), blocks };
+        let extent = Extent {
+            start: BlockNumber::new(FIRST + start),
+            blocks,
+        };
         let range = start..start + u64::from(blocks);
         let result = self.allocator.free(extent);
         if range.end > self.geometry.blocks() || (blocks == 0 && start >= self.geometry.blocks()) {
-            assert_eq!(result, Err(FreeError::OutOfRange { block: extent.start, blocks }));
+            assert_eq!(
+                result,
+                Err(FreeError::OutOfRange {
+                    block: extent.start,
+                    blocks
+                })
+            );
         } else if let Some(block) = range.clone().find(|block| !self.allocated.contains(block)) {
-            assert_eq!(result, Err(FreeError::NotAllocated { block: BlockNumber::new(FIRST + block) }));
+            assert_eq!(
+                result,
+                Err(FreeError::NotAllocated {
+                    block: BlockNumber::new(FIRST + block)
+                })
+            );
         } else {
             assert_eq!(result, Ok(()));
             range.for_each(|block| assert!(self.allocated.remove(&block)));
@@ -189,7 +293,10 @@ impl Checked {
         self.free(extent.start.get() - FIRST + u64::from(from), blocks);
         let rest = [(0, from), (from + blocks, extent.blocks - from - blocks)];
         let rest = rest.into_iter().filter(|&(_, blocks)| blocks > 0);
-        self.extents.extend(rest.map(|(from, blocks)| Extent { start: extent.start + u64::from(from), blocks }));
+        self.extents.extend(rest.map(|(from, blocks)| Extent {
+            start: extent.start + u64::from(from),
+            blocks,
+        }));
     }
 
     fn remount(&mut self, clean: bool) {
@@ -212,21 +319,50 @@ impl Checked {
         assert_eq!(self.allocator.free_blocks(), self.free_blocks());
         assert_eq!(self.allocator.wear().iter().sum::<u64>(), self.handed_out);
         for (segment, usage) in self.allocator.usage().iter().enumerate() {
-            assert_eq!(usage.domain, self.table.0.lock().get(&(segment as u32)).copied(), "segment {segment}");
+            assert_eq!(
+                usage.domain,
+                self.table.0.lock().get(&(segment as u32)).copied(),
+                "segment {segment}"
+            );
         }
         for block in 0..self.geometry.blocks().min(600) {
             let number = BlockNumber::new(FIRST + block);
-            assert_eq!(self.allocator.is_allocated(number), self.allocated.contains(&block));
+            assert_eq!(
+                self.allocator.is_allocated(number),
+                self.allocated.contains(&block)
+            );
         }
     }
 
     fn run(&mut self, step: Step) {
         match step {
-            Step::Allocate { domain, blocks, unit, purpose, home } => {
-                self.allocate(Request { domain: DomainId(domain), blocks, unit, purpose, home });
+            Step::Allocate {
+                domain,
+                blocks,
+                unit,
+                purpose,
+                home,
+            } => {
+                self.allocate(Request {
+                    domain: DomainId(domain),
+                    blocks,
+                    unit,
+                    purpose,
+                    home,
+                });
             }
-            Step::AllocateOne { domain, purpose, home } => {
-                let request = Request { domain: DomainId(domain), blocks: 1, unit: Unit::Block4K, purpose, home };
+            Step::AllocateOne {
+                domain,
+                purpose,
+                home,
+            } => {
+                let request = Request {
+                    domain: DomainId(domain),
+                    blocks: 1,
+                    unit: Unit::Block4K,
+                    purpose,
+                    home,
+                };
                 match self.allocator.allocate_one(request.domain, purpose, home) {
                     Ok(start) => self.receive(&request, &[Extent { start, blocks: 1 }]),
                     Err(_) => self.refuse(&request),
@@ -234,7 +370,8 @@ impl Checked {
             }
             Step::Free { pick, from, blocks } => self.free_part(pick, from, blocks),
             Step::FreeAnything { start, blocks } => {
-                let refused = (start..start + u64::from(blocks)).any(|block| !self.allocated.contains(&block));
+                let refused = (start..start + u64::from(blocks))
+                    .any(|block| !self.allocated.contains(&block));
                 if refused || blocks == 0 {
                     self.free(start, blocks);
                 }
@@ -266,25 +403,61 @@ proptest! {
 fn no_space_is_said_only_when_it_is_true() {
     for policy in [Policy::Published, Policy::Steered, Policy::FirstFit] {
         for seed in 0..40 {
-            let geometry = Geometry { first_block: BlockNumber::new(FIRST), blocks_per_segment: 64, segments: 11, groups: 3 };
-            let mut checked = Checked::new(geometry, Options { policy, seed, reserve_blocks: 33 });
+            let geometry = Geometry {
+                first_block: BlockNumber::new(FIRST),
+                blocks_per_segment: 64,
+                segments: 11,
+                groups: 3,
+            };
+            let mut checked = Checked::new(
+                geometry,
+                Options {
+                    policy,
+                    seed,
+                    reserve_blocks: 33,
+                },
+            );
             for round in 0..geometry.blocks() * 2 {
                 let domain = DomainId((round * (seed + 1) % 7) as u32);
                 let blocks = 1 + (round * 13 % 9) as u32;
-                let request = Request { domain, blocks, unit: Unit::Block4K, purpose: Purpose::Ordinary, home: round as usize };
+                let request = Request {
+                    domain,
+                    blocks,
+                    unit: Unit::Block4K,
+                    purpose: Purpose::Ordinary,
+                    home: round as usize,
+                };
                 checked.allocate(request);
                 checked.check();
-                checked.allocate(Request { blocks: 1, ..request });
+                checked.allocate(Request {
+                    blocks: 1,
+                    ..request
+                });
             }
             assert_eq!(checked.free_blocks(), 33);
-            let request =
-                Request { domain: DomainId(3), blocks: 30, unit: Unit::Block4K, purpose: Purpose::Overwrite, home: 0 };
+            let request = Request {
+                domain: DomainId(3),
+                blocks: 30,
+                unit: Unit::Block4K,
+                purpose: Purpose::Overwrite,
+                home: 0,
+            };
             checked.allocate(request);
-            checked.allocate(Request { blocks: 3, ..request });
+            checked.allocate(Request {
+                blocks: 3,
+                ..request
+            });
             assert_eq!(checked.free_blocks(), 0);
-            checked.allocate(Request { blocks: 1, ..request });
+            checked.allocate(Request {
+                blocks: 1,
+                ..request
+            });
             checked.free(100, 50);
-            checked.allocate(Request { blocks: 17, purpose: Purpose::Ordinary, ..request });
+            checked.allocate(Request {
+                blocks: 17,
+                purpose: Purpose::Ordinary,
+                ..request
+            });
             assert_eq!(checked.free_blocks(), 33);
             checked.check();
         }
