@@ -1,6 +1,7 @@
 //! Errors of operations on files and directories.
 
 use crate::format::InodeNumber;
+use crate::quota::Subject;
 use scatter::OutOfSpace;
 use txn::{CommitError, Corruption};
 
@@ -41,6 +42,9 @@ pub enum FsError {
     /// No free block is left.
     #[error("no space left in the pool; delete files or make a larger one")]
     NoSpace,
+    /// A user's or group's limit is reached.
+    #[error("quota of {0} exceeded; delete files or raise the limit")]
+    QuotaExceeded(Subject),
     /// No inode number is left.
     #[error("no inodes left in the pool; delete files")]
     NoInodes,
@@ -93,6 +97,7 @@ impl FsError {
             FsError::InvalidArgument(_) => Errno::INVAL,
             FsError::TooManyLinks => Errno::MLINK,
             FsError::NoSpace | FsError::NoInodes => Errno::NOSPC,
+            FsError::QuotaExceeded(_) => Errno::DQUOT,
             FsError::FileTooLarge | FsError::TooLargeForJournal(_) => Errno::FBIG,
             FsError::ReadOnly => Errno::ROFS,
             FsError::NoData => Errno::NXIO,

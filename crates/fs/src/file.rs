@@ -151,8 +151,8 @@ impl<S: Store> FileSystem<S> {
         let mut body = node.write();
         let mut new = body.raw;
         new.accessed = core.now().nanoseconds();
-        let mut transaction = core.store.begin();
-        core.log_inode(node.number(), &body, &mut new, &mut transaction);
+        let mut transaction = core.begin();
+        transaction.log_inode(node.number(), &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
         Ok(())
@@ -244,7 +244,7 @@ fn write_once<S: Store>(
     new.touch_modified(core.now());
     new.size = new.size.max(range.end());
     let map = BlockMap::of(number, &body.raw);
-    let mut transaction = core.store.begin();
+    let mut transaction = core.begin();
     if range.block_count() == 1 {
         let old = map.lookup(&core.store, range.first_block())?;
         match old {
@@ -256,7 +256,7 @@ fn write_once<S: Store>(
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
     }
-    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.log_inode(number, &body.raw, &mut new)?;
     transaction.commit()?;
     body.raw = new;
     Ok(())

@@ -4,9 +4,10 @@ use crate::error::FsError;
 use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
 use crate::inode_cache::InodeCache;
 use crate::inode_table::InodeTable;
-use crate::node::{Body, InodeState, Node, validate};
+use crate::node::{InodeState, Node, validate};
+use crate::quota::Quotas;
 use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
-use crate::{recover, space};
+use crate::{quota, recover, space};
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, Offset};
 use scatter::DomainId;
@@ -45,6 +46,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) options: MountOptions,
     pub(crate) table: InodeTable,
     pub(crate) cache: InodeCache,
+    pub(crate) quotas: Quotas,
     /// Held by renames that move between directories, so that the tree's shape stands still.
     pub(crate) renames: Mutex<()>,
     /// Inodes that lost their last name but are in use.
@@ -107,12 +109,6 @@ impl<S: Store> Core<S> {
         self.table.offset(number).expect("an inode in use has a place in the table")
     }
 
-    /// Logs `new` as the next version of the inode in `body`.
-    #[inline]
-    pub(crate) fn log_inode(&self, number: InodeNumber, body: &Body, new: &mut RawInode, transaction: &mut impl Transaction) {
-        new.log_changes(&body.raw, number, self.inode_offset(number), transaction);
-    }
-
     /// An inode lost its last name and is still in use.
     pub(crate) fn unlinked(&self) {
         self.unlinked.fetch_add(1, Ordering::Relaxed);
@@ -155,6 +151,7 @@ impl<S: Store> FileSystem<S> {
             options,
             table: recovered.table,
             cache: InodeCache::new(),
+            quotas: Quotas::default(),
             renames: Mutex::new(()),
             unlinked: AtomicU64::new(recovered.orphans.len() as u64),
             this: this.clone(),
@@ -171,7 +168,43 @@ impl<S: Store> FileSystem<S> {
             FsError::Corrupt(corruption) => OpenError::Corrupt(corruption),
             error => OpenError::Corrupt(txn::Corruption::new("root directory", error.to_string())),
         })?;
-        Ok(FileSystem { core, root })
+        let files = FileSystem { core, root };
+        files.load_quotas().map_err(|error| match error {
+            FsError::Corrupt(corruption) => OpenError::Corrupt(corruption),
+            error => OpenError::Corrupt(txn::Corruption::new("quotas", error.to_string())),
+        })?;
+        Ok(files)
+    }
+
+    /// Takes over the limits that the root directory carries, and counts what their subjects use.
+    fn load_quotas(&self) -> Result<(), FsError> {
+        let core = &*self.core;
+        match self.get_xattr(&self.root, quota::ATTRIBUTE) {
+            Err(FsError::NoAttribute) => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(text) => match quota::parse(&String::from_utf8_lossy(&text)) {
+                Ok(limits) => core.quotas.set_limits(&limits),
+                Err(error) => {
+                    tracing::warn!(%error, "quotas are off");
+                    return Ok(());
+                }
+            },
+        }
+        for number in InodeNumber::ROOT.get()..core.table.capacity() {
+            let number = InodeNumber::new(number);
+            let raw = core.table.load(&core.store, number)?;
+            if !raw.is_free() {
+                core.quotas.count(&raw);
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits and usage of every user and group that has limits. Limits are set through the attribute
+    /// [`quota::ATTRIBUTE`] of the root directory: those of a subject that has some already change at once, others are counted
+    /// and in force from the next mount on.
+    pub fn quotas(&self) -> Vec<(quota::Subject, quota::Limits, quota::Usage)> {
+        self.core.quotas.report()
     }
 
     /// Unmounts: saves the volatile state and marks the pool clean.
@@ -227,7 +260,7 @@ impl<S: Store> FileSystem<S> {
         let mut body = node.write();
         let now = core.now();
         let mut new = body.raw;
-        let mut transaction = core.store.begin();
+        let mut transaction = core.begin();
         if let Some(size) = change.size_bytes {
             body.require_regular()?;
             space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
@@ -242,7 +275,7 @@ impl<S: Store> FileSystem<S> {
         new.accessed = change.accessed.map_or(new.accessed, |time| time.resolve(now));
         new.modified = change.modified.map_or(new.modified, |time| time.resolve(now));
         new.touch_changed(now);
-        core.log_inode(node.number(), &body, &mut new, &mut transaction);
+        transaction.log_inode(node.number(), &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
         body.domain = core.domain(&new);

@@ -100,7 +100,8 @@ impl InodeCache {
         if self.directory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= DIRECTORY_BYTES_MAX {
             return;
         }
-        let mut kept = 0;
+        // The one just built is locked by the caller, so it is not seen below.
+        let mut kept = bytes;
         for shard in &self.shards {
             let shard = shard.lock();
             for state in shard.states.values() {

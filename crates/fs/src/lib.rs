@@ -27,6 +27,8 @@ mod inode_table;
 mod mkfs;
 mod namespace;
 mod node;
+mod operation;
+pub mod quota;
 mod recover;
 mod rename;
 mod space;

@@ -10,6 +10,7 @@ use crate::format::{
     SYMLINK_BYTES_MAX, Timestamp,
 };
 use crate::node::{Body, Node};
+use crate::operation::Operation;
 use crate::space;
 use crate::types::{DirectoryEntry, NewInode};
 use pmem::{BLOCK_BYTES, Offset};
@@ -262,7 +263,7 @@ impl<S: Store> Core<S> {
         }
         let links = if is_directory { 2 } else { 1 };
         let (old, mut raw) = self.new_inode(number, file_type.mode_bits() | permissions, links, &wanted, now)?;
-        let mut transaction = self.store.begin();
+        let mut transaction = self.begin();
         let mut new_parent = body.raw;
         if is_directory {
             raw.parent = parent.get();
@@ -276,9 +277,9 @@ impl<S: Store> Core<S> {
         };
         let mut plan = index.plan();
         self.insert_name((parent, body), &mut new_parent, &mut plan, name, (number, file_type), &mut transaction)?;
-        raw.log_changes(&old, number, self.inode_offset(number), &mut transaction);
+        transaction.log_inode(number, &old, &mut raw)?;
         new_parent.touch_modified(now);
-        self.log_inode(parent, body, &mut new_parent, &mut transaction);
+        transaction.log_inode(parent, &body.raw, &mut new_parent)?;
         transaction.commit()?;
         body.raw = new_parent;
         commit_plan(body, plan);
@@ -316,7 +317,7 @@ impl<S: Store> Core<S> {
         child: &Node,
         body: &Body,
         now: Timestamp,
-        transaction: &mut impl Transaction,
+        transaction: &mut Operation<'_, S>,
     ) -> Result<(RawInode, bool), FsError> {
         let mut new = body.raw;
         let is_directory = body.raw.file_type() == Some(FileType::Directory);
@@ -327,7 +328,7 @@ impl<S: Store> Core<S> {
         if last {
             new = space::free_contents(self, child.number(), &body.raw, transaction)?;
         }
-        self.log_inode(child.number(), body, &mut new, transaction);
+        transaction.log_inode(child.number(), &body.raw, &mut new)?;
         Ok((new, last))
     }
 
@@ -359,7 +360,7 @@ impl<S: Store> Core<S> {
         let mut child_body = if directory { self.lock_directory(&child)? } else { child.write() };
         require_empty(&child_body)?;
         let now = self.now();
-        let mut transaction = self.store.begin();
+        let mut transaction = self.begin();
         let mut new_parent = body.raw;
         let Some(index) = &body.directory else {
             return Err(damaged_inode(parent.number(), "its index is missing"));
@@ -370,7 +371,7 @@ impl<S: Store> Core<S> {
             new_parent.links = new_parent.links.saturating_sub(1);
         }
         new_parent.touch_modified(now);
-        self.log_inode(parent.number(), &body, &mut new_parent, &mut transaction);
+        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
         let (new_child, freed) = self.drop_link(&child, &child_body, now, &mut transaction)?;
         transaction.commit()?;
         body.raw = new_parent;
@@ -494,8 +495,8 @@ impl<S: Store> FileSystem<S> {
         let create = || {
             let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
             let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
-            let mut transaction = core.store.begin();
-            raw.log_changes(&old, number, core.inode_offset(number), &mut transaction);
+            let mut transaction = core.begin();
+            transaction.log_inode(number, &old, &mut raw)?;
             transaction.commit()?;
             Ok(raw)
         };
@@ -540,7 +541,7 @@ impl<S: Store> FileSystem<S> {
         new_child.links = child.raw.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
         new_child.touch_changed(now);
         let mut new_parent = body.raw;
-        let mut transaction = core.store.begin();
+        let mut transaction = core.begin();
         let Some(index) = &body.directory else {
             return Err(damaged_inode(parent.number(), "its index is missing"));
         };
@@ -548,8 +549,8 @@ impl<S: Store> FileSystem<S> {
         let child_name = (node.number(), file_type);
         core.insert_name((parent.number(), &body), &mut new_parent, &mut plan, name, child_name, &mut transaction)?;
         new_parent.touch_modified(now);
-        core.log_inode(parent.number(), &body, &mut new_parent, &mut transaction);
-        core.log_inode(node.number(), &child, &mut new_child, &mut transaction);
+        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
+        transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
         transaction.commit()?;
         if child.raw.links == 0 {
             core.relinked(node);

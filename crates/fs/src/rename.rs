@@ -5,6 +5,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, InodeNumber, LINKS_MAX, RawInode, Timestamp};
 use crate::namespace::{Found, commit_plan, require_empty, require_name};
 use crate::node::{Body, Node};
+use crate::operation::Operation;
 use crate::types::{NewInode, RenameOptions};
 use parking_lot::RwLockWriteGuard;
 use txn::{Store, Transaction};
@@ -83,6 +84,9 @@ impl<S: Store> Core<S> {
         if from.number() == to.number() {
             return Ok(Parents { from: self.lock_directory(from)?, to: None });
         }
+        // Only directories have a parent number that leads anywhere.
+        from.read().require_directory()?;
+        to.read().require_directory()?;
         // Ancestor first; the rename lock keeps the answer true. Unrelated directories by number.
         let from_first = if self.is_ancestor(from.number(), to)? {
             true
@@ -175,7 +179,7 @@ impl<S: Store> Core<S> {
         if is_directory {
             new_moved.parent = to.parent.number().get();
         }
-        self.log_inode(moved.number(), &moved_body, &mut new_moved, &mut change.transaction);
+        change.transaction.log_inode(moved.number(), &moved_body.raw, &mut new_moved)?;
         let dropped = match (&victim, &victim_body) {
             (Some(victim), Some(body)) => Some(self.drop_link(victim, body, now, &mut change.transaction)?),
             _ => None,
@@ -217,8 +221,8 @@ impl<S: Store> Core<S> {
         if target.file_type == FileType::Directory {
             new_second.parent = from.parent.number().get();
         }
-        self.log_inode(first.number(), &first_body, &mut new_first, &mut change.transaction);
-        self.log_inode(second.number(), &second_body, &mut new_second, &mut change.transaction);
+        change.transaction.log_inode(first.number(), &first_body.raw, &mut new_first)?;
+        change.transaction.log_inode(second.number(), &second_body.raw, &mut new_second)?;
         change.commit()?.apply(parents);
         first_body.raw = new_first;
         second_body.raw = new_second;
@@ -256,7 +260,7 @@ impl<S: Store> Core<S> {
 /// The directories' part of a rename under construction.
 struct Change<'c, S: Store> {
     core: &'c Core<S>,
-    transaction: S::Transaction<'c>,
+    transaction: Operation<'c, S>,
     from: DirectoryChange<'c>,
     /// `None` if both names are in one directory.
     to: Option<DirectoryChange<'c>>,
@@ -307,7 +311,7 @@ impl<'c, S: Store> Change<'c, S> {
         let second = parents.to.as_deref().map(|body| DirectoryChange::start(to.parent, body)).transpose()?;
         Ok(Change {
             core,
-            transaction: core.store.begin(),
+            transaction: core.begin(),
             from: DirectoryChange::start(from.parent, &parents.from)?,
             to: second,
             from_name: from.name,
@@ -348,7 +352,7 @@ impl<'c, S: Store> Change<'c, S> {
         let number = core.table.take(&core.store, core.options.clock)?;
         let mode = FileType::CharacterDevice.mode_bits();
         let made = core.new_inode(number, mode, 1, &NewInode::default(), self.now).and_then(|(old, mut raw)| {
-            raw.log_changes(&old, number, core.inode_offset(number), &mut self.transaction);
+            self.transaction.log_inode(number, &old, &mut raw)?;
             let from = &mut self.from;
             let edit = from.plan.replace(self.from_name, source.candidate, number, FileType::CharacterDevice);
             core.log_edit(from.number, &from.body.raw, &edit, &mut self.transaction)
@@ -393,7 +397,7 @@ impl<'c, S: Store> Change<'c, S> {
     fn commit(mut self) -> Result<Done, FsError> {
         for directory in [Some(&mut self.from), self.to.as_mut()].into_iter().flatten() {
             directory.new.touch_modified(self.now);
-            self.core.log_inode(directory.number, directory.body, &mut directory.new, &mut self.transaction);
+            self.transaction.log_inode(directory.number, &directory.body.raw, &mut directory.new)?;
         }
         self.transaction.commit()?;
         Ok(Done { from: (self.from.new, self.from.plan), to: self.to.map(|to| (to.new, to.plan)) })

@@ -37,9 +37,9 @@ pub(crate) fn free_contents<S: Store>(
 
 /// Frees an inode without a name: one transaction.
 pub(crate) fn free_inode<S: Store>(core: &Core<S>, number: InodeNumber, raw: &RawInode) -> Result<(), FsError> {
-    let mut transaction = core.store.begin();
+    let mut transaction = core.begin();
     let mut new = free_contents(core, number, raw, &mut transaction)?;
-    new.log_changes(raw, number, core.inode_offset(number), &mut transaction);
+    transaction.log_inode(number, raw, &mut new)?;
     transaction.commit()?;
     core.table.release(number);
     core.reclaimed();
@@ -138,7 +138,7 @@ fn punch<S: Store>(
     let mut new = body.raw;
     new.size = size.unwrap_or(new.size);
     let map = BlockMap::of(number, &body.raw);
-    let mut transaction = core.store.begin();
+    let mut transaction = core.begin();
     let (first_whole, end_whole) = (offset.div_ceil(BLOCK), end / BLOCK);
     let head_end = end.min(offset.next_multiple_of(BLOCK));
     zero_range_in_block(core, &map, offset, head_end, &mut transaction)?;
@@ -150,7 +150,7 @@ fn punch<S: Store>(
         (new.root, new.height) = editor.finish(&mut transaction);
     }
     new.touch_modified(now);
-    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.log_inode(number, &body.raw, &mut new)?;
     transaction.commit()?;
     body.raw = new;
     Ok(())
@@ -196,7 +196,7 @@ fn reserve_step<S: Store>(
         }
     })?;
     let mut new = body.raw;
-    let mut transaction = core.store.begin();
+    let mut transaction = core.begin();
     let mut editor = MapEditor::new(&core.store, map);
     for (start, length) in holes {
         let extents = transaction.allocate(body.domain, length as u32, Purpose::Ordinary)?;
@@ -217,7 +217,7 @@ fn reserve_step<S: Store>(
         new.touch_modified(now);
     }
     new.size = size;
-    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.log_inode(number, &body.raw, &mut new)?;
     transaction.commit()?;
     body.raw = new;
     Ok(())

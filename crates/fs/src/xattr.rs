@@ -8,6 +8,7 @@ use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::node::{Body, Node};
+use crate::quota::{self, Limits, Subject};
 use crate::types::XattrMode;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Purpose};
@@ -180,6 +181,7 @@ impl<S: Store> FileSystem<S> {
         }
         let core = &*self.core;
         core.require_writable()?;
+        let limits = quota_limits(node, name, value)?;
         let mut body = node.write();
         let mut attributes = load(&core.store, node.number(), &body.raw)?;
         match attributes.iter_mut().find(|(known, _)| known == name) {
@@ -188,7 +190,11 @@ impl<S: Store> FileSystem<S> {
             Some((_, old)) => *old = value.to_vec(),
             None => attributes.push((name.to_vec(), value.to_vec())),
         }
-        store_attributes(core, node.number(), &mut body, &attributes)
+        store_attributes(core, node.number(), &mut body, &attributes)?;
+        if let Some(limits) = limits {
+            core.quotas.change_limits(&limits);
+        }
+        Ok(())
     }
 
     /// Removes an attribute: one transaction.
@@ -206,8 +212,21 @@ impl<S: Store> FileSystem<S> {
         if attributes.len() == before {
             return Err(FsError::NoAttribute);
         }
-        store_attributes(core, node.number(), &mut body, &attributes)
+        store_attributes(core, node.number(), &mut body, &attributes)?;
+        if node.number() == InodeNumber::ROOT && name == quota::ATTRIBUTE {
+            core.quotas.change_limits(&[]);
+        }
+        Ok(())
     }
+}
+
+/// The limits in `value`, if this attribute is the one that holds them.
+fn quota_limits(node: &Node, name: &[u8], value: &[u8]) -> Result<Option<Vec<(Subject, Limits)>>, FsError> {
+    if node.number() != InodeNumber::ROOT || name != quota::ATTRIBUTE {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(value);
+    quota::parse(&text).map(Some).map_err(|_| FsError::InvalidArgument("quotas that cannot be read"))
 }
 
 /// Replaces all attributes of an inode: one transaction.
@@ -218,7 +237,7 @@ fn store_attributes<S: Store>(
     attributes: &Attributes,
 ) -> Result<(), FsError> {
     let mut new = body.raw;
-    let mut transaction = core.store.begin();
+    let mut transaction = core.begin();
     let old = Pointer::read(new.attributes, position(number, 0))
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
     if let Some(old) = old {
@@ -235,7 +254,7 @@ fn store_attributes<S: Store>(
         new.blocks += count;
     }
     new.touch_changed(core.now());
-    core.log_inode(number, body, &mut new, &mut transaction);
+    transaction.log_inode(number, &body.raw, &mut new)?;
     transaction.commit()?;
     body.raw = new;
     Ok(())

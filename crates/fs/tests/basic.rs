@@ -305,3 +305,37 @@ fn a_full_pool_still_overwrites_and_unlinks() {
     let node = files.create(&root, b"again", &NewInode::file(0o644)).expect("create");
     files.write(&node, 0, &vec![3; written / 2]).expect("space is back");
 }
+
+#[test]
+fn quotas_limit_users_and_groups_from_the_next_mount_on() {
+    let files = new_pool();
+    let root = files.root();
+    let of = |uid| NewInode { mode: 0o644, uid, gid: 50, device: 0 };
+    let first = files.create(&root, b"first", &of(1000)).expect("create");
+    files.write(&first, 0, &[1; 8192]).expect("write");
+    let text = b"user 1000 blocks 6 inodes 2\ngroup 50 inodes 3\n";
+    files.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, text, XattrMode::Any).expect("limits");
+    let bad = files.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, b"nonsense", XattrMode::Any);
+    assert!(matches!(bad, Err(FsError::InvalidArgument(_))));
+
+    let after = crash(&files);
+    let root = after.root();
+    let used = |files: &FileSystem| files.quotas()[0].2;
+    // Two data blocks and one node of the block map.
+    assert_eq!((used(&after).blocks, used(&after).inodes), (3, 1));
+    let first = after.lookup(&root, b"first").expect("lookup");
+    let refused = after.write(&first, 8192, &[2; 5 * 4096]).unwrap_err();
+    assert_eq!(refused.errno(), 122, "EDQUOT");
+    assert_eq!(used(&after).blocks, 3, "a refused write charges nothing");
+    after.write(&first, 8192, &[2; 3 * 4096]).expect("up to the limit");
+    after.write(&first, 0, &[3; 8192]).expect("overwrites always work");
+    after.create(&root, b"second", &of(1000)).expect("second inode");
+    assert!(matches!(after.create(&root, b"third", &of(1000)), Err(FsError::QuotaExceeded(_))));
+    after.create(&root, b"other", &of(2000)).expect("another user, same group");
+    assert!(matches!(after.create(&root, b"more", &of(2000)), Err(FsError::QuotaExceeded(_))), "the group's limit");
+    after.unlink(&root, b"second").expect("unlink");
+    after.create(&root, b"third", &of(1000)).expect("there is room again");
+    // Known subjects' limits change at once.
+    after.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, b"user 1000 inodes 9", XattrMode::Any).expect("limits");
+    after.write(&first, 0, &[4; 100_000]).expect("no limit on blocks any more");
+}

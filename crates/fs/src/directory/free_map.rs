@@ -21,7 +21,9 @@ pub(super) struct FreeRange {
 }
 
 impl FreeMap {
-    pub(super) const EMPTY: Self = Self { used: [0; UNITS_PER_BLOCK / WORD_BITS] };
+    pub(super) const EMPTY: Self = Self {
+        used: [0; UNITS_PER_BLOCK / WORD_BITS],
+    };
 
     pub(super) fn mark_used(&mut self, start: usize, length: usize) {
         self.for_masks(start, length, |word, mask| {
@@ -38,7 +40,10 @@ impl FreeMap {
         });
         let merged_start = self.behind_last_used(start);
         let merged_end = self.first_used(start + length);
-        FreeRange { start: merged_start, length: merged_end - merged_start }
+        FreeRange {
+            start: merged_start,
+            length: merged_end - merged_start,
+        }
     }
 
     /// The first range of at least this length.
@@ -46,8 +51,16 @@ impl FreeMap {
         self.ranges().find(|range| range.length >= length)
     }
 
-    pub(super) fn longest(&self) -> usize {
-        self.ranges().map(|range| range.length).max().unwrap_or(0)
+    /// The length of the longest range, or that of any one with at least `enough`.
+    pub(super) fn longest(&self, enough: usize) -> usize {
+        let mut longest = 0;
+        for range in self.ranges() {
+            longest = range.length.max(longest);
+            if longest >= enough {
+                break;
+            }
+        }
+        longest
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,7 +68,10 @@ impl FreeMap {
     }
 
     pub(super) fn free_units(&self) -> usize {
-        self.used.iter().map(|word| word.count_zeros() as usize).sum()
+        self.used
+            .iter()
+            .map(|word| word.count_zeros() as usize)
+            .sum()
     }
 
     /// All free ranges in order.
@@ -67,7 +83,10 @@ impl FreeMap {
                 return None;
             }
             position = self.first_used(start);
-            Some(FreeRange { start, length: position - start })
+            Some(FreeRange {
+                start,
+                length: position - start,
+            })
         })
     }
 

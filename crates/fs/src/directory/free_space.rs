@@ -53,11 +53,19 @@ pub(super) struct BlockSpace {
 
 impl BlockSpace {
     /// A block without a dentry.
-    pub(super) const EMPTY: Self = Self { map: FreeMap::EMPTY, longest: LONGEST_MAX as u8, units_gained: 0 };
+    pub(super) const EMPTY: Self = Self {
+        map: FreeMap::EMPTY,
+        longest: LONGEST_MAX as u8,
+        units_gained: 0,
+    };
 
     /// A block with these ranges.
     pub(super) fn new(map: FreeMap) -> Self {
-        Self { map, longest: recorded(map.longest()), units_gained: 0 }
+        Self {
+            map,
+            longest: recorded(map.longest(LONGEST_MAX)),
+            units_gained: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,7 +81,8 @@ impl BlockSpace {
         self.map.mark_used(range.start, units);
         self.units_gained -= units as i64;
         if recorded(range.length) >= self.longest {
-            self.longest = recorded(self.map.longest());
+            // Nothing can be longer than what was the longest, so the search ends at the first of equals.
+            self.longest = recorded(self.map.longest(self.longest.into()));
         }
         Some(range)
     }
@@ -93,12 +102,15 @@ fn first_at_least(bytes: &[u8], minimum: u8) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         // Subtracting below a set high bit cannot borrow from the neighbour; the bit survives where the byte suffices.
-        let enough = ((u64::from_le_bytes(*word) | EACH << 7) - EACH * u64::from(minimum)) & (EACH << 7);
+        let enough =
+            ((u64::from_le_bytes(*word) | EACH << 7) - EACH * u64::from(minimum)) & (EACH << 7);
         if enough != 0 {
             return Some(index * 8 + enough.trailing_zeros() as usize / 8);
         }
     }
-    rest.iter().position(|&byte| byte >= minimum).map(|position| words.len() * 8 + position)
+    rest.iter()
+        .position(|&byte| byte >= minimum)
+        .map(|position| words.len() * 8 + position)
 }
 
 impl FreeSpace {
@@ -138,7 +150,11 @@ impl FreeSpace {
                 self.levels.push(Vec::new());
                 if level > 0 {
                     // The level below just outgrew one node: its first node has been complete until now.
-                    let first = self.levels[level - 1][..FAN_OUT].iter().copied().max().unwrap_or(0);
+                    let first = self.levels[level - 1][..FAN_OUT]
+                        .iter()
+                        .copied()
+                        .max()
+                        .unwrap_or(0);
                     self.levels[level].push(first);
                 }
             }
@@ -177,7 +193,11 @@ impl FreeSpace {
 
     /// A block's state, to be changed and handed to [`FreeSpace::replace`].
     pub(super) fn block(&self, block: usize) -> BlockSpace {
-        BlockSpace { map: *self.map(block), longest: self.levels[0][block], units_gained: 0 }
+        BlockSpace {
+            map: *self.map(block),
+            longest: self.levels[0][block],
+            units_gained: 0,
+        }
     }
 
     /// Replaces a block's state.

@@ -26,8 +26,8 @@ mod tests;
 
 pub use plan::{Edit, Plan};
 pub use record::{
-    DentryFault, DentryOffset, Entry, FaultKind, FileType, Record, Records, entries, name_is_valid, record_bytes, records,
-    write_fresh_block,
+    DentryFault, DentryOffset, Entry, FaultKind, FileType, Record, Records, entries, name_is_valid,
+    record_bytes, records, write_fresh_block,
 };
 pub use state::{Candidate, Directory};
 

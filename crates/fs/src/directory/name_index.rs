@@ -3,8 +3,8 @@
 //! * A **bucket** is one 64-byte line with five entries of 12 bytes: tag, dentry offset and inode number.
 //!   Most lookups end in the first bucket; an entry that found its home full stands in one of the next, and the home
 //!   remembers how far the farthest of them is, so a name that does not exist costs no longer walk either.
-//! * A **shard** is a row of buckets of any number. It grows by an eighth, so nine tenths of the memory
-//!   is in use, and a rebuild moves only a few thousand entries.
+//! * A **shard** is a row of buckets of any number, 58 to 91 % of whose places are taken. It grows by a quarter, and a
+//!   rebuild moves only a few thousand entries.
 //! * **Shards** are split in two one after the other (linear hashing), whenever their average passes a limit. The low bits of
 //!   the tag choose the shard, the high bits the bucket, so tags alone suffice to rebuild; no name is read again.
 //!
@@ -30,7 +30,7 @@ const FULL_OF_64: usize = 58;
 const GROWTH: usize = 4;
 
 /// A shard shrinks when fewer than this many of 64 places are taken.
-const SPARSE_OF_64: usize = 26;
+const SPARSE_OF_64: usize = 38;
 
 /// Entries' places, in 64ths, right after a shard was split or shrunk.
 const FRESH_OF_64: usize = 52;
@@ -83,7 +83,11 @@ impl Bucket {
 
     #[inline]
     fn entry(&self, place: usize) -> IndexEntry {
-        IndexEntry { tag: self.tags[place], offset: self.offsets[place], inode: self.inodes[place] }
+        IndexEntry {
+            tag: self.tags[place],
+            offset: self.offsets[place],
+            inode: self.inodes[place],
+        }
     }
 
     #[inline]
@@ -139,18 +143,29 @@ fn home_of(tag: u32, buckets: usize) -> usize {
 
 impl Shard {
     fn with_buckets(buckets: usize) -> Self {
-        Self { buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(), entries: 0 }
+        Self {
+            buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(),
+            entries: 0,
+        }
     }
 
     fn with_room_for(entries: usize) -> Self {
-        Self::with_buckets((entries * 64).div_ceil(ENTRIES_PER_BUCKET * FRESH_OF_64).max(1))
+        Self::with_buckets(
+            (entries * 64)
+                .div_ceil(ENTRIES_PER_BUCKET * FRESH_OF_64)
+                .max(1),
+        )
     }
 
     /// The index of the bucket at this distance from `home`; the row is a ring.
     #[inline]
     fn at(&self, home: usize, distance: usize) -> usize {
         let index = home + distance;
-        if index < self.buckets.len() { index } else { index - self.buckets.len() }
+        if index < self.buckets.len() {
+            index
+        } else {
+            index - self.buckets.len()
+        }
     }
 
     /// Puts an entry into the first bucket with room; `false` if all within reach are full.
@@ -196,7 +211,9 @@ impl Shard {
     }
 
     fn remove(&mut self, tag: u32, offset: u32) -> bool {
-        let Some((index, place)) = self.locate(tag, offset) else { return false };
+        let Some((index, place)) = self.locate(tag, offset) else {
+            return false;
+        };
         self.buckets[index].remove(place);
         self.entries -= 1;
         let home = home_of(tag, self.buckets.len());
@@ -209,9 +226,11 @@ impl Shard {
     /// Finds the farthest entry of this home, after one of the farthest has gone.
     fn shorten_reach(&mut self, home: usize) {
         let buckets = self.buckets.len();
-        let reach = (1..=self.buckets[home].reach())
-            .rev()
-            .find(|&distance| self.buckets[self.at(home, distance)].entries().any(|entry| home_of(entry.tag, buckets) == home));
+        let reach = (1..=self.buckets[home].reach()).rev().find(|&distance| {
+            self.buckets[self.at(home, distance)]
+                .entries()
+                .any(|entry| home_of(entry.tag, buckets) == home)
+        });
         self.buckets[home].set_reach(reach.unwrap_or(0));
     }
 
@@ -224,7 +243,8 @@ impl Shard {
     }
 
     fn is_sparse(&self) -> bool {
-        self.buckets.len() > 1 && self.entries * 64 < self.buckets.len() * ENTRIES_PER_BUCKET * SPARSE_OF_64
+        self.buckets.len() > 1
+            && self.entries * 64 < self.buckets.len() * ENTRIES_PER_BUCKET * SPARSE_OF_64
     }
 }
 
@@ -257,12 +277,20 @@ impl NameIndex {
         let shards = self.shards.len();
         let power = shards.next_power_of_two();
         let shard = tag as usize & (power - 1);
-        if shard < shards { shard } else { shard - power / 2 }
+        if shard < shards {
+            shard
+        } else {
+            shard - power / 2
+        }
     }
 
     /// Calls `visit` with every entry of this tag until it returns something.
     #[inline]
-    pub(super) fn find<T>(&self, tag: u32, mut visit: impl FnMut(IndexEntry) -> Option<T>) -> Option<T> {
+    pub(super) fn find<T>(
+        &self,
+        tag: u32,
+        mut visit: impl FnMut(IndexEntry) -> Option<T>,
+    ) -> Option<T> {
         if self.entries == 0 {
             return None;
         }
@@ -282,7 +310,10 @@ impl NameIndex {
                 }
             }
         }
-        self.strays.iter().filter(|stray| stray.tag == tag).find_map(|stray| visit(*stray))
+        self.strays
+            .iter()
+            .filter(|stray| stray.tag == tag)
+            .find_map(|stray| visit(*stray))
     }
 
     pub(super) fn insert(&mut self, entry: &IndexEntry) {
@@ -294,7 +325,10 @@ impl NameIndex {
         let shard = self.shard_of(entry.tag);
         if self.shards[shard].is_full() {
             let buckets = self.shards[shard].buckets.len();
-            self.rebuild(shard, Shard::with_buckets(buckets + (buckets / GROWTH).max(1)));
+            self.rebuild(
+                shard,
+                Shard::with_buckets(buckets + (buckets / GROWTH).max(1)),
+            );
         }
         self.place(shard, entry);
         self.entries += 1;
@@ -311,7 +345,11 @@ impl NameIndex {
                 let room = Shard::with_room_for(self.shards[shard].entries);
                 self.rebuild(shard, room);
             }
-        } else if let Some(stray) = self.strays.iter().position(|stray| stray.tag == tag && stray.offset == offset) {
+        } else if let Some(stray) = self
+            .strays
+            .iter()
+            .position(|stray| stray.tag == tag && stray.offset == offset)
+        {
             self.strays.swap_remove(stray);
         } else {
             return false;
@@ -332,7 +370,11 @@ impl NameIndex {
         let entry = IndexEntry { tag, offset, inode };
         if let Some((index, place)) = self.shards[shard].locate(tag, offset) {
             self.shards[shard].buckets[index].set(place, &entry);
-        } else if let Some(stray) = self.strays.iter_mut().find(|stray| stray.tag == tag && stray.offset == offset) {
+        } else if let Some(stray) = self
+            .strays
+            .iter_mut()
+            .find(|stray| stray.tag == tag && stray.offset == offset)
+        {
             *stray = entry;
         } else {
             return false;

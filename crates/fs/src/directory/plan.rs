@@ -5,7 +5,10 @@ use smallvec::SmallVec;
 use super::free_space::BlockSpace;
 use super::name_tag::name_tag;
 use super::record::{self, DENTRY_BYTES_MAX, Entry, HEADER_BYTES, NAME_AT};
-use super::{BLOCK_BYTES, BLOCKS_MAX, Candidate, DentryOffset, Directory, FileType, UNIT_BYTES, name_is_valid, record_bytes};
+use super::{
+    BLOCK_BYTES, BLOCKS_MAX, Candidate, DentryOffset, Directory, FileType, UNIT_BYTES,
+    name_is_valid, record_bytes,
+};
 use crate::format::InodeNumber;
 
 /// Longest edit: a dentry and the header of the free range behind it.
@@ -23,9 +26,20 @@ pub struct Edit {
 /// What the index has to learn at commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    Insert { tag: u32, offset: DentryOffset, inode: InodeNumber },
-    Remove { tag: u32, offset: DentryOffset },
-    Replace { tag: u32, offset: DentryOffset, inode: InodeNumber },
+    Insert {
+        tag: u32,
+        offset: DentryOffset,
+        inode: InodeNumber,
+    },
+    Remove {
+        tag: u32,
+        offset: DentryOffset,
+    },
+    Replace {
+        tag: u32,
+        offset: DentryOffset,
+        inode: InodeNumber,
+    },
 }
 
 /// One transaction's changes of one directory. Calls see what earlier calls of the same plan did to the free ranges (space
@@ -53,21 +67,50 @@ impl Plan {
     ///
     /// # Panics
     /// If [`name_is_valid`] denies the name, or the inode number is 0 or above [`InodeNumber::MAX`].
-    pub fn insert(&mut self, directory: &Directory, name: &[u8], inode: InodeNumber, file_type: FileType) -> Option<Edit> {
+    pub fn insert(
+        &mut self,
+        directory: &Directory,
+        name: &[u8],
+        inode: InodeNumber,
+        file_type: FileType,
+    ) -> Option<Edit> {
         assert_storable(name, inode);
         let length = record_bytes(name.len());
         let units = length / UNIT_BYTES;
         let (block, range) = self.take(directory, units)?;
         let offset = DentryOffset::new(block as u64, range.start);
         let rest = (range.length - units) * UNIT_BYTES;
-        let mut bytes = SmallVec::from_elem(0, if rest > 0 { length + HEADER_BYTES } else { length });
-        record::write_dentry(self.directory, &Entry { offset, inode, file_type, name }, &mut bytes[..length]);
+        let mut bytes = SmallVec::from_elem(
+            0,
+            if rest > 0 {
+                length + HEADER_BYTES
+            } else {
+                length
+            },
+        );
+        record::write_dentry(
+            self.directory,
+            &Entry {
+                offset,
+                inode,
+                file_type,
+                name,
+            },
+            &mut bytes[..length],
+        );
         if rest > 0 {
             let rest_at = DentryOffset::new(block as u64, range.start + units);
             bytes[length..].copy_from_slice(&record::free_header(self.directory, rest_at, rest));
         }
-        self.changes.push(Change::Insert { tag: name_tag(name), offset, inode });
-        Some(Edit { offset: offset.bytes(), bytes })
+        self.changes.push(Change::Insert {
+            tag: name_tag(name),
+            offset,
+            inode,
+        });
+        Some(Edit {
+            offset: offset.bytes(),
+            bytes,
+        })
     }
 
     /// Plans a new dentry in a new block behind the last one, and fills `block` with all of its bytes: no edit is
@@ -93,7 +136,11 @@ impl Plan {
         space.take(record_bytes(name.len()) / UNIT_BYTES)?;
         self.touched.push((self.blocks, space));
         self.blocks += 1;
-        self.changes.push(Change::Insert { tag: name_tag(name), offset: DentryOffset::new(index, 0), inode });
+        self.changes.push(Change::Insert {
+            tag: name_tag(name),
+            offset: DentryOffset::new(index, 0),
+            inode,
+        });
         Some(index)
     }
 
@@ -102,26 +149,56 @@ impl Plan {
     pub fn remove(&mut self, directory: &Directory, name: &[u8], found: Candidate) -> Edit {
         let offset = found.offset;
         let units = record_bytes(name.len()) / UNIT_BYTES;
-        let range = self.touch(directory, offset.block_index() as usize).release(offset.unit_in_block(), units);
+        let range = self
+            .touch(directory, offset.block_index() as usize)
+            .release(offset.unit_in_block(), units);
         let start = DentryOffset::new(offset.block_index(), range.start);
         let header = record::free_header(self.directory, start, range.length * UNIT_BYTES);
-        self.changes.push(Change::Remove { tag: name_tag(name), offset });
-        Edit { offset: start.bytes(), bytes: SmallVec::from_slice(&header) }
+        self.changes.push(Change::Remove {
+            tag: name_tag(name),
+            offset,
+        });
+        Edit {
+            offset: start.bytes(),
+            bytes: SmallVec::from_slice(&header),
+        }
     }
 
     /// Plans that the dentry that [`Directory::find`] found for `name` refers to another inode.
     ///
     /// # Panics
     /// As [`Plan::insert`].
-    pub fn replace(&mut self, name: &[u8], found: Candidate, inode: InodeNumber, file_type: FileType) -> Edit {
+    pub fn replace(
+        &mut self,
+        name: &[u8],
+        found: Candidate,
+        inode: InodeNumber,
+        file_type: FileType,
+    ) -> Edit {
         assert_storable(name, inode);
         let offset = found.offset;
         let mut bytes = SmallVec::from_elem(0, record_bytes(name.len()));
-        record::write_dentry(self.directory, &Entry { offset, inode, file_type, name }, &mut bytes);
+        record::write_dentry(
+            self.directory,
+            &Entry {
+                offset,
+                inode,
+                file_type,
+                name,
+            },
+            &mut bytes,
+        );
         // The name stays; only header and inode number change.
         bytes.truncate(NAME_AT);
-        self.changes.push(Change::Replace { tag: name_tag(name), offset, inode });
-        Edit { offset: offset.bytes(), bytes }
+        self.changes.push(Change::Replace {
+            tag: name_tag(name),
+            offset,
+            inode,
+        });
+        Edit {
+            offset: offset.bytes(),
+            bytes,
+        }
     }
 
     /// Plans that wholly free blocks at the directory's end go, at most `limit` of them. Returns the number of blocks that
@@ -157,7 +234,11 @@ impl Plan {
     }
 
     /// Takes the front of a range with `units`: in a block that changes anyway, or the first one that has such a range.
-    fn take(&mut self, directory: &Directory, units: usize) -> Option<(usize, super::free_map::FreeRange)> {
+    fn take(
+        &mut self,
+        directory: &Directory,
+        units: usize,
+    ) -> Option<(usize, super::free_map::FreeRange)> {
         for (block, space) in &mut self.touched {
             if let Some(range) = space.take(units) {
                 return Some((*block, range));
@@ -165,7 +246,10 @@ impl Plan {
         }
         let mut from = 0;
         loop {
-            let block = directory.free.first_block_with(units, from).filter(|block| *block < self.kept)?;
+            let block = directory
+                .free
+                .first_block_with(units, from)
+                .filter(|block| *block < self.kept)?;
             if !self.touched.iter().any(|(index, _)| *index == block) {
                 let range = self.touch(directory, block).take(units)?;
                 return Some((block, range));
@@ -178,5 +262,9 @@ impl Plan {
 
 fn assert_storable(name: &[u8], inode: InodeNumber) {
     assert!(name_is_valid(name), "not a name for a dentry: {name:?}");
-    assert!(inode.get() != 0 && inode <= InodeNumber::MAX, "inode number {} cannot be stored", inode.get());
+    assert!(
+        inode.get() != 0 && inode <= InodeNumber::MAX,
+        "inode number {} cannot be stored",
+        inode.get()
+    );
 }

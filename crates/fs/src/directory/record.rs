@@ -181,7 +181,12 @@ fn check(directory: InodeNumber, offset: DentryOffset, record: &[u8]) -> u32 {
     if SALT_BYTES + record.len() <= SHORT {
         check_in(&mut [0; SHORT], directory, offset, record)
     } else {
-        check_in(&mut [0; SALT_BYTES + DENTRY_BYTES_MAX], directory, offset, record)
+        check_in(
+            &mut [0; SALT_BYTES + DENTRY_BYTES_MAX],
+            directory,
+            offset,
+            record,
+        )
     }
 }
 
@@ -201,7 +206,11 @@ fn seal(directory: InodeNumber, offset: DentryOffset, record: &mut [u8]) {
 }
 
 /// The header of a free range.
-pub(super) fn free_header(directory: InodeNumber, offset: DentryOffset, range_bytes: usize) -> [u8; HEADER_BYTES] {
+pub(super) fn free_header(
+    directory: InodeNumber,
+    offset: DentryOffset,
+    range_bytes: usize,
+) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..2].copy_from_slice(&(range_bytes as u16).to_le_bytes());
     seal(directory, offset, &mut header);
@@ -234,22 +243,39 @@ pub fn write_fresh_block(
     block: &mut [u8; BLOCK_BYTES],
 ) {
     let length = record_bytes(name.len());
-    let entry = Entry { offset: DentryOffset::new(block_index, 0), inode, file_type, name };
+    let entry = Entry {
+        offset: DentryOffset::new(block_index, 0),
+        inode,
+        file_type,
+        name,
+    };
     write_dentry(directory, &entry, &mut block[..length]);
     let rest = DentryOffset::new(block_index, length / UNIT_BYTES);
-    block[length..length + HEADER_BYTES].copy_from_slice(&free_header(directory, rest, BLOCK_BYTES - length));
+    block[length..length + HEADER_BYTES].copy_from_slice(&free_header(
+        directory,
+        rest,
+        BLOCK_BYTES - length,
+    ));
     block[length + HEADER_BYTES..].fill(0);
 }
 
 /// Reads the record at `offset`; `bytes` reaches from there to the end of the block (at least to the end of the record).
-pub(super) fn decode(directory: InodeNumber, offset: DentryOffset, bytes: &[u8]) -> Result<(Record<'_>, usize), FaultKind> {
+pub(super) fn decode(
+    directory: InodeNumber,
+    offset: DentryOffset,
+    bytes: &[u8],
+) -> Result<(Record<'_>, usize), FaultKind> {
     let length_raw = u16::from_le_bytes([bytes[0], bytes[1]]);
     let length = usize::from(length_raw);
     if length == 0 || !length.is_multiple_of(UNIT_BYTES) || length > bytes.len() {
         return Err(FaultKind::Length(length_raw));
     }
     let name_length = bytes[2];
-    let covered = if name_length == 0 { HEADER_BYTES } else { length };
+    let covered = if name_length == 0 {
+        HEADER_BYTES
+    } else {
+        length
+    };
     if name_length != 0 && length != record_bytes(name_length.into()) {
         return Err(FaultKind::NameLength(name_length));
     }
@@ -259,10 +285,24 @@ pub(super) fn decode(directory: InodeNumber, offset: DentryOffset, bytes: &[u8])
         return Err(FaultKind::Check { found, expected });
     }
     if name_length == 0 {
-        return if bytes[3] == 0 { Ok((Record::Free { offset, bytes: length }, length)) } else { Err(FaultKind::FileType(bytes[3])) };
+        return if bytes[3] == 0 {
+            Ok((
+                Record::Free {
+                    offset,
+                    bytes: length,
+                },
+                length,
+            ))
+        } else {
+            Err(FaultKind::FileType(bytes[3]))
+        };
     }
     let name = &bytes[NAME_AT..NAME_AT + usize::from(name_length)];
-    if !name_is_valid(name) || bytes[NAME_AT + name.len()..length].iter().any(|&byte| byte != 0) {
+    if !name_is_valid(name)
+        || bytes[NAME_AT + name.len()..length]
+            .iter()
+            .any(|&byte| byte != 0)
+    {
         return Err(FaultKind::Name);
     }
     let file_type = FileType::from_raw(bytes[3]).ok_or(FaultKind::FileType(bytes[3]))?;
@@ -270,7 +310,15 @@ pub(super) fn decode(directory: InodeNumber, offset: DentryOffset, bytes: &[u8])
     if inode.get() == 0 || inode > InodeNumber::MAX {
         return Err(FaultKind::Inode(inode.get()));
     }
-    Ok((Record::Entry(Entry { offset, inode, file_type, name }), length))
+    Ok((
+        Record::Entry(Entry {
+            offset,
+            inode,
+            file_type,
+            name,
+        }),
+        length,
+    ))
 }
 
 /// The inode number of the dentry that starts at `bytes`.
@@ -290,7 +338,11 @@ pub(super) fn has_name(
     name: &[u8],
     bytes: &[u8],
 ) -> Result<Option<FileType>, DentryFault> {
-    let fault = |kind| DentryFault { directory, offset, kind };
+    let fault = |kind| DentryFault {
+        directory,
+        offset,
+        kind,
+    };
     let length = record_bytes(name.len());
     let header_fits = bytes.len() >= length
         && u16::from_le_bytes([bytes[0], bytes[1]]) as usize == length
@@ -301,7 +353,10 @@ pub(super) fn has_name(
         return if found == inode.get() {
             Ok(Some(file_type))
         } else {
-            Err(fault(FaultKind::Changed { found, expected: inode.get() }))
+            Err(fault(FaultKind::Changed {
+                found,
+                expected: inode.get(),
+            }))
         };
     }
     decode(directory, offset, bytes).map_err(fault)?;
@@ -328,10 +383,11 @@ impl<'a> Iterator for Records<'a> {
         let offset = DentryOffset::new(self.block_index, start / UNIT_BYTES);
         let bytes = &self.block[start..];
         let after_free = std::mem::take(&mut self.after_free);
-        let decoded = decode(self.directory, offset, bytes).and_then(|(record, length)| match record {
-            Record::Free { .. } if after_free => Err(FaultKind::Unmerged),
-            _ => Ok((record, length)),
-        });
+        let decoded =
+            decode(self.directory, offset, bytes).and_then(|(record, length)| match record {
+                Record::Free { .. } if after_free => Err(FaultKind::Unmerged),
+                _ => Ok((record, length)),
+            });
         match decoded {
             Ok((record, length)) => {
                 self.next_byte += length;
@@ -340,8 +396,16 @@ impl<'a> Iterator for Records<'a> {
             }
             Err(kind) => {
                 let length = u16::from_le_bytes([bytes[0], bytes[1]]);
-                self.next_byte = if kind.next_is_known() { start + usize::from(length) } else { BLOCK_BYTES };
-                Some(Err(DentryFault { directory: self.directory, offset, kind }))
+                self.next_byte = if kind.next_is_known() {
+                    start + usize::from(length)
+                } else {
+                    BLOCK_BYTES
+                };
+                Some(Err(DentryFault {
+                    directory: self.directory,
+                    offset,
+                    kind,
+                }))
             }
         }
     }
@@ -352,7 +416,13 @@ impl<'a> Iterator for Records<'a> {
 ///
 /// `block_index` must be below [`BLOCKS_MAX`].
 pub fn records(block: &[u8; BLOCK_BYTES], block_index: u64, directory: InodeNumber) -> Records<'_> {
-    Records { block, block_index, directory, next_byte: 0, after_free: false }
+    Records {
+        block,
+        block_index,
+        directory,
+        next_byte: 0,
+        after_free: false,
+    }
 }
 
 /// All dentries of a block, in order, with faults as in [`records`]. For readdir: continue behind a cookie by skipping

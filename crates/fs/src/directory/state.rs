@@ -9,7 +9,10 @@ use super::name_index::{IndexEntry, NameIndex};
 use super::name_tag::name_tag;
 use super::plan::{Change, Plan};
 use super::record::{self, Record};
-use super::{BLOCK_BYTES, BLOCKS_MAX, DentryFault, DentryOffset, FileType, UNIT_BYTES, UNITS_PER_BLOCK, record_bytes};
+use super::{
+    BLOCK_BYTES, BLOCKS_MAX, DentryFault, DentryOffset, FileType, UNIT_BYTES, UNITS_PER_BLOCK,
+    record_bytes,
+};
 use crate::format::InodeNumber;
 
 /// Most dentries of a block.
@@ -44,21 +47,40 @@ pub struct Directory {
 impl Directory {
     /// A directory without blocks.
     pub fn new(number: InodeNumber) -> Self {
-        Self { number, index: NameIndex::default(), free: FreeSpace::default(), generation: 0 }
+        Self {
+            number,
+            index: NameIndex::default(),
+            free: FreeSpace::default(),
+            generation: 0,
+        }
     }
 
     /// Takes in the next block of the directory (they come in order). If the block is faulty, nothing changes.
     ///
     /// # Panics
     /// If `block_index` is not [`Directory::blocks`].
-    pub fn load_block(&mut self, block_index: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), DentryFault> {
-        assert_eq!(block_index, self.blocks(), "blocks of a directory are loaded in order");
-        assert!(block_index < BLOCKS_MAX, "a directory has at most {BLOCKS_MAX} blocks");
+    pub fn load_block(
+        &mut self,
+        block_index: u64,
+        block: &[u8; BLOCK_BYTES],
+    ) -> Result<(), DentryFault> {
+        assert_eq!(
+            block_index,
+            self.blocks(),
+            "blocks of a directory are loaded in order"
+        );
+        assert!(
+            block_index < BLOCKS_MAX,
+            "a directory has at most {BLOCKS_MAX} blocks"
+        );
         let mut map = FreeMap::EMPTY;
         let mut found = SmallVec::<[IndexEntry; ENTRIES_PER_BLOCK_MAX]>::new();
         for record in record::records(block, block_index, self.number) {
             if let Record::Entry(entry) = record? {
-                map.mark_used(entry.offset.unit_in_block(), record_bytes(entry.name.len()) / UNIT_BYTES);
+                map.mark_used(
+                    entry.offset.unit_in_block(),
+                    record_bytes(entry.name.len()) / UNIT_BYTES,
+                );
                 found.push(IndexEntry {
                     tag: name_tag(entry.name),
                     offset: entry.offset.units(),
@@ -85,8 +107,13 @@ impl Directory {
         self.index
             .find(name_tag(name), |entry| {
                 let offset = DentryOffset::from_units(entry.offset);
-                let candidate = Candidate { offset, inode: InodeNumber::new(entry.inode.into()) };
-                verify(candidate).map(|found| found.map(|value| (candidate, value))).transpose()
+                let candidate = Candidate {
+                    offset,
+                    inode: InodeNumber::new(entry.inode.into()),
+                };
+                verify(candidate)
+                    .map(|found| found.map(|value| (candidate, value)))
+                    .transpose()
             })
             .transpose()
     }
@@ -94,7 +121,12 @@ impl Directory {
     /// Does the candidate's dentry have this name? `record` are the bytes of the medium from the candidate's offset to the
     /// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
     /// is a fault, not a missing name.
-    pub fn has_name(&self, candidate: Candidate, name: &[u8], record: &[u8]) -> Result<Option<FileType>, DentryFault> {
+    pub fn has_name(
+        &self,
+        candidate: Candidate,
+        name: &[u8],
+        record: &[u8],
+    ) -> Result<Option<FileType>, DentryFault> {
         record::has_name(self.number, candidate.offset, candidate.inode, name, record)
     }
 
@@ -115,8 +147,14 @@ impl Directory {
     /// # Panics
     /// If the plan was made for another directory, or the directory changed since.
     pub fn commit(&mut self, plan: Plan) {
-        assert_eq!(plan.directory, self.number, "a plan belongs to its directory");
-        assert_eq!(plan.generation, self.generation, "the directory changed behind the plan's back");
+        assert_eq!(
+            plan.directory, self.number,
+            "a plan belongs to its directory"
+        );
+        assert_eq!(
+            plan.generation, self.generation,
+            "the directory changed behind the plan's back"
+        );
         self.generation += 1;
         self.free.truncate(plan.kept);
         for (block, space) in &plan.touched {
@@ -136,14 +174,24 @@ impl Directory {
     fn apply(&mut self, change: Change) {
         let known = match change {
             Change::Insert { tag, offset, inode } => {
-                self.index.insert(&IndexEntry { tag, offset: offset.units(), inode: stored_inode(inode) });
+                self.index.insert(&IndexEntry {
+                    tag,
+                    offset: offset.units(),
+                    inode: stored_inode(inode),
+                });
                 true
             }
             Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
             Change::Remove { tag, offset } => self.index.remove(tag, offset.units()),
-            Change::Replace { tag, offset, inode } => self.index.set_inode(tag, offset.units(), stored_inode(inode)),
+            Change::Replace { tag, offset, inode } => {
+                self.index
+                    .set_inode(tag, offset.units(), stored_inode(inode))
+            }
         };
-        debug_assert!(known, "a name was removed or replaced that the index does not have");
+        debug_assert!(
+            known,
+            "a name was removed or replaced that the index does not have"
+        );
     }
 
     /// The directory's inode number.
@@ -181,6 +229,7 @@ impl Directory {
     pub fn free_ranges(&self, block_index: u64) -> impl Iterator<Item = (usize, usize)> + '_ {
         debug_assert_eq!(BLOCK_BYTES, UNITS_PER_BLOCK * UNIT_BYTES);
         let map = self.free.map(block_index as usize);
-        map.ranges().map(|range| (range.start * UNIT_BYTES, range.length * UNIT_BYTES))
+        map.ranges()
+            .map(|range| (range.start * UNIT_BYTES, range.length * UNIT_BYTES))
     }
 }

@@ -22,7 +22,9 @@ fn block() -> [u8; BLOCK_BYTES] {
 type Contents = Vec<(u64, u64, Vec<u8>)>;
 
 fn contents(block: &[u8; BLOCK_BYTES]) -> Result<Contents, DentryFault> {
-    entries(block, 0, DIRECTORY).map(|entry| entry.map(|e| (e.offset.bytes(), e.inode.get(), e.name.to_vec()))).collect()
+    entries(block, 0, DIRECTORY)
+        .map(|entry| entry.map(|e| (e.offset.bytes(), e.inode.get(), e.name.to_vec())))
+        .collect()
 }
 
 /// Which bytes mean nothing: those behind the header of a free range.
@@ -52,9 +54,17 @@ fn every_flipped_bit_is_found_or_harmless() {
             loaded.unwrap();
         } else {
             let fault = loaded.unwrap_err();
-            assert!(fault.offset.byte_in_block() <= bit / 8 && fault.offset.byte_in_block() + 272 > bit / 8, "{fault}");
+            assert!(
+                fault.offset.byte_in_block() <= bit / 8
+                    && fault.offset.byte_in_block() + 272 > bit / 8,
+                "{fault}"
+            );
             assert!(contents(&damaged).is_err());
-            assert_eq!((state.len(), state.blocks()), (0, 0), "a faulty block leaves no trace");
+            assert_eq!(
+                (state.len(), state.blocks()),
+                (0, 0),
+                "a faulty block leaves no trace"
+            );
         }
     }
 }
@@ -64,7 +74,13 @@ fn the_walk_goes_on_behind_a_damaged_name() {
     let mut damaged = block();
     damaged[16] ^= 1;
     let all: Vec<_> = entries(&damaged, 0, DIRECTORY).collect();
-    assert!(matches!(all[0], Err(DentryFault { kind: FaultKind::Check { .. }, .. })));
+    assert!(matches!(
+        all[0],
+        Err(DentryFault {
+            kind: FaultKind::Check { .. },
+            ..
+        })
+    ));
     assert!(all[1..].iter().all(Result::is_ok));
     assert_eq!(all.len(), contents(&block()).unwrap().len());
 }
@@ -72,10 +88,22 @@ fn the_walk_goes_on_behind_a_damaged_name() {
 #[test]
 fn a_record_is_bound_to_its_place() {
     let block = block();
-    assert!(entries(&block, 1, DIRECTORY).all(|entry| entry.is_err()), "another block");
-    assert!(entries(&block, 0, InodeNumber::new(78)).all(|entry| entry.is_err()), "another directory");
+    assert!(
+        entries(&block, 1, DIRECTORY).all(|entry| entry.is_err()),
+        "another block"
+    );
+    assert!(
+        entries(&block, 0, InodeNumber::new(78)).all(|entry| entry.is_err()),
+        "another directory"
+    );
     let zeros = entries(&[0; BLOCK_BYTES], 0, DIRECTORY).collect::<Vec<_>>();
-    assert!(matches!(zeros[..], [Err(DentryFault { kind: FaultKind::Length(0), .. })]));
+    assert!(matches!(
+        zeros[..],
+        [Err(DentryFault {
+            kind: FaultKind::Length(0),
+            ..
+        })]
+    ));
 }
 
 #[test]
@@ -84,7 +112,11 @@ fn a_dentry_damaged_after_loading_is_a_fault_not_a_missing_name() {
     image.insert_now(b"present", 5);
     let look = |block: &[u8; BLOCK_BYTES]| {
         image.state.find(b"present", |candidate| {
-            image.state.has_name(candidate, b"present", &block[candidate.offset.byte_in_block()..])
+            image.state.has_name(
+                candidate,
+                b"present",
+                &block[candidate.offset.byte_in_block()..],
+            )
         })
     };
     assert!(look(&image.blocks[0]).unwrap().is_some());
@@ -111,14 +143,24 @@ fn a_fault_names_directory_place_and_reason() {
 }
 
 /// A record with a good check, whatever it says.
-fn forged(length: u16, name_length: u8, file_type: u8, inode: u64, name: &[u8]) -> [u8; BLOCK_BYTES] {
+fn forged(
+    length: u16,
+    name_length: u8,
+    file_type: u8,
+    inode: u64,
+    name: &[u8],
+) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     block[..2].copy_from_slice(&length.to_le_bytes());
     (block[2], block[3]) = (name_length, file_type);
     block[8..16].copy_from_slice(&inode.to_le_bytes());
     block[16..16 + name.len()].copy_from_slice(name);
     let first = entries(&block, 0, DIRECTORY).next();
-    if let Some(Err(DentryFault { kind: FaultKind::Check { expected, .. }, .. })) = first {
+    if let Some(Err(DentryFault {
+        kind: FaultKind::Check { expected, .. },
+        ..
+    })) = first
+    {
         block[4..8].copy_from_slice(&expected.to_le_bytes());
     }
     block
@@ -126,13 +168,23 @@ fn forged(length: u16, name_length: u8, file_type: u8, inode: u64, name: &[u8]) 
 
 #[test]
 fn nonsense_with_a_good_check_is_refused() {
-    let kind = |block: [u8; BLOCK_BYTES]| entries(&block, 0, DIRECTORY).next().unwrap().map(|_| ()).unwrap_err().kind;
+    let kind = |block: [u8; BLOCK_BYTES]| {
+        entries(&block, 0, DIRECTORY)
+            .next()
+            .unwrap()
+            .map(|_| ())
+            .unwrap_err()
+            .kind
+    };
     assert_eq!(kind(forged(24, 2, 8, 5, b"a/")), FaultKind::Name);
     assert_eq!(kind(forged(24, 2, 8, 5, b"..")), FaultKind::Name);
     assert_eq!(kind(forged(24, 2, 8, 5, b"ab\x01")), FaultKind::Name);
     assert_eq!(kind(forged(24, 2, 3, 5, b"ab")), FaultKind::FileType(3));
     assert_eq!(kind(forged(24, 2, 8, 0, b"ab")), FaultKind::Inode(0));
-    assert_eq!(kind(forged(24, 2, 8, 1 << 32, b"ab")), FaultKind::Inode(1 << 32));
+    assert_eq!(
+        kind(forged(24, 2, 8, 1 << 32, b"ab")),
+        FaultKind::Inode(1 << 32)
+    );
     assert_eq!(kind(forged(24, 9, 8, 5, b"ab")), FaultKind::NameLength(9));
     assert_eq!(kind(forged(4104, 0, 0, 0, b"")), FaultKind::Length(4104));
     assert_eq!(kind(forged(4096, 0, 8, 0, b"")), FaultKind::FileType(8));
@@ -142,11 +194,15 @@ fn nonsense_with_a_good_check_is_refused() {
 fn free_ranges_side_by_side_are_refused() {
     let mut block = [0; BLOCK_BYTES];
     let first = crate::directory::record::free_header(DIRECTORY, DentryOffset::from_units(0), 2048);
-    let second = crate::directory::record::free_header(DIRECTORY, DentryOffset::from_units(256), 2048);
+    let second =
+        crate::directory::record::free_header(DIRECTORY, DentryOffset::from_units(256), 2048);
     block[..8].copy_from_slice(&first);
     block[2048..2056].copy_from_slice(&second);
     let fault = Directory::new(DIRECTORY).load_block(0, &block).unwrap_err();
-    assert_eq!((fault.kind, fault.offset.bytes()), (FaultKind::Unmerged, 2048));
+    assert_eq!(
+        (fault.kind, fault.offset.bytes()),
+        (FaultKind::Unmerged, 2048)
+    );
 }
 
 proptest! {

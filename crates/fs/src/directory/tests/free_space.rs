@@ -8,14 +8,22 @@ use crate::directory::free_space::{BlockSpace, FreeSpace};
 impl FreeSpace {
     /// Every recorded maximum and count is what the maps say.
     pub(in crate::directory) fn assert_consistent(&self) {
-        let longest: Vec<usize> = (0..self.blocks()).map(|block| self.map(block).longest()).collect();
+        let longest: Vec<usize> = (0..self.blocks())
+            .map(|block| self.map(block).longest(512))
+            .collect();
         for units in [1, 3, 4, 10, 34] {
             for from in 0..=self.blocks() {
                 let expected = (from..self.blocks()).find(|&block| longest[block] >= units);
-                assert_eq!(self.first_block_with(units, from), expected, "{units} units from block {from}");
+                assert_eq!(
+                    self.first_block_with(units, from),
+                    expected,
+                    "{units} units from block {from}"
+                );
             }
         }
-        let free: usize = (0..self.blocks()).map(|block| self.map(block).free_units()).sum();
+        let free: usize = (0..self.blocks())
+            .map(|block| self.map(block).free_units())
+            .sum();
         assert_eq!(self.free_units(), free as u64);
     }
 }
@@ -52,7 +60,14 @@ fn levels_come_and_go() {
     space.truncate(64);
     space.assert_consistent();
     space.truncate(0);
-    assert_eq!((space.blocks(), space.free_units(), space.first_block_with(1, 0)), (0, 0, None));
+    assert_eq!(
+        (
+            space.blocks(),
+            space.free_units(),
+            space.first_block_with(1, 0)
+        ),
+        (0, 0, None)
+    );
     space.push(&block_with(34));
     space.assert_consistent();
 }
@@ -80,7 +95,7 @@ proptest! {
             prop_assert_eq!(covered, units.iter().filter(|&&used| !used).count());
             prop_assert_eq!(covered, map.free_units());
             prop_assert!(map.ranges().all(|range| units[range.start..range.start + range.length].iter().all(|&used| !used)));
-            prop_assert_eq!(map.longest(), units.split(|&used| used).map(<[bool]>::len).max().unwrap());
+            prop_assert_eq!(map.longest(512), units.split(|&used| used).map(<[bool]>::len).max().unwrap());
             for length in [1, 3, 34] {
                 prop_assert_eq!(map.first_fit(length), map.ranges().find(|range| range.length >= length));
             }

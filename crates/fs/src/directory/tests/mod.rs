@@ -29,7 +29,10 @@ pub(super) struct Step {
 
 impl Image {
     pub(super) fn new() -> Self {
-        Self { state: Directory::new(DIRECTORY), blocks: Vec::new() }
+        Self {
+            state: Directory::new(DIRECTORY),
+            blocks: Vec::new(),
+        }
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<(Candidate, FileType)> {
@@ -37,22 +40,34 @@ impl Image {
             .find(name, |candidate| {
                 let offset = candidate.offset;
                 let block = &self.blocks[offset.block_index() as usize];
-                self.state.has_name(candidate, name, &block[offset.byte_in_block()..])
+                self.state
+                    .has_name(candidate, name, &block[offset.byte_in_block()..])
             })
             .expect("the medium is sound")
     }
 
     pub(super) fn step(&self) -> Step {
-        Step { plan: self.state.plan(), edits: Vec::new(), new_blocks: Vec::new(), kept: self.blocks.len() }
+        Step {
+            plan: self.state.plan(),
+            edits: Vec::new(),
+            new_blocks: Vec::new(),
+            kept: self.blocks.len(),
+        }
     }
 
     pub(super) fn insert(&self, step: &mut Step, name: &[u8], inode: u64) {
         let inode = InodeNumber::new(inode);
-        match step.plan.insert(&self.state, name, inode, FileType::Regular) {
+        match step
+            .plan
+            .insert(&self.state, name, inode, FileType::Regular)
+        {
             Some(edit) => step.edits.push(edit),
             None => {
                 let mut block = [0xEE; BLOCK_BYTES];
-                let index = step.plan.insert_in_new_block(name, inode, FileType::Regular, &mut block).unwrap();
+                let index = step
+                    .plan
+                    .insert_in_new_block(name, inode, FileType::Regular, &mut block)
+                    .unwrap();
                 assert_eq!(index, (step.kept + step.new_blocks.len()) as u64);
                 step.new_blocks.push(block);
             }
@@ -66,7 +81,10 @@ impl Image {
 
     pub(super) fn replace(&self, step: &mut Step, name: &[u8], inode: u64) {
         let (found, _) = self.find(name).unwrap();
-        step.edits.push(step.plan.replace(name, found, InodeNumber::new(inode), FileType::Symlink));
+        step.edits.push(
+            step.plan
+                .replace(name, found, InodeNumber::new(inode), FileType::Symlink),
+        );
     }
 
     /// Gives up to three free blocks at the end back; changes that were planned for them are void.
@@ -74,7 +92,8 @@ impl Image {
         let blocks = step.plan.shrink(&self.state, 3) as usize;
         step.kept = step.kept.min(blocks);
         step.new_blocks.truncate(blocks - step.kept);
-        step.edits.retain(|edit| edit.offset < (blocks * BLOCK_BYTES) as u64);
+        step.edits
+            .retain(|edit| edit.offset < (blocks * BLOCK_BYTES) as u64);
     }
 
     /// Writes what the step produced, and lets the state follow.
@@ -82,7 +101,10 @@ impl Image {
         self.blocks.truncate(step.kept);
         self.blocks.append(&mut step.new_blocks);
         for edit in &step.edits {
-            let (block, byte) = (edit.offset as usize / BLOCK_BYTES, edit.offset as usize % BLOCK_BYTES);
+            let (block, byte) = (
+                edit.offset as usize / BLOCK_BYTES,
+                edit.offset as usize % BLOCK_BYTES,
+            );
             assert!(edit.bytes.len().is_multiple_of(UNIT_BYTES) && byte.is_multiple_of(UNIT_BYTES));
             self.blocks[block][byte..byte + edit.bytes.len()].copy_from_slice(&edit.bytes);
         }
@@ -118,13 +140,22 @@ impl Image {
             for record in records(block, index as u64, DIRECTORY) {
                 match record.unwrap() {
                     Record::Entry(entry) => {
-                        assert!(names.insert(entry.name.to_vec(), entry.inode.get()).is_none(), "a name twice");
+                        assert!(
+                            names
+                                .insert(entry.name.to_vec(), entry.inode.get())
+                                .is_none(),
+                            "a name twice"
+                        );
                     }
                     Record::Free { offset, bytes } => free.push((offset.byte_in_block(), bytes)),
                 }
             }
             free_bytes += free.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
-            assert_eq!(self.state.free_ranges(index as u64).collect::<Vec<_>>(), free, "free ranges of block {index}");
+            assert_eq!(
+                self.state.free_ranges(index as u64).collect::<Vec<_>>(),
+                free,
+                "free ranges of block {index}"
+            );
         }
         assert_eq!(&names, model);
         let reloaded = self.reloaded();

@@ -23,7 +23,10 @@ fn all(index: &NameIndex, tag: u32) -> Vec<IndexEntry> {
 
 /// Spreads small numbers over all tags.
 fn spread(number: u32) -> u32 {
-    number.wrapping_mul(0x9E37_79B9).rotate_left(11).wrapping_mul(0x85EB_CA6B)
+    number
+        .wrapping_mul(0x9E37_79B9)
+        .rotate_left(11)
+        .wrapping_mul(0x85EB_CA6B)
 }
 
 proptest! {
@@ -72,9 +75,17 @@ fn grows_splits_and_shrinks_without_losing_anything() {
         index.insert(&entry(spread(offset), offset, inode_of(offset)));
     }
     index.assert_consistent();
-    assert!(index.heap_bytes() as u32 <= count * 17, "{} bytes per name", index.heap_bytes() as u32 / count);
+    assert!(
+        index.heap_bytes() as u32 <= count * 17,
+        "{} bytes per name",
+        index.heap_bytes() as u32 / count
+    );
     for offset in 0..count {
-        assert!(all(&index, spread(offset)).contains(&entry(spread(offset), offset, inode_of(offset))));
+        assert!(all(&index, spread(offset)).contains(&entry(
+            spread(offset),
+            offset,
+            inode_of(offset)
+        )));
     }
     for offset in (0..count).filter(|offset| !offset.is_multiple_of(16)) {
         assert!(index.remove(spread(offset), offset));

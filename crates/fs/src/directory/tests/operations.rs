@@ -36,14 +36,24 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 /// Names of all lengths, many of them short.
 fn nth_name(number: usize) -> Vec<u8> {
-    let length = if number.is_multiple_of(3) { number * 251 % 256 } else { number % 24 };
+    let length = if number.is_multiple_of(3) {
+        number * 251 % 256
+    } else {
+        number % 24
+    };
     name(number, length)
 }
 
 type Model = BTreeMap<Vec<u8>, u64>;
 
 /// Plans the operation on image and model; `None` if it makes no sense.
-fn plan(image: &Image, model: &mut Model, operation: Operation, inode: u64, shrink: bool) -> Option<super::Step> {
+fn plan(
+    image: &Image,
+    model: &mut Model,
+    operation: Operation,
+    inode: u64,
+    shrink: bool,
+) -> Option<super::Step> {
     let mut step = image.step();
     let two = |from: usize, to: usize| {
         let (from, to) = (nth_name(from), nth_name(to));
@@ -136,14 +146,29 @@ proptest! {
 #[test]
 fn fresh_block_is_one_dentry_and_one_free_range() {
     let mut block = [0xAA; BLOCK_BYTES];
-    write_fresh_block(DIRECTORY, 3, b"hello", InodeNumber::new(9), FileType::Socket, &mut block);
+    write_fresh_block(
+        DIRECTORY,
+        3,
+        b"hello",
+        InodeNumber::new(9),
+        FileType::Socket,
+        &mut block,
+    );
     let found: Vec<_> = records(&block, 3, DIRECTORY).map(Result::unwrap).collect();
-    let Record::Entry(entry) = found[0] else { panic!("no dentry") };
-    assert_eq!((entry.name, entry.inode.get(), entry.file_type), (&b"hello"[..], 9, FileType::Socket));
+    let Record::Entry(entry) = found[0] else {
+        panic!("no dentry")
+    };
+    assert_eq!(
+        (entry.name, entry.inode.get(), entry.file_type),
+        (&b"hello"[..], 9, FileType::Socket)
+    );
     assert_eq!(entry.offset.bytes(), 3 * 4096);
     assert!(matches!(found[1], Record::Free { bytes: 4072, .. }));
     assert_eq!(found.len(), 2);
-    assert!(block[32..].iter().all(|&byte| byte == 0), "nothing of the block's past remains");
+    assert!(
+        block[32..].iter().all(|&byte| byte == 0),
+        "nothing of the block's past remains"
+    );
 }
 
 #[test]
@@ -152,27 +177,56 @@ fn an_edit_is_one_contiguous_range() {
     image.insert_now(b"first", 1);
     let plan_one = |image: &Image| {
         let mut plan = image.state.plan();
-        plan.insert(&image.state, b"second", InodeNumber::new(2), FileType::Regular).unwrap()
+        plan.insert(
+            &image.state,
+            b"second",
+            InodeNumber::new(2),
+            FileType::Regular,
+        )
+        .unwrap()
     };
     let edit = plan_one(&image);
-    assert_eq!((edit.offset, edit.bytes.len()), (24, 24 + 8), "dentry, and header of what stays free");
-    assert_eq!(plan_one(&image).bytes, edit.bytes, "a plan that is dropped leaves no trace");
+    assert_eq!(
+        (edit.offset, edit.bytes.len()),
+        (24, 24 + 8),
+        "dentry, and header of what stays free"
+    );
+    assert_eq!(
+        plan_one(&image).bytes,
+        edit.bytes,
+        "a plan that is dropped leaves no trace"
+    );
 
     image.insert_now(b"second", 2);
     image.insert_now(b"third", 3);
     image.remove_now(b"second");
     let edit = plan_one(&image);
-    assert_eq!((edit.offset, edit.bytes.len()), (24, 24), "an exact fit has no rest");
+    assert_eq!(
+        (edit.offset, edit.bytes.len()),
+        (24, 24),
+        "an exact fit has no rest"
+    );
 
     let mut plan = image.state.plan();
     let (third, _) = image.find(b"third").unwrap();
     let edit = plan.remove(&image.state, b"third", third);
-    assert_eq!((edit.offset, edit.bytes.len()), (24, 8), "merged with the range before and the range behind");
-    assert_eq!(u16::from_le_bytes([edit.bytes[0], edit.bytes[1]]), 4096 - 24);
+    assert_eq!(
+        (edit.offset, edit.bytes.len()),
+        (24, 8),
+        "merged with the range before and the range behind"
+    );
+    assert_eq!(
+        u16::from_le_bytes([edit.bytes[0], edit.bytes[1]]),
+        4096 - 24
+    );
 
     let (first, _) = image.find(b"first").unwrap();
     let edit = plan.replace(b"first", first, InodeNumber::new(5), FileType::Fifo);
-    assert_eq!((edit.offset, edit.bytes.len()), (0, 16), "header and inode number");
+    assert_eq!(
+        (edit.offset, edit.bytes.len()),
+        (0, 16),
+        "header and inode number"
+    );
 }
 
 #[test]
