@@ -1,0 +1,138 @@
+"""Random file operations against a model, for tests that kill the file system below.
+
+  files.py prepare MOUNT WORKERS                  once on a fresh mount
+  files.py load MOUNT WORKER STATE SEED [COUNT]   operations until the mount dies (or COUNT); the model goes to STATE
+  files.py check MOUNT WORKER STATE               every acknowledged operation is there; the one that was not
+                                                  acknowledged is there as a whole or not at all
+
+SKIP in the environment: operations not to use, separated by commas (for file systems that lack them).
+"""
+
+import copy
+import os
+import pickle
+import random
+import sys
+import time
+
+import operations
+from model import PAGE, Model, differences, observe, records_of
+
+
+def save(state, model, pending=None, least=0, count=0):
+    """`least` bytes of the pending operation are acknowledged, `count` operations before it."""
+    with open(state, "wb") as file:
+        pickle.dump((model, pending, least, count), file)
+
+
+def restore(state, worker):
+    try:
+        with open(state, "rb") as file:
+            return pickle.load(file)
+    except FileNotFoundError:
+        return Model(worker), None, 0, 0
+
+
+def is_dead(root):
+    """Has the mount lost its server? An error can be seen a moment before the kernel says so."""
+    for _ in range(100):
+        try:
+            os.stat(f"{root}/.")
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def prepare(root, workers):
+    """What the load expects on a fresh mount."""
+    for directory in ["common"] + [f"w{worker}" for worker in range(workers)]:
+        os.mkdir(f"{root}/{directory}")
+        os.chmod(f"{root}/{directory}", 0o755)
+    os.close(os.open(f"{root}/common/shared.log", os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def load(root, worker, state, seed, count=None):
+    model, pending, _, _ = restore(state, worker)
+    if pending:
+        sys.exit(f"worker {worker}: check comes before the next load")
+    os.umask(0)  # modes are as asked
+    generator = random.Random(f"{worker} {seed}")
+    open(f"{state}.ready", "w").close()  # the killer's time runs from here
+    acknowledged = 0
+    while count is None or acknowledged < int(count):
+        operation = operations.choose(generator, model)
+        try:
+            operations.perform(root, worker, *operation)
+        except OSError as error:
+            if not is_dead(root):
+                sys.exit(f"worker {worker}: {describe(operation)}: {error} on a living mount")
+            save(state, model, operation, getattr(error, "count", 0), acknowledged)
+            return
+        model.apply(*operation)
+        acknowledged += 1
+    save(state, model, count=acknowledged)
+
+
+def describe(operation):
+    """An operation without its data."""
+    return " ".join(f"<{len(word)} bytes>" if isinstance(word, bytes) else str(word)[:80] for word in operation)
+
+
+def outcomes(before, pending, least, found):
+    """The models that the mount may show, and where pages may be mixed: all of the pending operation, none of it, or
+    what the kernel makes of it. It splits a buffered write at the edges of pages it has not cached, and it writes a
+    mapping back page by page; what it sends at once is all or nothing."""
+    if not pending:
+        return [(before, None)]
+    after = copy.deepcopy(before)
+    after.apply(*pending)
+    path = pending[1]
+    if pending[0] == "mapped":
+        node = before.paths[path]
+        names = [name for name, other in before.paths.items() if other is node]
+        mixed = names, bytes(node.data), bytes(after.paths[path].data)
+        return [(after, mixed)]
+    models = [(after, None)] if least else [(after, None), (before, None)]
+    if pending[0] in ("write", "append") and path in found:
+        data, offset = pending[-1], pending[2] if pending[0] == "write" else len(before.paths[path].data)
+        there = found[path][3][offset:offset + len(data)]
+        arrived = next((number for number, (a, b) in enumerate(zip(there, data)) if a != b), len(there))
+        if least <= arrived < len(data) and (offset + arrived) % PAGE == 0:
+            part = copy.deepcopy(before)
+            part.apply_write(path, offset, data[:arrived])
+            models.append((part, None))
+    return models
+
+
+def check(root, worker, state):
+    before, pending, least, acknowledged = restore(state, worker)
+    with open(f"{root}/common/shared.log", "rb") as file:
+        records = records_of(file.read(), worker)
+    found = observe(root, worker)
+    for model, mixed in outcomes(before, pending, least, found):
+        wrong = differences(model.describe(), found, mixed)
+        if records != model.records:
+            wrong.append(f"common/shared.log: {records} records of worker {worker}, {model.records} were acknowledged")
+        if not wrong:
+            if mixed:  # take over which pages arrived
+                model.paths[pending[1]].data[:] = found[pending[1]][3]
+            save(state, model)
+            print(acknowledged)
+            return
+    print(f"worker {worker}: {acknowledged} operations were acknowledged in this round", file=sys.stderr)
+    print(f"under way: {describe(pending) if pending else 'nothing'}, {least} bytes acknowledged", file=sys.stderr)
+    print("\n".join(wrong[:20]), file=sys.stderr)
+    sys.exit(1)
+
+
+for name in filter(None, os.environ.get("SKIP", "").split(",")):
+    del operations.CHOICES[name]
+if len(sys.argv) >= 6 and sys.argv[1] == "load":
+    load(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
+elif len(sys.argv) == 4 and sys.argv[1] == "prepare":
+    prepare(sys.argv[2], int(sys.argv[3]))
+elif len(sys.argv) == 5 and sys.argv[1] == "check":
+    check(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+else:
+    sys.exit(__doc__)
