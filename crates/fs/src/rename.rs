@@ -65,8 +65,12 @@ impl<S: Store> FileSystem<S> {
         let target = core.find(new_parent.number(), parents.to(), new_name)?;
         if across {
             core.require_outside(source, new_parent, "a directory cannot move into itself")?;
-            if let (Some(target), true) = (target, options.exchange) {
-                core.require_outside(target, parent, "a directory cannot move into itself")?;
+            if let Some(target) = target.filter(|_| !options.no_replace) {
+                match core.require_outside(target, parent, "a directory cannot move into itself") {
+                    // What would be replaced holds the source. (Its lock is held: going on would wait for ourselves.)
+                    Err(FsError::InvalidArgument(_)) if !options.exchange => return Err(FsError::DirectoryNotEmpty),
+                    outcome => outcome?,
+                }
             }
         }
         match target {
