@@ -200,6 +200,15 @@ pub(crate) fn detach(mountpoint: &Path, how: Detach) -> io::Result<()> {
     }
 }
 
+/// Unmounts `mountpoint`, a canonical path, if nobody uses it.
+///
+/// # Errors
+///
+/// `ResourceBusy` while it is in use, `InvalidInput` if nothing is mounted there.
+pub fn unmount(mountpoint: &Path) -> io::Result<()> {
+    detach(mountpoint, Detach::IfIdle)
+}
+
 fn detach_by_helper(mountpoint: &Path, how: Detach) -> io::Result<()> {
     let mut command = Command::new(HELPER);
     command.arg("-u");

@@ -34,7 +34,7 @@ mod serve;
 mod statistics;
 mod telemetry;
 
-pub use crate::attach::AttachError;
+pub use crate::attach::{AttachError, unmount};
 pub use crate::mountpoint::{MountpointError, detach_stale, pool_mounted_at};
 pub use crate::serve::{Mounting, Running, ServeError, serve, spawn};
 pub use crate::statistics::{OperationStatistics, StatisticsSummary};
