@@ -1,1 +1,25 @@
 //! Experiments: what an operation costs, beside the raw limit or a peer, in one run.
+//!
+//! [`run_ops`] measures single operations. How a figure comes about:
+//!
+//! * Both sides of a ratio are measured in the same run, in rounds that alternate (ours, theirs, theirs, ours, …); the ratio is the
+//!   median of the rounds' ratios. Absolute figures of one machine say little about another one; ratios do.
+//! * Both sides have the same kind of memory (files in one directory, mapped alike, pages touched before), the same working set,
+//!   the same places in the same order, the same source buffer, the same processor, the same media model.
+//! * Time is wall time less the time in which the thread was ready to run but had no processor (the kernel tells it in
+//!   `schedstat`). Work of others on the machine does not count against either side; waiting for a lock or a reply does.
+//! * Flushes, fences and lines are those of our side, per operation, the operation's share of checkpoints included.
+
+mod child;
+mod error;
+mod machine;
+mod measure;
+mod memory;
+mod ops;
+mod report;
+
+pub use child::serve_child;
+pub use error::BenchError;
+pub use machine::Machine;
+pub use ops::{OpsOptions, run_ops};
+pub use report::{Better, Latencies, Report, Row};

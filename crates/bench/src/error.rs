@@ -1,0 +1,76 @@
+//! Why an experiment, or a row of it, could not be measured.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an experiment or a row could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// An operation of the system failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// What was to be done with it.
+        action: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Not enough memory or disk where the pool is to lie.
+    #[error("{path} has {free_bytes} bytes free and the experiment needs {needed_bytes}: give a smaller size or another directory")]
+    NoRoom {
+        /// The directory.
+        path: PathBuf,
+        /// What it has.
+        free_bytes: u64,
+        /// What is needed.
+        needed_bytes: u64,
+    },
+    /// Sizes too small to measure anything.
+    #[error("a pool of {pool_bytes} bytes is too small for the experiment: give at least {least_bytes}")]
+    TooSmall {
+        /// What was asked for.
+        pool_bytes: u64,
+        /// What is needed.
+        least_bytes: u64,
+    },
+    /// The library refused.
+    #[error(transparent)]
+    Library(#[from] perdure::Error),
+    /// The file system refused.
+    #[error("file system: {0}")]
+    FileSystem(#[from] fs::FsError),
+    /// The pool could not be opened.
+    #[error(transparent)]
+    Open(#[from] txn::OpenError),
+    /// The raw side's memory could not be mapped.
+    #[error(transparent)]
+    Map(#[from] pmem::MapError),
+    /// The mount failed.
+    #[error(transparent)]
+    Serve(#[from] server::ServeError),
+    /// The second process did not do what it should.
+    #[error("the process that holds the idle pool: {0}")]
+    Child(String),
+    /// Two threads are to run on two processors.
+    #[error("two processors are needed; this process may use {0}")]
+    Processors(usize),
+    /// A result is not what was written.
+    #[error("wrong data: {0}")]
+    WrongData(String),
+    /// What several rows need could not be made.
+    #[error("{0}")]
+    Setup(String),
+    /// A panic while measuring.
+    #[error("a panic: {0}")]
+    Panic(String),
+}
+
+impl BenchError {
+    /// `map_err` of system calls on `path`.
+    pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> BenchError {
+        let path = path.to_owned();
+        move |source| BenchError::Io { path, action, source: source.into() }
+    }
+}

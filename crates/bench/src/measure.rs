@@ -1,0 +1,281 @@
+//! Clocks, rounds, places.
+
+use crate::error::BenchError;
+use crate::report::Latencies;
+use hdrhistogram::Histogram;
+use pmem::Counters;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::time::Instant;
+
+/// Measures time without the time in which threads waited for a processor.
+///
+/// On a machine without other work that is wall time. The kernel counts the waits of each thread (`run_delay`, the second number of
+/// `schedstat`); where it does not, this is wall time too.
+pub(crate) struct Stopwatch {
+    scope: Scope,
+    begin: Instant,
+    delayed_ns: u64,
+}
+
+/// Whose waits are left out.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope {
+    /// The calling thread's.
+    Thread,
+    /// All threads' of this process. Right when they work one after the other, as a caller and a server do.
+    Process,
+}
+
+impl Stopwatch {
+    pub(crate) fn start(scope: Scope) -> Stopwatch {
+        let delayed_ns = scope.delayed_ns();
+        Stopwatch { scope, begin: Instant::now(), delayed_ns }
+    }
+
+    /// Nanoseconds since the start; never 0.
+    pub(crate) fn nanoseconds(&self) -> f64 {
+        let wall = self.begin.elapsed().as_nanos() as u64;
+        let delayed = self.scope.delayed_ns() - self.delayed_ns;
+        wall.saturating_sub(delayed).max(1) as f64
+    }
+}
+
+impl Scope {
+    fn delayed_ns(self) -> u64 {
+        let delay = |path: &str| {
+            let text = std::fs::read_to_string(path).ok()?;
+            text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        match self {
+            Scope::Thread => delay("/proc/thread-self/schedstat").unwrap_or(0),
+            Scope::Process => {
+                let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+                threads.filter_map(|thread| delay(thread.path().join("schedstat").to_str()?)).sum()
+            }
+        }
+    }
+}
+
+/// Nanoseconds per operation of `count` operations in this thread.
+pub(crate) fn nanoseconds_each(
+    count: u64,
+    mut operation: impl FnMut(u64) -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let watch = Stopwatch::start(Scope::Thread);
+    for index in 0..count {
+        operation(index)?;
+    }
+    Ok(watch.nanoseconds() / count as f64)
+}
+
+/// Wall time of each of `count` operations, the clock's own cost included.
+pub(crate) fn latencies(
+    count: u64,
+    mut operation: impl FnMut(u64) -> Result<(), BenchError>,
+) -> Result<Latencies, BenchError> {
+    // A minute at three digits cannot fail to be a valid range.
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("a valid range");
+    for index in 0..count {
+        let begin = Instant::now();
+        operation(index)?;
+        histogram.saturating_record(begin.elapsed().as_nanos() as u64);
+    }
+    Ok(Latencies { p50_ns: histogram.value_at_quantile(0.5), p99_ns: histogram.value_at_quantile(0.99) })
+}
+
+/// What one of our operations asked of the medium, on average.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) flushes: f64,
+    pub(crate) fences: f64,
+    pub(crate) lines: f64,
+}
+
+impl Work {
+    pub(crate) fn each(counters: Counters, operations: u64) -> Work {
+        let share = |count: u64| count as f64 / operations.max(1) as f64;
+        Work { flushes: share(counters.flushes), fences: share(counters.fences), lines: share(counters.lines) }
+    }
+}
+
+/// Counts the work of `count` operations in this thread.
+pub(crate) fn work_each(
+    count: u64,
+    mut operation: impl FnMut(u64) -> Result<(), BenchError>,
+) -> Result<Work, BenchError> {
+    let before = Counters::snapshot();
+    for index in 0..count {
+        operation(index)?;
+    }
+    Ok(Work::each(Counters::snapshot() - before, count))
+}
+
+/// Both sides of a row, round by round.
+pub(crate) struct Rounds {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+/// Runs both sides alternately, after one round of each that is not counted. A side gets the number of the round, so that both can
+/// go to the same places.
+pub(crate) fn alternate(
+    rounds: usize,
+    mut ours: impl FnMut(u64) -> Result<f64, BenchError>,
+    mut theirs: impl FnMut(u64) -> Result<f64, BenchError>,
+) -> Result<Rounds, BenchError> {
+    ours(0)?;
+    theirs(0)?;
+    let mut result = Rounds { ours: Vec::new(), theirs: Vec::new() };
+    for round in 1..=rounds.max(1) as u64 {
+        if round % 2 == 1 {
+            result.ours.push(ours(round)?);
+            result.theirs.push(theirs(round)?);
+        } else {
+            result.theirs.push(theirs(round)?);
+            result.ours.push(ours(round)?);
+        }
+    }
+    Ok(result)
+}
+
+impl Rounds {
+    pub(crate) fn ours(&self) -> f64 {
+        median(&self.ours)
+    }
+
+    pub(crate) fn theirs(&self) -> f64 {
+        median(&self.theirs)
+    }
+
+    pub(crate) fn best(&self, higher_is_better: bool) -> f64 {
+        let best = if higher_is_better { f64::max } else { f64::min };
+        self.ours.iter().copied().reduce(best).unwrap_or(f64::NAN)
+    }
+
+    /// Least, median and greatest of the rounds' ratios.
+    pub(crate) fn ratios(&self) -> [f64; 3] {
+        let mut ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
+        ratios.sort_by(f64::total_cmp);
+        [ratios[0], median(&ratios), ratios[ratios.len() - 1]]
+    }
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+/// Seeded places: two sides with the same seed go to the same ones.
+pub(crate) struct Places(u64);
+
+impl Places {
+    pub(crate) fn new(seed: u64) -> Places {
+        // Any state but 0 will do; neighbouring seeds must not be neighbouring sequences.
+        Places((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// A number below `limit`.
+    #[inline]
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+/// Processors that the calling thread may use.
+pub(crate) fn processors() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
+}
+
+/// Keeps the calling thread, and those that it starts, on one processor until dropped.
+pub(crate) struct Pinned(Option<CpuSet>);
+
+impl Pinned {
+    /// On `processor`, if the kernel lets us.
+    pub(crate) fn to(processor: usize) -> Pinned {
+        let before = sched_getaffinity(None).ok();
+        let mut only = CpuSet::new();
+        only.set(processor);
+        // Refused, the figures are only noisier.
+        let pinned = sched_setaffinity(None, &only).is_ok();
+        Pinned(before.filter(|_| pinned))
+    }
+
+    /// On the first processor that this thread may use.
+    pub(crate) fn anywhere() -> Pinned {
+        Pinned::to(processors().first().copied().unwrap_or(0))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn rounds_alternate_and_are_summarised_by_medians() {
+        let order = std::cell::RefCell::new(String::new());
+        let rounds = alternate(
+            3,
+            |round| {
+                order.borrow_mut().push('a');
+                Ok([100.0, 2.0, 40.0, 3.0][round as usize])
+            },
+            |round| {
+                order.borrow_mut().push('b');
+                Ok([100.0, 1.0, 10.0, 2.0][round as usize])
+            },
+        )
+        .expect("no side fails");
+        assert_eq!(*order.borrow(), "ababbaab");
+        assert_eq!((rounds.ours(), rounds.theirs()), (3.0, 2.0));
+        assert_eq!(rounds.ratios(), [1.5, 2.0, 4.0]);
+        assert_eq!((rounds.best(false), rounds.best(true)), (2.0, 40.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+
+    #[test]
+    fn a_stopwatch_counts_waiting_for_events_but_not_more_than_wall_time() {
+        let (watch, begin) = (Stopwatch::start(Scope::Thread), Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let counted = watch.nanoseconds();
+        let wall = begin.elapsed().as_nanos() as f64;
+        assert!(counted <= wall, "{counted} of {wall}");
+        // What is missing is the wait for a processor after waking up.
+        assert!(counted >= 20e6 || wall > 20e6, "{counted} of {wall}");
+    }
+
+    #[test]
+    fn places_are_the_same_for_both_sides_and_all_different_ones_come() {
+        let (mut ours, mut theirs) = (Places::new(7), Places::new(7));
+        let mut seen = [false; 100];
+        for _ in 0..10_000 {
+            let place = ours.below(100);
+            assert_eq!(place, theirs.below(100));
+            seen[place as usize] = true;
+        }
+        assert!(seen.iter().all(|&seen| seen));
+    }
+
+    #[test]
+    fn a_pin_is_taken_back() {
+        let before = processors();
+        let pin = Pinned::anywhere();
+        assert_eq!(processors().len(), 1);
+        drop(pin);
+        assert_eq!(processors(), before);
+    }
+}
