@@ -355,7 +355,11 @@ impl Dir {
     }
 
     fn link_entry(&self, node: &Node, link: &Path) -> Result<(), Cause> {
-        self.new_entry(link, |filesystem, parent, name| filesystem.link(node, parent, name))
+        self.new_entry(link, |filesystem, parent, name| match filesystem.link(node, parent, name) {
+            // Linux complains of a taken name first, then of a directory.
+            Err(FsError::NotPermitted(_)) if filesystem.lookup(parent, name).is_ok() => Err(FsError::AlreadyExists),
+            outcome => outcome,
+        })
     }
 
     pub(crate) fn link_node(&self, node: &Node, link: &Path) -> Result<()> {

@@ -26,7 +26,8 @@ pub(crate) fn run(arguments: &Umount) -> Result<Status, Failure> {
     let not_mounted = || Failure::failed(format_args!("{place}: no Perdure pool is mounted there"));
     let pool = pool.ok_or_else(not_mounted)?;
     let process = mounts::ask(&pool).ok().and_then(|status| Process::find(status.process));
-    server::unmount(mountpoint).map_err(|error| refused(mountpoint, &error))?;
+    let canonical = mountpoint.canonicalize().map_err(Failure::io("look at it", mountpoint))?;
+    server::unmount(&canonical).map_err(|error| refused(mountpoint, &error))?;
     let hanging = || {
         let remedy = "wait for the server to end, or look at its log";
         Failure::new(Status::Busy, format_args!("{place}: unmounted, but the pool is still in use; {remedy}"))
