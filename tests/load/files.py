@@ -105,34 +105,52 @@ def outcomes(before, pending, least, found):
     return models
 
 
-def check(root, worker, state):
-    before, pending, least, acknowledged = restore(state, worker)
+def look(root, worker):
+    """What the mount shows of a worker: its files, and how many of its records the shared log has."""
     with open(f"{root}/common/shared.log", "rb") as file:
         records = records_of(file.read(), worker)
-    found = observe(root, worker)
+    return observe(root, worker), records
+
+
+def match(before, pending, least, found, records):
+    """The outcome that the mount shows and no complaints, or the last one tried with what is wrong."""
     for model, mixed in outcomes(before, pending, least, found):
         wrong = differences(model.describe(), found, mixed)
         if records != model.records:
-            wrong.append(f"common/shared.log: {records} records of worker {worker}, {model.records} were acknowledged")
+            wrong.append(f"common/shared.log: {records} records, {model.records} were acknowledged")
         if not wrong:
             if mixed:  # take over which pages arrived
                 model.paths[pending[1]].data[:] = found[pending[1]][3]
-            save(state, model)
-            print(acknowledged)
-            return
+            break
+    return model, wrong
+
+
+def check(root, worker, state):
+    before, pending, least, acknowledged = restore(state, worker)
+    found, records = look(root, worker)
+    model, wrong = match(before, pending, least, found, records)
+    if not wrong:
+        save(state, model)
+        print(acknowledged)
+        return
     print(f"worker {worker}: {acknowledged} operations were acknowledged in this round", file=sys.stderr)
     print(f"under way: {describe(pending) if pending else 'nothing'}, {least} bytes acknowledged", file=sys.stderr)
     print("\n".join(wrong[:20]), file=sys.stderr)
     sys.exit(1)
 
 
-for name in filter(None, os.environ.get("SKIP", "").split(",")):
-    del operations.CHOICES[name]
-if len(sys.argv) >= 6 and sys.argv[1] == "load":
-    load(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
-elif len(sys.argv) == 4 and sys.argv[1] == "prepare":
-    prepare(sys.argv[2], int(sys.argv[3]))
-elif len(sys.argv) == 5 and sys.argv[1] == "check":
-    check(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-else:
-    sys.exit(__doc__)
+def main(words):
+    for name in filter(None, os.environ.get("SKIP", "").split(",")):
+        del operations.CHOICES[name]
+    if len(words) >= 6 and words[1] == "load":
+        load(words[2], int(words[3]), *words[4:])
+    elif len(words) == 4 and words[1] == "prepare":
+        prepare(words[2], int(words[3]))
+    elif len(words) == 5 and words[1] == "check":
+        check(words[2], int(words[3]), words[4])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
