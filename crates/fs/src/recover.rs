@@ -171,9 +171,8 @@ fn scan_block<S: Store>(
 
 fn mark_map<S: Store>(store: &S, rebuild: &Rebuild, number: InodeNumber, raw: &RawInode) -> Result<(), Corruption> {
     let mark = |block: BlockNumber| {
-        rebuild.mark(Extent { start: block, blocks: 1 }).map_err(|_| {
-            let detail = format!("block {} belongs to it and to something else", block.get());
-            Corruption::new(format!("inode {number}"), detail)
+        rebuild.mark(Extent { start: block, blocks: 1 }).map_err(|error| {
+            Corruption::new(format!("inode {number}"), error.to_string())
         })
     };
     BlockMap::of(number, raw).walk(store, &mut |block, _, _| mark(block))?;
@@ -186,9 +185,9 @@ fn mark_map<S: Store>(store: &S, rebuild: &Rebuild, number: InodeNumber, raw: &R
 }
 
 /// The volatile state as a clean unmount saves it: `inodes, free count, free numbers…, bitmap words…`.
-struct Saved {
-    free_numbers: Vec<u32>,
-    bitmap: Vec<u64>,
+pub(crate) struct Saved {
+    pub(crate) free_numbers: Vec<u32>,
+    pub(crate) bitmap: Vec<u64>,
 }
 
 pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
@@ -206,7 +205,7 @@ pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
 
 impl Saved {
     /// Reads what [`saved_state`] wrote; `None` if it does not fit the table.
-    fn parse(bytes: &[u8], blocks: &[BlockNumber]) -> Option<Saved> {
+    pub(crate) fn parse(bytes: &[u8], blocks: &[BlockNumber]) -> Option<Saved> {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
         let inodes = blocks.len() as u64 * INODES_PER_BLOCK;

@@ -40,7 +40,8 @@ impl Domain {
         Domain::Owner { uid, gid, class: (bits(6) << 4) | (bits(3) << 2) | bits(0) }
     }
 
-    fn words(self, segment: u32) -> (u64, u64) {
+    /// The words `owner` and `seal` of a segment's entry that assign it to this domain.
+    pub fn words(self, segment: u32) -> (u64, u64) {
         let (kind, class, owner) = match self {
             Domain::Metadata => (KIND_METADATA, 0, 0),
             Domain::Mixed => (KIND_MIXED, 0, 0),
@@ -59,7 +60,9 @@ impl SegmentEntry {
             return Ok(None);
         }
         let (kind, class) = (self.seal as u8, (self.seal >> 8) as u8);
-        if self.seal != SegmentEntry::seal_word(segment, kind, class, self.owner) {
+        // Only an owner's seal covers the owner word: an owner's segment becomes mixed by one 8-byte store.
+        let owner = if kind == KIND_OWNER { self.owner } else { 0 };
+        if self.seal != SegmentEntry::seal_word(segment, kind, class, owner) {
             return Err(());
         }
         match kind {
@@ -157,13 +160,17 @@ impl Domains {
         self.region.fence(batch);
     }
 
-    /// Makes "`segment` belongs to `domain`" durable: owner first, then the sealed word, one 8-byte store.
+    /// Makes "`segment` belongs to `domain`" durable, by one 8-byte store of the sealed word.
+    ///
+    /// A segment with blocks in use only ever turns from an owner's into a mixed one, and at no moment looks free. A free
+    /// one that gets an owner has its owner word written first, while its seal still says free.
     pub fn write_assignment(&self, segment: u32, domain: Option<Domain>) {
         let at = self.geometry.segment_entry(segment);
         let (owner, word) = domain.map_or((0, 0), |domain| domain.words(segment));
-        if word != 0 {
-            // A free entry must not become valid with a stale owner: invalidate, then owner, then seal.
-            self.region.fence(self.region.store_u64(at + 8, 0).flush());
+        if matches!(domain, Some(Domain::Owner { .. })) {
+            if self.region.load_u64(at + 8) != 0 {
+                self.region.fence(self.region.store_u64(at + 8, 0).flush());
+            }
             self.region.fence(self.region.store_u64(at, owner).flush());
         }
         self.region.fence(self.region.store_u64(at + 8, word).flush());

@@ -88,7 +88,7 @@ impl FormatOptions {
             checksum: 0,
             uuid: new_uuid(),
             created_ns: now_ns(),
-            header_blocks: header_blocks(segments),
+            header_blocks: header_blocks(segments, segment / block),
             segment_blocks: segment / block,
             journal_blocks: journal / block,
             segments,
@@ -104,7 +104,7 @@ impl FormatOptions {
     fn segments(&self, journals: u32) -> (u64, u64) {
         let block = BLOCK_BYTES as u64;
         let mut segments = self.size_bytes / self.segment_bytes;
-        let header = |segments: u64| header_blocks(segments.min(SEGMENTS_MAX.into()) as u32) * block;
+        let header = |segments: u64| header_blocks(segments.min(SEGMENTS_MAX.into()) as u32, self.segment_bytes / block) * block;
         while segments > 0 && segments * self.segment_bytes + header(segments) > self.size_bytes {
             segments -= 1;
         }
@@ -161,7 +161,7 @@ pub fn write_header(region: Region, superblock: &Superblock) -> Region {
 }
 
 /// Journals lie one after the other from segment 0 on, none across a segment's end.
-fn place_journals(superblock: &Superblock, geometry: &Geometry) -> Vec<BlockNumber> {
+pub fn place_journals(superblock: &Superblock, geometry: &Geometry) -> Vec<BlockNumber> {
     let per_segment = geometry.segment_blocks / superblock.journal_blocks;
     (0..u64::from(superblock.journals))
         .map(|index| {

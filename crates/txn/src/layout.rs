@@ -126,7 +126,10 @@ impl Superblock {
             self.segment_blocks.is_power_of_two() && (16..=1 << 30).contains(&self.segment_blocks),
             "segment_blocks",
         )?;
-        field(self.header_blocks == header_blocks(self.segments), "header_blocks")?;
+        field(
+            self.header_blocks == header_blocks(self.segments, self.segment_blocks),
+            "header_blocks",
+        )?;
         field((2..=self.segment_blocks).contains(&self.journal_blocks), "journal_blocks")?;
         field(self.journal_blocks.is_multiple_of(2), "journal_blocks")?;
         field(self.flags & !FLAG_VOLATILE == 0, "flags")
@@ -147,10 +150,21 @@ impl Superblock {
     }
 }
 
-/// Blocks that the header of a pool with `segments` segments takes.
-pub const fn header_blocks(segments: u32) -> u64 {
-    3 + (segments as u64 * SEGMENT_ENTRY_BYTES).div_ceil(BLOCK_BYTES as u64)
+/// Blocks of a huge page (2 MiB).
+const HUGE_PAGE_BLOCKS: u64 = 512;
+
+/// Blocks that the header of a pool with `segments` segments of `segment_blocks` blocks takes.
+///
+/// Rounded up to whole huge pages (or segments, if they are smaller), so that every segment starts at an address where
+/// huge mappings are possible.
+pub const fn header_blocks(segments: u32, segment_blocks: u64) -> u64 {
+    let needed = 3 + (segments as u64 * SEGMENT_ENTRY_BYTES).div_ceil(BLOCK_BYTES as u64);
+    let alignment = if segment_blocks < HUGE_PAGE_BLOCKS { segment_blocks } else { HUGE_PAGE_BLOCKS };
+    needed.next_multiple_of(alignment)
 }
+
+/// Most blocks that a header can take.
+pub const HEADER_BLOCKS_MAX: u64 = header_blocks(SEGMENTS_MAX, HUGE_PAGE_BLOCKS);
 
 /// Where things are in a pool's address space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

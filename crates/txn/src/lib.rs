@@ -22,7 +22,8 @@ pub mod layout;
 pub mod pool;
 pub mod record;
 pub mod recovery;
-mod saved;
+pub mod salvage;
+pub mod saved;
 pub mod store;
 pub mod transaction;
 

@@ -2,7 +2,7 @@
 
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
-use crate::layout::{Geometry, Superblock, SuperblockFault, header_blocks};
+use crate::layout::{HEADER_BLOCKS_MAX, Geometry, Superblock, SuperblockFault};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -56,8 +56,17 @@ fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Open
     move |source| OpenError::Io { path, action, source }
 }
 
-/// Opens, locks and maps the pool at `path`.
-pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Superblock, Lock), OpenError> {
+/// The part of a pool that holds its superblock, opened and locked.
+pub(crate) struct Head {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) is_device: bool,
+    pub(crate) superblock: Superblock,
+    pub(crate) lock: Lock,
+}
+
+/// Opens and locks the pool at `path` and finds its superblock.
+pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
     let metadata = fs::metadata(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing { path: path.to_path_buf() },
         _ => OpenError::Io { path: path.to_path_buf(), action: "look at it", source },
@@ -77,6 +86,12 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Su
     })?;
     let lock = lock(path, &head, mode, device)?;
     let superblock = if device { device_superblock(path, &head, mode)? } else { file_superblock(path, &head)? };
+    Ok(Head { file: head, path: head_path, is_device: device, superblock, lock })
+}
+
+/// Opens, locks and maps the pool at `path`.
+pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Superblock, Lock), OpenError> {
+    let Head { file: head, path: head_path, is_device: device, superblock, lock } = open_head(path, mode)?;
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() { DurabilityClass::Volatile } else { DurabilityClass::Dax };
     let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
@@ -89,7 +104,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Su
     Ok((region, superblock, lock))
 }
 
-fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
+pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
     File::options().read(true).write(mode == Mode::ReadWrite).open(path)
 }
 
@@ -120,18 +135,17 @@ fn file_superblock(pool: &Path, head: &File) -> Result<Superblock, OpenError> {
     };
     let second_at = length.saturating_sub(BLOCK_BYTES as u64);
     let copy = |at| read(at).unwrap_or_else(|_| Superblock::new_zeroed());
-    let superblock = choose(pool, copy(0), copy(second_at))?;
-    let expected = superblock.header_blocks * BLOCK_BYTES as u64;
-    if length < expected {
-        return Err(OpenError::Truncated { path: pool.join(SUPER_FILE), expected, found: length });
-    }
-    Ok(superblock)
+    choose(pool, copy(0), copy(second_at))
 }
 
 /// The superblock of a pool in memory.
 ///
-/// The second copy is found through every possible number of segments, so that it serves when the first is lost.
-pub(crate) fn read_superblock(region: &Region) -> Result<Superblock, OpenError> {
+/// The second copy is looked for in every place where it can be, so that it serves when the first is lost.
+///
+/// # Errors
+///
+/// Neither copy is valid; the error says why.
+pub fn read_superblock(region: &Region) -> Result<Superblock, OpenError> {
     let first: Superblock = region.load(Offset::new(0));
     if first.validate().is_ok() {
         return Ok(first);
@@ -145,14 +159,14 @@ pub(crate) fn read_superblock(region: &Region) -> Result<Superblock, OpenError> 
 
 /// Every place where the second superblock of a pool of this length can be.
 fn second_copies(length: u64) -> impl Iterator<Item = u64> {
-    (header_blocks(1)..=header_blocks(crate::layout::SEGMENTS_MAX))
-        .map(|blocks| (blocks - 1) * BLOCK_BYTES as u64)
+    (3..HEADER_BLOCKS_MAX)
+        .map(|block| block * BLOCK_BYTES as u64)
         .take_while(move |at| at + BLOCK_BYTES as u64 <= length)
 }
 
 fn device_superblock(path: &Path, device: &File, mode: Mode) -> Result<Superblock, OpenError> {
     // A device-DAX node cannot be read, only mapped.
-    let length = header_blocks(crate::layout::SEGMENTS_MAX) * BLOCK_BYTES as u64;
+    let length = HEADER_BLOCKS_MAX * BLOCK_BYTES as u64;
     let length = length.next_multiple_of(2 << 20);
     let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
     let part = Part { file: device, path, file_offset: 0, length };

@@ -44,7 +44,7 @@ pub(crate) fn save(region: &Region, allocator: &Allocator, blob: &[u8]) -> bool 
 }
 
 /// Reads the blob, if header and blob check out. Never trusts a length or a block number that it did not verify.
-pub(crate) fn load(region: &Region, geometry: &Geometry) -> Option<Vec<u8>> {
+pub fn load(region: &Region, geometry: &Geometry) -> Option<Vec<u8>> {
     let header: SavedHeader = region.load(STATE_BLOCK.offset() + SAVED_AT);
     if header.checksum != header.expected_checksum() || header.extent_count as usize > SAVED_EXTENTS_MAX {
         return None;

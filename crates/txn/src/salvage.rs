@@ -1,0 +1,173 @@
+//! Opening a pool that may be damaged, for checking and repairing it.
+//!
+//! Whatever is missing of the files is replaced by zeros, so that the rest can be looked at: in memory for a check, in the
+//! files for a repair.
+
+use crate::error::OpenError;
+use crate::layout::Superblock;
+use crate::pool::{self, Head, Lock, Mode, segment_file};
+use pmem::{Access, BLOCK_BYTES, DurabilityClass, MapError, Part, Region};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A pool that was opened in whatever state it is.
+#[derive(Debug)]
+pub struct SalvagedPool {
+    region: Arc<Region>,
+    files: Vec<File>,
+    incomplete_files: Vec<PathBuf>,
+    is_device: bool,
+    _lock: Lock,
+}
+
+impl SalvagedPool {
+    /// All of the pool's bytes; a private copy unless the pool was opened for repair.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Files that were missing or too short.
+    pub fn incomplete_files(&self) -> &[PathBuf] {
+        &self.incomplete_files
+    }
+
+    /// Waits until all changes are on the disk; on persistent memory they are already.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says.
+    pub fn sync(&self) -> Result<(), OpenError> {
+        if self.is_device {
+            return Ok(());
+        }
+        self.files.iter().try_for_each(File::sync_all).map_err(|source| OpenError::Io {
+            path: PathBuf::from("pool"),
+            action: "wait for the disk",
+            source,
+        })
+    }
+}
+
+/// Opens and locks the pool at `path`: a private copy, or for `repair` the pool itself.
+///
+/// A repair maps the files for ordinary shared access if they are not on persistent memory: [`SalvagedPool::sync`] makes it
+/// durable then.
+///
+/// # Errors
+///
+/// [`OpenError`], but none for a missing or short file of segments or for one damaged superblock.
+pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
+    let mode = if repair { Mode::ReadWrite } else { Mode::ReadOnly };
+    let Head { file: head, path: head_path, is_device, superblock, lock } = pool::open_head(path, mode)?;
+    let geometry = superblock.geometry();
+    let mut files = Files { repair, files: Vec::new(), paths: Vec::new(), lengths: Vec::new(), incomplete: Vec::new() };
+    if is_device {
+        files.push(head, head_path, geometry.total_bytes());
+    } else {
+        files.add(Some(head), head_path, geometry.header_blocks * BLOCK_BYTES as u64)?;
+        for segment in 0..geometry.segments {
+            let path = path.join(segment_file(segment));
+            let file = match pool::open_file(&path, mode) {
+                Ok(file) => Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(source) => return Err(OpenError::Io { path, action: "open", source }),
+            };
+            files.add(file, path, geometry.segment_bytes())?;
+        }
+    }
+    let region = files.map(&superblock)?;
+    Ok(SalvagedPool {
+        region: Arc::new(region),
+        files: files.files,
+        incomplete_files: files.incomplete,
+        is_device,
+        _lock: lock,
+    })
+}
+
+/// The parts of a pool, made complete.
+struct Files {
+    repair: bool,
+    files: Vec<File>,
+    paths: Vec<PathBuf>,
+    lengths: Vec<u64>,
+    incomplete: Vec<PathBuf>,
+}
+
+impl Files {
+    fn push(&mut self, file: File, path: PathBuf, length: u64) {
+        self.files.push(file);
+        self.paths.push(path);
+        self.lengths.push(length);
+    }
+
+    /// Adds a file, or what stands for it.
+    fn add(&mut self, file: Option<File>, path: PathBuf, length: u64) -> Result<(), OpenError> {
+        let io_error = |action| {
+            let path = path.clone();
+            move |source| OpenError::Io { path, action, source }
+        };
+        let found = match &file {
+            Some(file) => file.metadata().map_err(io_error("read its size"))?.len(),
+            None => 0,
+        };
+        if let (Some(file), true) = (&file, found >= length) {
+            let file = file.try_clone().map_err(io_error("open"))?;
+            self.push(file, path, length);
+            return Ok(());
+        }
+        self.incomplete.push(path.clone());
+        let whole = if self.repair {
+            lengthened(file, &path, length).map_err(io_error("make it complete"))?
+        } else {
+            substitute(file, length).map_err(io_error("copy it to memory"))?
+        };
+        self.push(whole, path, length);
+        Ok(())
+    }
+
+    fn map(&self, superblock: &Superblock) -> Result<Region, OpenError> {
+        let parts: Vec<Part<'_>> = self
+            .files
+            .iter()
+            .zip(&self.paths)
+            .zip(&self.lengths)
+            .map(|((file, path), &length)| Part { file, path, file_offset: 0, length })
+            .collect();
+        if !self.repair {
+            return Ok(Region::map(&parts, DurabilityClass::Volatile, Access::PrivateCopy)?);
+        }
+        if superblock.is_volatile() {
+            return Ok(Region::map(&parts, DurabilityClass::Volatile, Access::ReadWrite)?);
+        }
+        match Region::map(&parts, DurabilityClass::Dax, Access::ReadWrite) {
+            Err(MapError::NotPersistent { .. }) => {
+                Ok(Region::map(&parts, DurabilityClass::Volatile, Access::ReadWrite)?)
+            }
+            mapped => Ok(mapped?),
+        }
+    }
+}
+
+/// The file itself, created if need be, with all its blocks.
+fn lengthened(file: Option<File>, path: &Path, length: u64) -> io::Result<File> {
+    let file = match file {
+        Some(file) => file,
+        None => File::options().read(true).write(true).create_new(true).open(path)?,
+    };
+    fallocate(&file, FallocateFlags::empty(), 0, length)?;
+    Ok(file)
+}
+
+/// A copy in memory, zeros where the file ends.
+fn substitute(file: Option<File>, length: u64) -> io::Result<File> {
+    let mut copy = File::from(memfd_create("perdure-missing", MemfdFlags::CLOEXEC)?);
+    if let Some(mut file) = file {
+        io::copy(&mut file, &mut copy)?;
+    }
+    copy.set_len(length)?;
+    Ok(copy)
+}
