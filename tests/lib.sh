@@ -8,6 +8,7 @@
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PERDURE=${PERDURE:-${CARGO_TARGET_DIR:-$repository/target}/release/perdure}
+# shellcheck disable=SC2034
 tools=${PERDURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/perdure/tools}/bin
 work=$(mktemp -d /dev/shm/perdure-test.XXXXXX)
 pool=$work/pool mnt=$work/mnt log=$work/server.log
@@ -90,3 +91,11 @@ finish() {
 }
 
 need() { local name; for name; do command -v "$name" >/dev/null || fail "needs $name: run scripts/install-tools.sh test"; done; }
+
+# describe TREE - every name with type, mode, owner, links, size, times, content and attributes.
+describe() {
+    (cd "$1" && find . ! -type d -printf '%P|%y|%m|%U:%G|%s|%n|%T@|%l\0' | sort -z | tr '\0\n' '\n?')
+    (cd "$1" && find . -type d -printf '%P|%m|%U:%G|%n|%T@\0' | sort -z | tr '\0\n' '\n?')
+    (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+    (cd "$1" && getfattr -R -h -d -m 'user\.' . 2>/dev/null)
+}

@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [NAME...]
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TERM_COLOR=never
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin

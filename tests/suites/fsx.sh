@@ -20,6 +20,7 @@ for seed in "${seeds[@]}"; do echo "$seed"; done >"$work/seeds"
 worker() { local seed; while read -r seed; do run "$seed" || { tail -n 40 "$work/$seed.log"; echo "seed $seed failed"; return 1; }; done; }
 worker < <(awk 'NR % 2 == 1' "$work/seeds") & one=$!
 worker < <(awk 'NR % 2 == 0' "$work/seeds") & two=$!
-wait $one && wait $two || fail "fsx"
+wait $one || fail "fsx"
+wait $two || fail "fsx"
 finish
 echo "${#seeds[@]} seeds x $operations operations"

@@ -19,13 +19,6 @@ tar -C "$dir/tree" "${flags[@]}" -cf "$work/second.tar" .
 mkdir "$work/back"
 tar -C "$work/back" "${flags[@]}" -xpf "$work/second.tar"
 
-# describe TREE - every name with type, mode, owner, links, size, times, content and attributes.
-describe() {
-    (cd "$1" && find . ! -type d -printf '%P|%y|%m|%U:%G|%s|%n|%T@|%l\0' | sort -z | tr '\0\n' '\n?')
-    (cd "$1" && find . -type d -printf '%P|%m|%U:%G|%n|%T@\0' | sort -z | tr '\0\n' '\n?')
-    (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum)
-    (cd "$1" && getfattr -R -h -d -m 'user\.' . 2>/dev/null)
-}
 describe "$source_tree" >"$work/expected"
 for tree in "$dir/tree" "$work/back"; do
     describe "$tree" >"$work/found"

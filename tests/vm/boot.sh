@@ -13,6 +13,7 @@ source "$(dirname "$0")/common.sh"
 script=$1
 shift
 run=$(mktemp -d "$lab/run.XXXXXX")
+# shellcheck disable=SC2317 (called by the trap)
 finish() {
     [ -e "$run/ended" ] || kill -9 "$(cat "$run/pid")" 2>/dev/null
     rm -rf "$run"
@@ -50,7 +51,7 @@ while IFS= read -r line; do
         (sleep "$KILL_AFTER" && touch "$run/killed" && kill -9 "$(cat "$run/pid")") &
     fi
 done <"$run/out"
-wait $job
+wait "$job"
 ended=$(cat "$run/ended")
 status=$(cat "$run/status" 2>/dev/null)
 [ -z "$status" ] || exit "$status"
