@@ -12,7 +12,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let Some(code) = serve_child() {
         return Ok(code);
     }
-    let mut options = OpsOptions { progress: Some(|row| eprintln!("{row} …")), ..OpsOptions::default() };
+    let mut options = OpsOptions {
+        progress: Some(|row| eprintln!("{row} …")),
+        ..OpsOptions::default()
+    };
     let mut is_json = false;
     for argument in std::env::args().skip(1) {
         match argument.split_once('=') {
@@ -22,7 +25,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             Some(("size", value)) => options.pool_bytes = value.parse()?,
             Some(("media", value)) => options.media = value.parse()?,
             Some((key, _)) => return Err(format!("no setting `{key}`").into()),
-            None if argument == "smoke" => options = OpsOptions { progress: options.progress, ..OpsOptions::smoke() },
+            None if argument == "smoke" => {
+                options = OpsOptions {
+                    progress: options.progress,
+                    ..OpsOptions::smoke()
+                }
+            }
             None if argument == "json" => is_json = true,
             None if argument == "verbose" => options.verbose = true,
             None => options.only.push(argument),
@@ -33,5 +41,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         true => println!("{:#}", report.json()),
         false => print!("{}", report.table()),
     }
-    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_complete() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -63,12 +63,19 @@ impl IdleMount {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(BenchError::io("start", program))?;
-        let output = child.stdout.take().ok_or_else(|| BenchError::Child("it has no output".to_owned()))?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| BenchError::Child("it has no output".to_owned()))?;
         let mut output = BufReader::new(output);
         let mut line = String::new();
         let read = output.read_line(&mut line);
-        let idle =
-            IdleMount { child, pool: pool.to_owned(), mountpoint: mountpoint.to_owned(), _output: output };
+        let idle = IdleMount {
+            child,
+            pool: pool.to_owned(),
+            mountpoint: mountpoint.to_owned(),
+            _output: output,
+        };
         match read {
             Ok(_) if line.trim_end() == READY => Ok(idle),
             _ => {
@@ -86,14 +93,24 @@ impl IdleMount {
     pub(crate) fn resident_bytes_beyond_mapping(&self) -> Result<u64, BenchError> {
         let path = PathBuf::from(format!("/proc/{}/smaps", self.child.id()));
         let text = std::fs::read_to_string(&path).map_err(BenchError::io("read", &path))?;
-        Ok(resident_bytes(&text, self.pool.to_str().unwrap_or_default()))
+        Ok(resident_bytes(
+            &text,
+            self.pool.to_str().unwrap_or_default(),
+        ))
     }
 
     /// Unmounts and waits for the end.
     pub(crate) fn stop(mut self) -> Result<(), BenchError> {
         drop(self.child.stdin.take());
-        let status = self.child.wait().map_err(|error| BenchError::Child(error.to_string()))?;
-        if status.success() { Ok(()) } else { Err(BenchError::Child(status.to_string())) }
+        let status = self
+            .child
+            .wait()
+            .map_err(|error| BenchError::Child(error.to_string()))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(BenchError::Child(status.to_string()))
+        }
     }
 }
 
@@ -112,7 +129,11 @@ fn resident_bytes(smaps: &str, pool: &str) -> u64 {
         let first = line.split(' ').next().unwrap_or_default();
         if let Some(rss) = line.strip_prefix("Rss:") {
             let number = rss.trim().trim_end_matches(" kB");
-            kibibytes += if is_pool { 0 } else { number.parse().unwrap_or(0) };
+            kibibytes += if is_pool {
+                0
+            } else {
+                number.parse().unwrap_or(0)
+            };
         } else if !first.ends_with(':') {
             // A mapping's head: addresses, protection, offset, device, inode, path.
             is_pool = line.contains(pool);

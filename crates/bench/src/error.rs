@@ -18,7 +18,9 @@ pub enum BenchError {
         source: io::Error,
     },
     /// Not enough memory or disk where the pool is to lie.
-    #[error("{path} has {free_bytes} bytes free and the experiment needs {needed_bytes}: give a smaller size or another directory")]
+    #[error(
+        "{path} has {free_bytes} bytes free and the experiment needs {needed_bytes}: give a smaller size or another directory"
+    )]
     NoRoom {
         /// The directory.
         path: PathBuf,
@@ -28,7 +30,9 @@ pub enum BenchError {
         needed_bytes: u64,
     },
     /// Sizes too small to measure anything.
-    #[error("a pool of {pool_bytes} bytes is too small for the experiment: give at least {least_bytes}")]
+    #[error(
+        "a pool of {pool_bytes} bytes is too small for the experiment: give at least {least_bytes}"
+    )]
     TooSmall {
         /// What was asked for.
         pool_bytes: u64,
@@ -69,8 +73,15 @@ pub enum BenchError {
 
 impl BenchError {
     /// `map_err` of system calls on `path`.
-    pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> BenchError {
+    pub(crate) fn io<E: Into<io::Error>>(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(E) -> BenchError {
         let path = path.to_owned();
-        move |source| BenchError::Io { path, action, source: source.into() }
+        move |source| BenchError::Io {
+            path,
+            action,
+            source: source.into(),
+        }
     }
 }

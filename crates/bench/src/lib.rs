@@ -7,7 +7,8 @@
 //! * Both sides have the same kind of memory (files in one directory, mapped alike, pages touched before), the same working set,
 //!   the same places in the same order, the same source buffer, the same processor, the same media model.
 //! * Time is wall time less the time in which the thread was ready to run but had no processor (the kernel tells it in
-//!   `schedstat`). Work of others on the machine does not count against either side; waiting for a lock or a reply does.
+//!   `schedstat`). Work of others on the machine does not count against either side; waiting for a lock does. A caller and a FUSE
+//!   server share one processor, and their processor time is counted.
 //! * Flushes, fences and lines are those of our side, per operation, the operation's share of checkpoints included.
 
 mod child;

@@ -26,15 +26,24 @@ impl Machine {
     pub fn this() -> Machine {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let information = read("/proc/cpuinfo");
-        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let model = information
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let load = read("/proc/loadavg");
         Machine {
             processor: model.map_or("unknown", |(_, name)| name).to_owned(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
             flush: FlushInstruction::chosen().to_string(),
             stream: StreamInstruction::chosen().to_string(),
-            load_average: load.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
+            load_average: load
+                .split(' ')
+                .next()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0.0),
         }
     }
 }

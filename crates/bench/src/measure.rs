@@ -5,55 +5,73 @@ use crate::report::Latencies;
 use hdrhistogram::Histogram;
 use pmem::Counters;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
-/// Measures time without the time in which threads waited for a processor.
-///
-/// On a machine without other work that is wall time. The kernel counts the waits of each thread (`run_delay`, the second number of
-/// `schedstat`); where it does not, this is wall time too.
-pub(crate) struct Stopwatch {
-    scope: Scope,
-    begin: Instant,
-    delayed_ns: u64,
-}
-
-/// Whose waits are left out.
-#[derive(Clone, Copy)]
-pub(crate) enum Scope {
-    /// The calling thread's.
-    Thread,
-    /// All threads' of this process. Right when they work one after the other, as a caller and a server do.
-    Process,
+/// Measures time without the time in which others had the processor.
+pub(crate) enum Stopwatch {
+    /// Wall time less the time in which the calling thread was ready to run but had no processor. Without other work on the machine
+    /// that is wall time. The kernel counts the wait of each thread (`run_delay`, the second number of `schedstat`);
+    /// where it does not, this is wall time too.
+    Thread {
+        /// Wall time of the start.
+        begin: Instant,
+        /// What the thread had waited by then.
+        delayed_ns: u64,
+    },
+    /// Processor time of the whole process. Right for a caller and a server on one processor: one of the two always runs, so
+    /// without other work on the machine that is wall time.
+    Process {
+        /// Processor time of the start.
+        begin_ns: u64,
+    },
 }
 
 impl Stopwatch {
-    pub(crate) fn start(scope: Scope) -> Stopwatch {
-        let delayed_ns = scope.delayed_ns();
-        Stopwatch { scope, begin: Instant::now(), delayed_ns }
+    /// Starts for the calling thread.
+    pub(crate) fn of_thread() -> Stopwatch {
+        let delayed_ns = delayed_ns();
+        Stopwatch::Thread {
+            begin: Instant::now(),
+            delayed_ns,
+        }
+    }
+
+    /// Starts for a process whose threads take turns on one processor.
+    pub(crate) fn of_process() -> Stopwatch {
+        Stopwatch::Process {
+            begin_ns: process_ns(),
+        }
     }
 
     /// Nanoseconds since the start; never 0.
     pub(crate) fn nanoseconds(&self) -> f64 {
-        let wall = self.begin.elapsed().as_nanos() as u64;
-        let delayed = self.scope.delayed_ns() - self.delayed_ns;
-        wall.saturating_sub(delayed).max(1) as f64
+        let nanoseconds = match self {
+            Stopwatch::Thread {
+                begin,
+                delayed_ns: before,
+            } => {
+                let wall = begin.elapsed().as_nanos() as u64;
+                wall.saturating_sub(delayed_ns() - before)
+            }
+            Stopwatch::Process { begin_ns } => process_ns() - begin_ns,
+        };
+        nanoseconds.max(1) as f64
     }
 }
 
-impl Scope {
-    fn delayed_ns(self) -> u64 {
-        let delay = |path: &str| {
-            let text = std::fs::read_to_string(path).ok()?;
-            text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-        };
-        match self {
-            Scope::Thread => delay("/proc/thread-self/schedstat").unwrap_or(0),
-            Scope::Process => {
-                let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-                threads.filter_map(|thread| delay(thread.path().join("schedstat").to_str()?)).sum()
-            }
-        }
-    }
+/// How long the calling thread has been ready to run without a processor.
+fn delayed_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_ascii_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+fn process_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Nanoseconds per operation of `count` operations in this thread.
@@ -61,7 +79,7 @@ pub(crate) fn nanoseconds_each(
     count: u64,
     mut operation: impl FnMut(u64) -> Result<(), BenchError>,
 ) -> Result<f64, BenchError> {
-    let watch = Stopwatch::start(Scope::Thread);
+    let watch = Stopwatch::of_thread();
     for index in 0..count {
         operation(index)?;
     }
@@ -74,13 +92,17 @@ pub(crate) fn latencies(
     mut operation: impl FnMut(u64) -> Result<(), BenchError>,
 ) -> Result<Latencies, BenchError> {
     // A minute at three digits cannot fail to be a valid range.
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("a valid range");
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("a valid range");
     for index in 0..count {
         let begin = Instant::now();
         operation(index)?;
         histogram.saturating_record(begin.elapsed().as_nanos() as u64);
     }
-    Ok(Latencies { p50_ns: histogram.value_at_quantile(0.5), p99_ns: histogram.value_at_quantile(0.99) })
+    Ok(Latencies {
+        p50_ns: histogram.value_at_quantile(0.5),
+        p99_ns: histogram.value_at_quantile(0.99),
+    })
 }
 
 /// What one of our operations asked of the medium, on average.
@@ -94,7 +116,11 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn each(counters: Counters, operations: u64) -> Work {
         let share = |count: u64| count as f64 / operations.max(1) as f64;
-        Work { flushes: share(counters.flushes), fences: share(counters.fences), lines: share(counters.lines) }
+        Work {
+            flushes: share(counters.flushes),
+            fences: share(counters.fences),
+            lines: share(counters.lines),
+        }
     }
 }
 
@@ -125,7 +151,10 @@ pub(crate) fn alternate(
 ) -> Result<Rounds, BenchError> {
     ours(0)?;
     theirs(0)?;
-    let mut result = Rounds { ours: Vec::new(), theirs: Vec::new() };
+    let mut result = Rounds {
+        ours: Vec::new(),
+        theirs: Vec::new(),
+    };
     for round in 1..=rounds.max(1) as u64 {
         if round % 2 == 1 {
             result.ours.push(ours(round)?);
@@ -154,7 +183,12 @@ impl Rounds {
 
     /// Least, median and greatest of the rounds' ratios.
     pub(crate) fn ratios(&self) -> [f64; 3] {
-        let mut ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
+        let mut ratios: Vec<f64> = self
+            .ours
+            .iter()
+            .zip(&self.theirs)
+            .map(|(ours, theirs)| ours / theirs)
+            .collect();
         ratios.sort_by(f64::total_cmp);
         [ratios[0], median(&ratios), ratios[ratios.len() - 1]]
     }
@@ -164,7 +198,11 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        (sorted[middle - 1] + sorted[middle]) / 2.0
+    }
 }
 
 /// Seeded places: two sides with the same seed go to the same ones.
@@ -189,7 +227,9 @@ impl Places {
 /// Processors that the calling thread may use.
 pub(crate) fn processors() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|&processor| set.is_set(processor))
+        .collect()
 }
 
 /// Keeps the calling thread, and those that it starts, on one processor until dropped.
@@ -249,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_stopwatch_counts_waiting_for_events_but_not_more_than_wall_time() {
-        let (watch, begin) = (Stopwatch::start(Scope::Thread), Instant::now());
+        let (watch, begin) = (Stopwatch::of_thread(), Instant::now());
         std::thread::sleep(Duration::from_millis(20));
         let counted = watch.nanoseconds();
         let wall = begin.elapsed().as_nanos() as f64;

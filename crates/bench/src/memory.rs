@@ -22,15 +22,28 @@ impl Page {
 
     #[inline]
     pub(crate) fn first_word(&self) -> u64 {
-        u64::from_le_bytes([self.0[0], self.0[1], self.0[2], self.0[3], self.0[4], self.0[5], self.0[6], self.0[7]])
+        u64::from_le_bytes([
+            self.0[0], self.0[1], self.0[2], self.0[3], self.0[4], self.0[5], self.0[6], self.0[7],
+        ])
     }
 }
 
 /// A file without a name in `directory`, its blocks reserved, mapped as pools are.
-pub(crate) fn raw_region(directory: &Path, length: u64, class: DurabilityClass) -> Result<Region, BenchError> {
-    let file = tempfile::tempfile_in(directory).map_err(BenchError::io("make a file in", directory))?;
-    fallocate(&file, FallocateFlags::empty(), 0, length).map_err(BenchError::io("reserve memory in", directory))?;
-    let part = Part { file: &file, path: directory, file_offset: 0, length };
+pub(crate) fn raw_region(
+    directory: &Path,
+    length: u64,
+    class: DurabilityClass,
+) -> Result<Region, BenchError> {
+    let file =
+        tempfile::tempfile_in(directory).map_err(BenchError::io("make a file in", directory))?;
+    fallocate(&file, FallocateFlags::empty(), 0, length)
+        .map_err(BenchError::io("reserve memory in", directory))?;
+    let part = Part {
+        file: &file,
+        path: directory,
+        file_offset: 0,
+        length,
+    };
     let region = Region::map(&[part], class, Access::ReadWrite)?;
     region.fence(region.zero_streaming(Offset::new(0), length));
     Ok(region)
@@ -39,7 +52,9 @@ pub(crate) fn raw_region(directory: &Path, length: u64, class: DurabilityClass) 
 /// Takes the page faults of a whole region, so that no operation does. Returns a sum of what it saw.
 pub(crate) fn touch(region: &Region) -> u64 {
     let pages = region.length() / BLOCK_BYTES as u64;
-    (0..pages).map(|page| region.load_u64(Offset::new(page * BLOCK_BYTES as u64))).fold(0, u64::wrapping_add)
+    (0..pages)
+        .map(|page| region.load_u64(Offset::new(page * BLOCK_BYTES as u64)))
+        .fold(0, u64::wrapping_add)
 }
 
 /// Lays the media model over a region whose pages are touched.
@@ -55,6 +70,10 @@ pub(crate) fn require_room(directory: &Path, needed_bytes: u64) -> Result<(), Be
     let free_bytes = space.f_bavail * space.f_frsize;
     match free_bytes >= needed_bytes {
         true => Ok(()),
-        false => Err(BenchError::NoRoom { path: directory.to_owned(), free_bytes, needed_bytes }),
+        false => Err(BenchError::NoRoom {
+            path: directory.to_owned(),
+            free_bytes,
+            needed_bytes,
+        }),
     }
 }

@@ -139,7 +139,18 @@ impl Report {
             let _ = write!(text, "{name} {value}   ");
         }
         let _ = writeln!(text, "hash {}\n", self.hash);
-        let head = ["row", "ours", "against", "ratio", "bar", "", "flushes", "fences", "lines", "compared with"];
+        let head = [
+            "row",
+            "ours",
+            "against",
+            "ratio",
+            "bar",
+            "",
+            "flushes",
+            "fences",
+            "lines",
+            "compared with",
+        ];
         let cells: Vec<[String; 10]> = self.rows.iter().map(cells).collect();
         text.push_str(&aligned(head, &cells));
         let remarks: Vec<String> = self.rows.iter().flat_map(remarks).collect();
@@ -151,9 +162,16 @@ impl Report {
 }
 
 fn cells(row: &Row) -> [String; 10] {
-    let number = |value: Option<f64>, unit| value.map_or("–".to_owned(), |value| quantity(value, unit));
-    let sign = if row.better == Better::Lower { "≤" } else { "≥" };
-    let fences_bar = row.fences_bar.map_or(String::new(), |bar| format!(" ≤ {bar}"));
+    let number =
+        |value: Option<f64>, unit| value.map_or("–".to_owned(), |value| quantity(value, unit));
+    let sign = if row.better == Better::Lower {
+        "≤"
+    } else {
+        "≥"
+    };
+    let fences_bar = row
+        .fences_bar
+        .map_or(String::new(), |bar| format!(" ≤ {bar}"));
     let count = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
     let mark = match row.is_met() {
         Some(true) => "met",
@@ -176,14 +194,28 @@ fn cells(row: &Row) -> [String; 10] {
 
 fn remarks(row: &Row) -> Vec<String> {
     let mut lines = Vec::new();
-    let latencies = [("", row.latencies), (" of the other side", row.against_latencies)];
+    let latencies = [
+        ("", row.latencies),
+        (" of the other side", row.against_latencies),
+    ];
     for (whose, latencies) in latencies {
         if let Some(Latencies { p50_ns, p99_ns }) = latencies {
-            lines.push(format!("{}: p50 {p50_ns} ns, p99 {p99_ns} ns{whose}\n", row.name));
+            lines.push(format!(
+                "{}: p50 {p50_ns} ns, p99 {p99_ns} ns{whose}\n",
+                row.name
+            ));
         }
     }
-    lines.extend(row.note.iter().map(|note| format!("{}: {note}\n", row.name)));
-    lines.extend(row.error.iter().map(|error| format!("{}: FAILED: {error}\n", row.name)));
+    lines.extend(
+        row.note
+            .iter()
+            .map(|note| format!("{}: {note}\n", row.name)),
+    );
+    lines.extend(
+        row.error
+            .iter()
+            .map(|error| format!("{}: FAILED: {error}\n", row.name)),
+    );
     lines
 }
 
@@ -202,7 +234,10 @@ fn quantity(value: f64, unit: &str) -> String {
 fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+        cells
+            .chain([head[column].chars().count()])
+            .max()
+            .unwrap_or(0)
     };
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
@@ -211,7 +246,11 @@ fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
         for (column, cell) in row.iter().enumerate() {
             let wide = widths[column];
             let is_left = column == 0 || column == 4 || column == 5 || column == N - 1;
-            let _ = if is_left { write!(line, "{cell:<wide$}  ") } else { write!(line, "{cell:>wide$}  ") };
+            let _ = if is_left {
+                write!(line, "{cell:<wide$}  ")
+            } else {
+                write!(line, "{cell:>wide$}  ")
+            };
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -249,15 +288,49 @@ mod tests {
     #[test]
     fn bars_are_kept_or_not() {
         assert_eq!(row().is_met(), Some(true));
-        assert_eq!(Row { ratio: Some(1.51), ..row() }.is_met(), Some(false));
-        assert_eq!(Row { fences: Some(2.01), ..row() }.is_met(), Some(false));
-        assert_eq!(Row { better: Better::Higher, ..row() }.is_met(), Some(false));
-        assert_eq!(Row { ratio: None, ..row() }.is_met(), None);
+        assert_eq!(
+            Row {
+                ratio: Some(1.51),
+                ..row()
+            }
+            .is_met(),
+            Some(false)
+        );
+        assert_eq!(
+            Row {
+                fences: Some(2.01),
+                ..row()
+            }
+            .is_met(),
+            Some(false)
+        );
+        assert_eq!(
+            Row {
+                better: Better::Higher,
+                ..row()
+            }
+            .is_met(),
+            Some(false)
+        );
+        assert_eq!(
+            Row {
+                ratio: None,
+                ..row()
+            }
+            .is_met(),
+            None
+        );
     }
 
     #[test]
     fn the_table_is_aligned_and_says_what_failed() {
-        let failed = Row { value: None, ratio: None, error: Some("no mount".to_owned()), name: "fuse_read_4k", ..row() };
+        let failed = Row {
+            value: None,
+            ratio: None,
+            error: Some("no mount".to_owned()),
+            name: "fuse_read_4k",
+            ..row()
+        };
         let report = Report {
             experiment: "ops",
             media: "dram".to_owned(),
@@ -267,8 +340,16 @@ mod tests {
             rows: vec![row(), failed],
         };
         let table = report.table();
-        assert!(table.contains("overwrite_4k  812 ns   560 ns   1.45  ≤ 1.5  met        0.10  2.00 ≤ 2  66.25"), "{table}");
-        assert!(table.contains("\nfuse_read_4k: FAILED: no mount\n"), "{table}");
+        assert!(
+            table.contains(
+                "overwrite_4k  812 ns   560 ns   1.45  ≤ 1.5  met        0.10  2.00 ≤ 2  66.25"
+            ),
+            "{table}"
+        );
+        assert!(
+            table.contains("\nfuse_read_4k: FAILED: no mount\n"),
+            "{table}"
+        );
         assert!(!report.is_complete());
         let json = report.json();
         assert_eq!(json["rows"][0]["better"], "lower");

@@ -39,7 +39,10 @@ fn every_row_is_measured() {
     let table = report.table();
     let text = report.json().to_string();
     let json: Value = serde_json::from_str(&text).expect("the report is JSON");
-    assert_eq!((json["experiment"].as_str(), json["media"].as_str()), (Some("ops"), Some("dram")));
+    assert_eq!(
+        (json["experiment"].as_str(), json["media"].as_str()),
+        (Some("ops"), Some("dram"))
+    );
     let rows = json["rows"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(names, ROWS);
@@ -52,8 +55,13 @@ fn every_row_is_measured() {
         }
         assert!(row.get("error").is_none(), "{table}");
         for key in ["value", "against_value", "ratio", "bar"] {
-            let number = row[key].as_f64().unwrap_or_else(|| panic!("{name} has no {key}\n{table}"));
-            assert!(number.is_finite() && number > 0.0, "{name}: {key} is {number}\n{table}");
+            let number = row[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name} has no {key}\n{table}"));
+            assert!(
+                number.is_finite() && number > 0.0,
+                "{name}: {key} is {number}\n{table}"
+            );
         }
         for key in ["unit", "against", "better"] {
             assert!(row[key].is_string(), "{name} has no {key}\n{table}");
@@ -63,7 +71,11 @@ fn every_row_is_measured() {
         }
         assert!(table.contains(name), "{table}");
     }
-    let fences = |name: &str| rows.iter().find(|row| row["name"] == name).and_then(|row| row["fences"].as_f64());
+    let fences = |name: &str| {
+        rows.iter()
+            .find(|row| row["name"] == name)
+            .and_then(|row| row["fences"].as_f64())
+    };
     // The work is counted, not timed, so it can be asserted anywhere: a durable write has a fence, a read has none.
     assert!(fences("overwrite_4k") >= Some(1.0), "{table}");
     assert_eq!(fences("read_4k"), Some(0.0), "{table}");
@@ -71,18 +83,34 @@ fn every_row_is_measured() {
 
 fn slow_media_are_slower() {
     let only = vec!["read_4k".to_owned()];
-    let options = OpsOptions { only, ..OpsOptions::smoke() };
-    let slow = OpsOptions { media: "read=20000".parse().expect("a model"), ..options };
+    let options = OpsOptions {
+        only,
+        ..OpsOptions::smoke()
+    };
+    let slow = OpsOptions {
+        media: "read=20000".parse().expect("a model"),
+        ..options
+    };
     let report = run_ops(&slow).expect("the experiment runs");
     assert_eq!(report.rows.len(), 1);
     let row = &report.rows[0];
     // The model is laid over both sides.
-    assert!(row.value > Some(20_000.0) && row.against_value > Some(20_000.0), "{}", report.table());
+    assert!(
+        row.value > Some(20_000.0) && row.against_value > Some(20_000.0),
+        "{}",
+        report.table()
+    );
 }
 
 fn impossible_sizes_are_refused() {
-    let small = OpsOptions { pool_bytes: 1 << 20, ..OpsOptions::smoke() };
+    let small = OpsOptions {
+        pool_bytes: 1 << 20,
+        ..OpsOptions::smoke()
+    };
     assert!(matches!(run_ops(&small), Err(BenchError::TooSmall { .. })));
-    let large = OpsOptions { pool_bytes: 1 << 60, ..OpsOptions::smoke() };
+    let large = OpsOptions {
+        pool_bytes: 1 << 60,
+        ..OpsOptions::smoke()
+    };
     assert!(matches!(run_ops(&large), Err(BenchError::NoRoom { .. })));
 }

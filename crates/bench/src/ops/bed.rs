@@ -47,14 +47,19 @@ pub(super) fn file_bytes(options: &OpsOptions) -> u64 {
 pub(super) fn check(options: &OpsOptions) -> Result<(), BenchError> {
     let pool_bytes = options.pool_bytes;
     if pool_bytes < POOL_BYTES_MIN {
-        return Err(BenchError::TooSmall { pool_bytes, least_bytes: POOL_BYTES_MIN });
+        return Err(BenchError::TooSmall {
+            pool_bytes,
+            least_bytes: POOL_BYTES_MIN,
+        });
     }
     require_room(&options.directory, pool_bytes + file_bytes(options))
 }
 
 /// A directory for an experiment, removed with all that is in it when dropped.
 pub(super) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
-    let made = tempfile::Builder::new().prefix("perdure-bench-").tempdir_in(directory);
+    let made = tempfile::Builder::new()
+        .prefix("perdure-bench-")
+        .tempdir_in(directory);
     made.map_err(BenchError::io("make a directory in", directory))
 }
 
@@ -62,9 +67,10 @@ pub(super) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
 pub(super) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchError> {
     let options = CreateOptions::new().size_bytes(size_bytes);
     match Pool::create(path, &options) {
-        Err(perdure::Error::Create { source: FormatError::Map(MapError::NotPersistent { .. }), .. }) => {
-            Ok(Pool::create(path, &options.volatile(true))?)
-        }
+        Err(perdure::Error::Create {
+            source: FormatError::Map(MapError::NotPersistent { .. }),
+            ..
+        }) => Ok(Pool::create(path, &options.volatile(true))?),
         other => Ok(other?),
     }
 }
@@ -72,8 +78,13 @@ pub(super) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchErr
 /// A directory on tmpfs: the given one if it is there, else `/dev/shm`.
 pub(super) fn on_tmpfs(directory: &Path) -> PathBuf {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
-    let is_tmpfs = rustix::fs::statfs(directory).is_ok_and(|place| place.f_type as u64 == TMPFS_MAGIC);
-    if is_tmpfs { directory.to_owned() } else { PathBuf::from("/dev/shm") }
+    let is_tmpfs =
+        rustix::fs::statfs(directory).is_ok_and(|place| place.f_type as u64 == TMPFS_MAGIC);
+    if is_tmpfs {
+        directory.to_owned()
+    } else {
+        PathBuf::from("/dev/shm")
+    }
 }
 
 /// Measures all rows that need the bed.
@@ -89,7 +100,9 @@ pub(super) fn measure(session: &mut Session<'_>) -> Result<(), BenchError> {
         names::measure(session, &bed.pool);
     }
     threads::measure(session, &bed.pool);
-    let Bed { pool, file, raw, .. } = bed;
+    let Bed {
+        pool, file, raw, ..
+    } = bed;
     drop((raw, file));
     session.group(&mount::ROWS, |session| {
         pool.close()?;
@@ -102,14 +115,23 @@ impl Bed {
     fn make(path: &Path, options: &OpsOptions, hash: &mut u64) -> Result<Bed, BenchError> {
         let pool = create_pool(path, options.pool_bytes)?;
         let file_bytes = file_bytes(options);
-        let file = OpenOptions::new().read(true).write(true).create(true).open(&pool, FILE)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .open(&pool, FILE)?;
         fill(&file, file_bytes)?;
         let raw = raw_region(&options.directory, file_bytes, pool.class())?;
         for region in [&raw, pool.filesystem().store().region()] {
             *hash = hash.wrapping_add(prepare(region, &options.media));
         }
         debug_assert_ne!(pool.class(), DurabilityClass::Log);
-        Ok(Bed { pool, file, file_bytes, raw })
+        Ok(Bed {
+            pool,
+            file,
+            file_bytes,
+            raw,
+        })
     }
 
     /// Blocks of the file, and of the raw memory.

@@ -35,15 +35,38 @@ fn overwrite_ours(
 }
 
 /// The same to bare memory, in the way that is the quickest for the length.
-fn overwrite_raw(raw: &Region, units: u64, bytes: u64, page: &mut Page, places: &mut Places, number: u64) {
+fn overwrite_raw(
+    raw: &Region,
+    units: u64,
+    bytes: u64,
+    page: &mut Page,
+    places: &mut Places,
+    number: u64,
+) {
     page.number(number);
-    let (at, data) = (Offset::new(places.below(units) * bytes), &page.0[..bytes as usize]);
-    let flushed = if bytes == BLOCK { raw.write_streaming(at, data) } else { raw.store(at, data).flush() };
+    let (at, data) = (
+        Offset::new(places.below(units) * bytes),
+        &page.0[..bytes as usize],
+    );
+    let flushed = if bytes == BLOCK {
+        raw.write_streaming(at, data)
+    } else {
+        raw.store(at, data).flush()
+    };
     black_box(raw.fence(flushed));
 }
 
-fn overwrite(options: &OpsOptions, bed: &Bed, hash: &mut u64, bytes: u64) -> Result<Measured, BenchError> {
-    let units = if bytes == BLOCK { bed.blocks() } else { bed.lines() };
+fn overwrite(
+    options: &OpsOptions,
+    bed: &Bed,
+    hash: &mut u64,
+    bytes: u64,
+) -> Result<Measured, BenchError> {
+    let units = if bytes == BLOCK {
+        bed.blocks()
+    } else {
+        bed.lines()
+    };
     let mut page = Page::filled();
     let mut raw_page = Page::filled();
     let ours = |round: u64, page: &mut Page| {
@@ -94,7 +117,10 @@ fn verify(bed: &Bed, units: u64, bytes: u64, operations: u64) -> Result<(), Benc
     for (offset, number) in expected {
         bed.file.read_at(&mut page.0[..bytes as usize], offset)?;
         if page.first_word() != number {
-            return Err(BenchError::WrongData(format!("at {offset} is {}, not {number}", page.first_word())));
+            return Err(BenchError::WrongData(format!(
+                "at {offset} is {}, not {number}",
+                page.first_word()
+            )));
         }
     }
     Ok(())
@@ -114,7 +140,10 @@ fn sample(bed: &Bed) -> Result<u64, BenchError> {
 
 fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, BenchError> {
     const NAME: &str = "appended";
-    let file = OpenOptions::new().append(true).create(true).open(&bed.pool, NAME)?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&bed.pool, NAME)?;
     let statistics = bed.pool.statistics();
     let operations = options.operations.min(statistics.available_blocks / 2);
     let (mut page, mut raw_page) = (Page::filled(), Page::filled());
@@ -151,7 +180,9 @@ fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, B
         empty()?;
         measured.latencies = Some(latencies(operations, &mut once)?);
         let mut places = Places::new(1);
-        measured.against_latencies = Some(latencies(operations, |number| once_raw(number, &mut places))?);
+        measured.against_latencies = Some(latencies(operations, |number| {
+            once_raw(number, &mut places)
+        })?);
     }
     *hash = hash.wrapping_add(file.metadata()?.len());
     drop(file);
@@ -165,12 +196,14 @@ fn read(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, Ben
     let (mut sum, mut raw_sum) = (0_u64, 0_u64);
     let blocks = bed.blocks();
     let mut once = |places: &mut Places| {
-        bed.file.read_at(&mut page.0, places.below(blocks) * BLOCK)?;
+        bed.file
+            .read_at(&mut page.0, places.below(blocks) * BLOCK)?;
         sum = sum.wrapping_add(black_box(&page).first_word());
         Ok(())
     };
     let mut once_raw = |places: &mut Places| {
-        bed.raw.read(Offset::new(places.below(blocks) * BLOCK), &mut raw_page.0);
+        bed.raw
+            .read(Offset::new(places.below(blocks) * BLOCK), &mut raw_page.0);
         raw_sum = raw_sum.wrapping_add(black_box(&raw_page).first_word());
         Ok(())
     };
@@ -190,7 +223,8 @@ fn read(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, Ben
     measured.work = Some(work_each(options.operations, |_| once(&mut places))?);
     if options.verbose {
         measured.latencies = Some(latencies(options.operations, |_| once(&mut places))?);
-        measured.against_latencies = Some(latencies(options.operations, |_| once_raw(&mut places))?);
+        measured.against_latencies =
+            Some(latencies(options.operations, |_| once_raw(&mut places))?);
     }
     *hash = hash.wrapping_add(sum).wrapping_add(raw_sum);
     Ok(measured)

@@ -43,7 +43,9 @@ pub(super) fn measure(session: &mut Session<'_>) -> Result<(), BenchError> {
         let _pin = Pinned::anywhere();
         let pool = create_pool(&path, pool_bytes)?;
         let crowd = Crowd::make(&pool, options)?;
-        session.hash = session.hash.wrapping_add(prepare(pool.filesystem().store().region(), &options.media));
+        session.hash = session
+            .hash
+            .wrapping_add(prepare(pool.filesystem().store().region(), &options.media));
         session.row("dir_1m_create", |_| create(options, &crowd));
         session.row("dir_1m_lookup", |hash| lookup(options, &crowd, hash));
         let files = count_files(&crowd)?;
@@ -75,10 +77,17 @@ impl<'p> Crowd<'p> {
     fn make(pool: &'p Pool, options: &OpsOptions) -> Result<Crowd<'p>, BenchError> {
         // The last 2 % of the names are those whose creation is measured.
         let round_creates = (options.names / 50 / (options.rounds as u64 + 1)).max(1);
-        let first = options.names - (round_creates * (options.rounds as u64 + 1)).min(options.names);
+        let first =
+            options.names - (round_creates * (options.rounds as u64 + 1)).min(options.names);
         let large = directory(pool, LARGE, 0..first)?;
         let small = directory(pool, SMALL, 0..SMALL_NAMES)?;
-        Ok(Crowd { pool, large, small, first, round_creates })
+        Ok(Crowd {
+            pool,
+            large,
+            small,
+            first,
+            round_creates,
+        })
     }
 }
 
@@ -122,7 +131,8 @@ fn create(options: &OpsOptions, crowd: &Crowd<'_>) -> Result<Measured, BenchErro
                 let growth = left.min(SMALL_GROWTH);
                 let path = format!("{SMALL}-{made}");
                 let names: Vec<String> = (SMALL_NAMES..SMALL_NAMES + growth).map(name).collect();
-                total += create_in(&directory(crowd.pool, &path, 0..SMALL_NAMES)?, &names)? * growth as f64;
+                total += create_in(&directory(crowd.pool, &path, 0..SMALL_NAMES)?, &names)?
+                    * growth as f64;
                 (left, made) = (left - growth, made + 1);
             }
             Ok(total / crowd.round_creates as f64)
@@ -142,7 +152,9 @@ fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Mea
     let mut sum = 0_u64;
     let names = |round, limit| -> Vec<String> {
         let mut places = Places::new(round);
-        (0..options.operations).map(|_| name(places.below(limit))).collect()
+        (0..options.operations)
+            .map(|_| name(places.below(limit)))
+            .collect()
     };
     let mut once = |directory: &Dir, name: &str| {
         sum = sum.wrapping_add(black_box(directory.metadata(name)?).len());
@@ -150,7 +162,9 @@ fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Mea
     };
     let mut round_of = |directory: &Dir, limit, round| {
         let names = names(round, limit);
-        nanoseconds_each(options.operations, |index| once(directory, &names[index as usize]))
+        nanoseconds_each(options.operations, |index| {
+            once(directory, &names[index as usize])
+        })
     };
     // `alternate` wants two closures; only one of them runs at a time.
     let shared = std::cell::RefCell::new(&mut round_of);
@@ -161,10 +175,14 @@ fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Mea
     )?;
     let mut measured = Measured::times(&rounds);
     let all = [names(1, crowd.first), names(1, SMALL_NAMES)];
-    measured.work = Some(work_each(options.operations, |index| once(&crowd.large, &all[0][index as usize]))?);
+    measured.work = Some(work_each(options.operations, |index| {
+        once(&crowd.large, &all[0][index as usize])
+    })?);
     if options.verbose {
         let mut each = |directory, names: &[String]| {
-            latencies(options.operations, |index| once(directory, &names[index as usize]))
+            latencies(options.operations, |index| {
+                once(directory, &names[index as usize])
+            })
         };
         measured.latencies = Some(each(&crowd.large, &all[0])?);
         measured.against_latencies = Some(each(&crowd.small, &all[1])?);
@@ -189,11 +207,21 @@ fn idle_memory(place: &Path, pool: &Path) -> Result<Measured, BenchError> {
     std::thread::sleep(SETTLE);
     let value = idle.resident_bytes_beyond_mapping()? as f64 / MEBIBYTE;
     let large = idle.mountpoint().join(LARGE);
-    let entries = std::fs::read_dir(&large).map_err(BenchError::io("list", &large))?.count();
+    let entries = std::fs::read_dir(&large)
+        .map_err(BenchError::io("list", &large))?
+        .count();
     let listed = idle.resident_bytes_beyond_mapping()? as f64 / MEBIBYTE;
     idle.stop()?;
-    let note = format!("resident heap, stacks and code of a freshly started mount; {listed:.1} MiB after {entries} names were listed");
-    Ok(Measured { value, against_value: 1.0, ratio: value, note: Some(note), ..Measured::default() })
+    let note = format!(
+        "resident heap, stacks and code of a freshly started mount; {listed:.1} MiB after {entries} names were listed"
+    );
+    Ok(Measured {
+        value,
+        against_value: 1.0,
+        ratio: value,
+        note: Some(note),
+        ..Measured::default()
+    })
 }
 
 /// Seconds for a million files, on the pool as it is and on one of twice the size.
@@ -204,12 +232,23 @@ fn recovery(options: &OpsOptions, path: &Path, files: u64) -> Result<Measured, B
         "{files} files in {} MiB; {twice:.3} s per million with {larger_files} files in a pool of twice the size",
         pool_bytes(path)? >> 20
     );
-    let measured = Measured { value, against_value: 1.0, ratio: value, best_value: Some(best), ..Measured::default() };
-    Ok(Measured { note: Some(note), ..measured })
+    let measured = Measured {
+        value,
+        against_value: 1.0,
+        ratio: value,
+        best_value: Some(best),
+        ..Measured::default()
+    };
+    Ok(Measured {
+        note: Some(note),
+        ..measured
+    })
 }
 
 fn pool_bytes(path: &Path) -> Result<u64, BenchError> {
-    Ok(PmemStore::open(path, Mode::ReadWrite, true)?.region().length())
+    Ok(PmemStore::open(path, Mode::ReadWrite, true)?
+        .region()
+        .length())
 }
 
 fn recover_larger(options: &OpsOptions, path: &Path, files: u64) -> Result<(f64, u64), BenchError> {
@@ -239,7 +278,9 @@ fn recover(path: &Path, files: u64, media: &MediaModel) -> Result<(f64, f64), Be
         let elapsed = begin.elapsed();
         if round > 0 {
             if was_clean || records == 0 {
-                return Err(BenchError::WrongData("the pool was found clean after a crash".to_owned()));
+                return Err(BenchError::WrongData(
+                    "the pool was found clean after a crash".to_owned(),
+                ));
             }
             seconds.push(elapsed.as_secs_f64() * 1e6 / files as f64);
         }

@@ -73,7 +73,10 @@ impl OpsOptions {
     }
 
     fn wants(&self, names: &[&str]) -> bool {
-        self.only.is_empty() || names.iter().any(|name| self.only.iter().any(|only| only == name))
+        self.only.is_empty()
+            || names
+                .iter()
+                .any(|name| self.only.iter().any(|only| only == name))
     }
 }
 
@@ -88,30 +91,91 @@ struct Plan {
 }
 
 const fn at_most(name: &'static str, unit: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan { name, unit, against, bar, better: Better::Lower, fences_bar: None }
+    Plan {
+        name,
+        unit,
+        against,
+        bar,
+        better: Better::Lower,
+        fences_bar: None,
+    }
 }
 
 const fn fenced(name: &'static str, against: &'static str, bar: f64, fences: f64) -> Plan {
-    Plan { name, unit: "ns", against, bar, better: Better::Lower, fences_bar: Some(fences) }
+    Plan {
+        name,
+        unit: "ns",
+        against,
+        bar,
+        better: Better::Lower,
+        fences_bar: Some(fences),
+    }
 }
 
 const fn at_least(name: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan { name, unit: "ops/s", against, bar, better: Better::Higher, fences_bar: None }
+    Plan {
+        name,
+        unit: "ops/s",
+        against,
+        bar,
+        better: Better::Higher,
+        fences_bar: None,
+    }
 }
 
 const PLANS: [Plan; 14] = [
-    fenced("overwrite_4k", "4 KiB streaming copy + fence, random", 1.5, 2.0),
-    fenced("append_4k", "4 KiB streaming copy + fence, random", 2.0, 3.0),
-    at_most("overwrite_64b", "ns", "64 B store + flush + fence, random", 3.5),
-    at_most("read_4k", "ns", "copy of 4 KiB out of the region, random", 1.25),
-    fenced("create_unlink", "open(O_CREAT), close, unlink on tmpfs", 0.6, 4.0),
+    fenced(
+        "overwrite_4k",
+        "4 KiB streaming copy + fence, random",
+        1.5,
+        2.0,
+    ),
+    fenced(
+        "append_4k",
+        "4 KiB streaming copy + fence, random",
+        2.0,
+        3.0,
+    ),
+    at_most(
+        "overwrite_64b",
+        "ns",
+        "64 B store + flush + fence, random",
+        3.5,
+    ),
+    at_most(
+        "read_4k",
+        "ns",
+        "copy of 4 KiB out of the region, random",
+        1.25,
+    ),
+    fenced(
+        "create_unlink",
+        "open(O_CREAT), close, unlink on tmpfs",
+        0.6,
+        4.0,
+    ),
     at_most("open_close", "ns", "open, close on tmpfs", 0.6),
-    at_most("dir_1m_create", "ns", "the same in directories of 1,000 names", 1.5),
-    at_most("dir_1m_lookup", "ns", "the same in a directory of 1,000 names", 1.5),
+    at_most(
+        "dir_1m_create",
+        "ns",
+        "the same in directories of 1,000 names",
+        1.5,
+    ),
+    at_most(
+        "dir_1m_lookup",
+        "ns",
+        "the same in a directory of 1,000 names",
+        1.5,
+    ),
     at_most("recovery", "s", "1 s for each million files", 1.0),
     at_least("threads_overwrite", "one thread", 1.7),
     at_least("threads_create", "one thread", 1.7),
-    at_most("idle_memory", "MiB", "1 MiB: the ratio is the size itself", 64.0),
+    at_most(
+        "idle_memory",
+        "MiB",
+        "1 MiB: the ratio is the size itself",
+        64.0,
+    ),
     at_most("fuse_read_4k", "ns", "empty FUSE server", 1.25),
     at_most("fuse_write_4k", "ns", "empty FUSE server", 1.25),
 ];
@@ -158,7 +222,11 @@ struct Session<'o> {
 
 impl Session<'_> {
     /// Measures a row if it is wanted; an error or a panic is its result.
-    fn row(&mut self, name: &'static str, measure: impl FnOnce(&mut u64) -> Result<Measured, BenchError>) {
+    fn row(
+        &mut self,
+        name: &'static str,
+        measure: impl FnOnce(&mut u64) -> Result<Measured, BenchError>,
+    ) {
         if !self.options.wants(&[name]) {
             return;
         }
@@ -169,7 +237,11 @@ impl Session<'_> {
     }
 
     /// Does what several rows need; an error is the result of all rows that were not reached.
-    fn group(&mut self, names: &[&'static str], measure: impl FnOnce(&mut Self) -> Result<(), BenchError>) {
+    fn group(
+        &mut self,
+        names: &[&'static str],
+        measure: impl FnOnce(&mut Self) -> Result<(), BenchError>,
+    ) {
         if !self.options.wants(names) {
             return;
         }
@@ -201,8 +273,14 @@ impl Session<'_> {
 fn guarded<T>(measure: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
     catch_unwind(AssertUnwindSafe(measure)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(BenchError::Panic(text.unwrap_or_else(|| "without a message".to_owned())))
+        let text = text.or_else(|| {
+            payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+        });
+        Err(BenchError::Panic(
+            text.unwrap_or_else(|| "without a message".to_owned()),
+        ))
     })
 }
 
@@ -245,7 +323,11 @@ impl Plan {
 pub fn run_ops(options: &OpsOptions) -> Result<Report, BenchError> {
     let machine = Machine::this();
     bed::check(options)?;
-    let mut session = Session { options, results: BTreeMap::new(), hash: 0 };
+    let mut session = Session {
+        options,
+        results: BTreeMap::new(),
+        hash: 0,
+    };
     session.group(&bed::ROWS, bed::measure);
     session.group(&million::ROWS, million::measure);
     let mut setup = Map::new();
@@ -256,5 +338,12 @@ pub fn run_ops(options: &OpsOptions) -> Result<Report, BenchError> {
     setup.insert("operations".to_owned(), json!(options.operations));
     let (rows, hash) = session.rows();
     let media = options.media.name.clone();
-    Ok(Report { experiment: "ops", media, machine, setup, hash: format!("{hash:016x}"), rows })
+    Ok(Report {
+        experiment: "ops",
+        media,
+        machine,
+        setup,
+        hash: format!("{hash:016x}"),
+        rows,
+    })
 }

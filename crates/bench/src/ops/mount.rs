@@ -7,7 +7,7 @@
 use super::bed::FILE;
 use super::{Measured, OpsOptions, Session, bed};
 use crate::error::BenchError;
-use crate::measure::{Pinned, Places, Scope, Stopwatch, alternate, latencies};
+use crate::measure::{Pinned, Places, Stopwatch, alternate, latencies};
 use crate::memory::{Page, prepare};
 use fs::{FileSystem, MountOptions};
 use pmem::BLOCK_BYTES;
@@ -29,7 +29,11 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const SERVER_THREADS: usize = 1;
 
 /// Mounts both servers in `place` and measures.
-pub(super) fn measure(session: &mut Session<'_>, place: &Path, pool: &Path) -> Result<(), BenchError> {
+pub(super) fn measure(
+    session: &mut Session<'_>,
+    place: &Path,
+    pool: &Path,
+) -> Result<(), BenchError> {
     let options = session.options;
     session.tell("mount");
     let _pin = Pinned::anywhere();
@@ -40,17 +44,29 @@ pub(super) fn measure(session: &mut Session<'_>, place: &Path, pool: &Path) -> R
     let bytes = bed::file_bytes(options).min(FILE_BYTES_MAX);
     let null = NullServer::mount(&null_mountpoint, bytes as usize, SERVER_THREADS)?;
     let store = PmemStore::open(pool, txn::Mode::ReadWrite, true)?;
-    session.hash = session.hash.wrapping_add(prepare(store.region(), &options.media));
+    session.hash = session
+        .hash
+        .wrapping_add(prepare(store.region(), &options.media));
     let files = FileSystem::mount(store, MountOptions::default())?;
-    let mounting = Mounting { threads: SERVER_THREADS, ..Mounting::new(pool, &mountpoint) };
+    let mounting = Mounting {
+        threads: SERVER_THREADS,
+        ..Mounting::new(pool, &mountpoint)
+    };
     let running = server::spawn(files, &mounting)?;
-    let (ours, theirs) = (direct(&running.mountpoint().join(FILE))?, direct(&null.file())?);
+    let (ours, theirs) = (
+        direct(&running.mountpoint().join(FILE))?,
+        direct(&null.file())?,
+    );
     // Every page once: reads of the null server would otherwise fault its memory in.
     for file in [&ours, &theirs] {
         write_all(file, bytes)?;
     }
-    session.row("fuse_read_4k", |hash| read(options, &ours, &theirs, bytes / BLOCK, hash));
-    session.row("fuse_write_4k", |_| write(options, &ours, &theirs, bytes / BLOCK));
+    session.row("fuse_read_4k", |hash| {
+        read(options, &ours, &theirs, bytes / BLOCK, hash)
+    });
+    session.row("fuse_write_4k", |_| {
+        write(options, &ours, &theirs, bytes / BLOCK)
+    });
     drop((ours, theirs));
     running.unmount()?;
     Ok(())
@@ -72,7 +88,9 @@ fn write_all(file: &OwnedFd, bytes: u64) -> Result<(), BenchError> {
 fn read_page(file: &OwnedFd, page: &mut Page, offset: u64) -> Result<(), BenchError> {
     match pread(file, &mut page.0, offset) {
         Ok(BLOCK_BYTES) => Ok(()),
-        Ok(length) => Err(BenchError::WrongData(format!("{length} bytes read at {offset}"))),
+        Ok(length) => Err(BenchError::WrongData(format!(
+            "{length} bytes read at {offset}"
+        ))),
         Err(errno) => Err(BenchError::io("read", Path::new("a mounted file"))(errno)),
     }
 }
@@ -80,14 +98,19 @@ fn read_page(file: &OwnedFd, page: &mut Page, offset: u64) -> Result<(), BenchEr
 fn write_page(file: &OwnedFd, page: &Page, offset: u64) -> Result<(), BenchError> {
     match pwrite(file, &page.0, offset) {
         Ok(BLOCK_BYTES) => Ok(()),
-        Ok(length) => Err(BenchError::WrongData(format!("{length} bytes written at {offset}"))),
+        Ok(length) => Err(BenchError::WrongData(format!(
+            "{length} bytes written at {offset}"
+        ))),
         Err(errno) => Err(BenchError::io("write", Path::new("a mounted file"))(errno)),
     }
 }
 
-/// Runs one side; the waits of the server's threads are left out too.
-fn side(count: u64, mut operation: impl FnMut(u64) -> Result<(), BenchError>) -> Result<f64, BenchError> {
-    let watch = Stopwatch::start(Scope::Process);
+/// Runs one side: the time of the caller and of the server.
+fn side(
+    count: u64,
+    mut operation: impl FnMut(u64) -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let watch = Stopwatch::of_process();
     for number in 0..count {
         operation(number)?;
     }
@@ -113,18 +136,29 @@ fn read(
         let mut places = Places::new(round);
         side(options.operations, |_| once(file, &mut places))
     };
-    let rounds = alternate(options.rounds, |round| round_of(ours, round), |round| round_of(theirs, round))?;
+    let rounds = alternate(
+        options.rounds,
+        |round| round_of(ours, round),
+        |round| round_of(theirs, round),
+    )?;
     let mut measured = Measured::times(&rounds);
     if options.verbose {
         let mut places = Places::new(1);
         measured.latencies = Some(latencies(options.operations, |_| once(ours, &mut places))?);
-        measured.against_latencies = Some(latencies(options.operations, |_| once(theirs, &mut places))?);
+        measured.against_latencies = Some(latencies(options.operations, |_| {
+            once(theirs, &mut places)
+        })?);
     }
     *hash = hash.wrapping_add(sum.get());
     Ok(measured)
 }
 
-fn write(options: &OpsOptions, ours: &OwnedFd, theirs: &OwnedFd, blocks: u64) -> Result<Measured, BenchError> {
+fn write(
+    options: &OpsOptions,
+    ours: &OwnedFd,
+    theirs: &OwnedFd,
+    blocks: u64,
+) -> Result<Measured, BenchError> {
     let page = std::cell::RefCell::new(Page::filled());
     let once = |file: &OwnedFd, places: &mut Places, number| {
         let mut page = page.borrow_mut();
@@ -135,12 +169,18 @@ fn write(options: &OpsOptions, ours: &OwnedFd, theirs: &OwnedFd, blocks: u64) ->
         let mut places = Places::new(round);
         side(options.operations, |number| once(file, &mut places, number))
     };
-    let rounds = alternate(options.rounds, |round| round_of(ours, round), |round| round_of(theirs, round))?;
+    let rounds = alternate(
+        options.rounds,
+        |round| round_of(ours, round),
+        |round| round_of(theirs, round),
+    )?;
     let mut measured = Measured::times(&rounds);
     if options.verbose {
         let mut places = Places::new(1);
         let ours = latencies(options.operations, |number| once(ours, &mut places, number))?;
-        let theirs = latencies(options.operations, |number| once(theirs, &mut places, number))?;
+        let theirs = latencies(options.operations, |number| {
+            once(theirs, &mut places, number)
+        })?;
         (measured.latencies, measured.against_latencies) = (Some(ours), Some(theirs));
     }
     Ok(measured)

@@ -24,8 +24,13 @@ struct Names {
 
 impl Names {
     fn new() -> Names {
-        let ours: Vec<String> = (0..NAMES).map(|number| format!("message-{number:06}")).collect();
-        let theirs = ours.iter().map(|name| CString::new(name.as_str()).unwrap_or_default()).collect();
+        let ours: Vec<String> = (0..NAMES)
+            .map(|number| format!("message-{number:06}"))
+            .collect();
+        let theirs = ours
+            .iter()
+            .map(|name| CString::new(name.as_str()).unwrap_or_default())
+            .collect();
         Names { ours, theirs }
     }
 
@@ -98,7 +103,11 @@ fn create_unlink(options: &OpsOptions, pool: &Pool) -> Result<Measured, BenchErr
         "flushes, fences, lines of create {:.2}, {:.2}, {:.2}, of unlink {:.2}, {:.2}, {:.2}; the row has those of the one with more fences",
         create.flushes, create.fences, create.lines, unlink.flushes, unlink.fences, unlink.lines
     ));
-    measured.work = Some(if create.fences > unlink.fences { create } else { unlink });
+    measured.work = Some(if create.fences > unlink.fences {
+        create
+    } else {
+        unlink
+    });
     if options.verbose {
         measured.latencies = Some(latencies(options.operations, ours)?);
         measured.against_latencies = Some(latencies(options.operations, theirs)?);

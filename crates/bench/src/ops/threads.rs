@@ -3,7 +3,7 @@
 use super::bed::{file_bytes, fill};
 use super::{Measured, OpsOptions, Session};
 use crate::error::BenchError;
-use crate::measure::{Pinned, Places, Scope, Stopwatch, alternate, processors};
+use crate::measure::{Pinned, Places, Stopwatch, alternate, processors};
 use crate::memory::Page;
 use crate::report::Better;
 use perdure::{Dir, File, OpenOptions, Pool};
@@ -33,7 +33,8 @@ struct Overwrite {
 impl Work for Overwrite {
     fn operate(&self, number: u64, places: &mut Places, page: &mut Page) -> Result<(), BenchError> {
         page.number(number);
-        self.file.write_at(&page.0, places.below(self.blocks) * BLOCK_BYTES as u64)?;
+        self.file
+            .write_at(&page.0, places.below(self.blocks) * BLOCK_BYTES as u64)?;
         Ok(())
     }
 
@@ -52,8 +53,16 @@ struct Create {
 }
 
 impl Work for Create {
-    fn operate(&self, number: u64, _places: &mut Places, _page: &mut Page) -> Result<(), BenchError> {
-        drop(File::create_new(&self.directory, &self.names[number as usize])?);
+    fn operate(
+        &self,
+        number: u64,
+        _places: &mut Places,
+        _page: &mut Page,
+    ) -> Result<(), BenchError> {
+        drop(File::create_new(
+            &self.directory,
+            &self.names[number as usize],
+        )?);
         Ok(())
     }
 
@@ -72,7 +81,9 @@ impl Work for Create {
 pub(super) fn measure(session: &mut Session<'_>, pool: &Pool) {
     let options = session.options;
     session.row("threads_overwrite", |_| {
-        let works = (0..THREADS).map(|thread| overwrite(options, pool, thread)).collect::<Result<Vec<_>, _>>()?;
+        let works = (0..THREADS)
+            .map(|thread| overwrite(options, pool, thread))
+            .collect::<Result<Vec<_>, _>>()?;
         let measured = measure_work(options, &works);
         drop(works);
         for thread in 0..THREADS {
@@ -81,7 +92,9 @@ pub(super) fn measure(session: &mut Session<'_>, pool: &Pool) {
         measured
     });
     session.row("threads_create", |_| {
-        let works = (0..THREADS).map(|thread| create(options, pool, thread)).collect::<Result<Vec<_>, _>>()?;
+        let works = (0..THREADS)
+            .map(|thread| create(options, pool, thread))
+            .collect::<Result<Vec<_>, _>>()?;
         let measured = measure_work(options, &works);
         drop(works);
         for thread in 0..THREADS {
@@ -97,17 +110,28 @@ fn private_name(thread: usize) -> String {
 
 fn overwrite(options: &OpsOptions, pool: &Pool, thread: usize) -> Result<Overwrite, BenchError> {
     let name = private_name(thread);
-    let file = OpenOptions::new().write(true).create_new(true).open(pool, name)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(pool, name)?;
     let bytes = file_bytes(options) / 8 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
     fill(&file, bytes)?;
-    Ok(Overwrite { file, blocks: bytes / BLOCK_BYTES as u64 })
+    Ok(Overwrite {
+        file,
+        blocks: bytes / BLOCK_BYTES as u64,
+    })
 }
 
 fn create(options: &OpsOptions, pool: &Pool, thread: usize) -> Result<Create, BenchError> {
     let name = private_name(thread);
     pool.create_dir(&name)?;
-    let names = (0..options.operations).map(|number| format!("message-{number:06}")).collect();
-    Ok(Create { directory: pool.open_dir(&name)?, names })
+    let names = (0..options.operations)
+        .map(|number| format!("message-{number:06}"))
+        .collect();
+    Ok(Create {
+        directory: pool.open_dir(&name)?,
+        names,
+    })
 }
 
 /// Operations per second of two threads against those of one, the one being each thread in turn.
@@ -126,7 +150,14 @@ fn measure_work(options: &OpsOptions, works: &[impl Work]) -> Result<Measured, B
                 scope.spawn(move || rate(work, processor, barrier, duration, round))
             };
             let running: Vec<_> = threads.iter().map(start).collect();
-            running.into_iter().map(|thread| thread.join().map_err(|_| BenchError::Panic("in a thread".to_owned()))?).collect()
+            running
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .map_err(|_| BenchError::Panic("in a thread".to_owned()))?
+                })
+                .collect()
         });
         let rates = rates?;
         for (&thread, &(_, count)) in threads.iter().zip(&rates) {
@@ -134,7 +165,11 @@ fn measure_work(options: &OpsOptions, works: &[impl Work]) -> Result<Measured, B
         }
         Ok(rates.iter().map(|(rate, _)| rate).sum())
     };
-    let rounds = alternate(options.rounds, |round| run(round, &[0, 1]), |round| run(round, &[round as usize % THREADS]))?;
+    let rounds = alternate(
+        options.rounds,
+        |round| run(round, &[0, 1]),
+        |round| run(round, &[round as usize % THREADS]),
+    )?;
     Ok(Measured::of(&rounds, Better::Higher))
 }
 
@@ -150,7 +185,7 @@ fn rate(
     let (mut places, mut page) = (Places::new(round), Page::filled());
     let limit = work.limit();
     barrier.wait();
-    let (watch, begin) = (Stopwatch::start(Scope::Thread), Instant::now());
+    let (watch, begin) = (Stopwatch::of_thread(), Instant::now());
     let mut count = 0;
     while count + BURST <= limit && begin.elapsed() < duration {
         for _ in 0..BURST {
