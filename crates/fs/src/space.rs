@@ -11,6 +11,7 @@ use crate::xattr;
 use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Extent, Purpose};
 use smallvec::SmallVec;
+use std::ops::Range;
 use txn::{Store, Transaction};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -93,8 +94,8 @@ fn zero_range_in_block<S: Store>(
 impl<S: Store> FileSystem<S> {
     /// Reserves, frees or zeroes space (`fallocate`).
     ///
-    /// Punching and zeroing are one transaction. Reserving more than 4 MiB is several, each of them atomic; a failure
-    /// leaves what was reserved before.
+    /// Punching is one transaction. Reserving or zeroing more than 4 MiB is several, each of them atomic; a failure
+    /// leaves what was done before.
     ///
     /// # Errors
     ///
@@ -111,15 +112,10 @@ impl<S: Store> FileSystem<S> {
         body.require_regular()?;
         match (options.punch_hole, options.zero_range) {
             (true, true) => Err(FsError::NotSupported("punching and zeroing at the same time")),
-            (true, false) => punch(core, node.number(), &mut body, offset, end, None),
-            (false, true) => {
+            (true, false) => punch(core, node.number(), &mut body, offset, end),
+            (false, zero) => {
                 let size = if options.keep_size { body.raw.size } else { body.raw.size.max(end) };
-                punch(core, node.number(), &mut body, offset, end, Some(size))?;
-                reserve(core, node.number(), &mut body, offset, end, size)
-            }
-            (false, false) => {
-                let size = if options.keep_size { body.raw.size } else { body.raw.size.max(end) };
-                reserve(core, node.number(), &mut body, offset, end, size)
+                reserve(core, node.number(), &mut body, offset..end, size, zero)
             }
         }
     }
@@ -132,11 +128,9 @@ fn punch<S: Store>(
     body: &mut Body,
     offset: u64,
     end: u64,
-    size: Option<u64>,
 ) -> Result<(), FsError> {
     let now = core.now();
     let mut new = body.raw;
-    new.size = size.unwrap_or(new.size);
     let map = BlockMap::of(number, &body.raw);
     let mut transaction = core.begin();
     let (first_whole, end_whole) = (offset.div_ceil(BLOCK), end / BLOCK);
@@ -156,62 +150,84 @@ fn punch<S: Store>(
     Ok(())
 }
 
-/// Gives every hole in `offset..end` an unwritten block; the size becomes `size` with the last step.
+/// Gives every hole in `range` an unwritten block; with `zero` the rest of it becomes zeros too. The size becomes `size`
+/// with the last step.
 fn reserve<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
-    offset: u64,
-    end: u64,
+    range: Range<u64>,
     size: u64,
+    zero: bool,
 ) -> Result<(), FsError> {
-    let mut block = offset / BLOCK;
-    let end_block = end.div_ceil(BLOCK);
-    while block < end_block {
-        let count = (end_block - block).min(ALLOCATE_BLOCKS_MAX);
-        let last = block + count == end_block;
-        let size = if last { size } else { body.raw.size };
-        reserve_step(core, number, body, block, count, size)?;
-        block += count;
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min((at / BLOCK + ALLOCATE_BLOCKS_MAX) * BLOCK);
+        let size = if end == range.end { size } else { body.raw.size };
+        reserve_step(core, number, body, at..end, size, zero)?;
+        at = end;
     }
     Ok(())
 }
 
+/// Blocks of a file next to each other that get fresh blocks.
+struct Run {
+    first: u64,
+    length: u64,
+    /// Whether they are holes now, and not written blocks to be replaced.
+    is_hole: bool,
+}
+
+/// One transaction. A written block that becomes zeros is replaced: it never turns into an unwritten one in place (R2).
 fn reserve_step<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
-    first: u64,
-    count: u64,
+    range: Range<u64>,
     size: u64,
+    zero: bool,
 ) -> Result<(), FsError> {
     let map = BlockMap::of(number, &body.raw);
-    let mut holes: SmallVec<[(u64, u64); 8]> = SmallVec::new();
-    map.lookup_range(&core.store, first, count, |block, pointer| {
-        if pointer.is_none() {
-            match holes.last_mut() {
-                Some((start, length)) if *start + *length == block => *length += 1,
-                _ => holes.push((block, 1)),
-            }
-        }
-    })?;
     let mut new = body.raw;
     let mut transaction = core.begin();
+    let whole = if zero { range.start.div_ceil(BLOCK)..range.end / BLOCK } else { 0..0 };
+    let (first, count) = (range.start / BLOCK, range.end.div_ceil(BLOCK) - range.start / BLOCK);
+    let mut runs: SmallVec<[Run; 8]> = SmallVec::new();
+    map.lookup_range(&core.store, first, count, |block, pointer| {
+        let is_hole = pointer.is_none();
+        match pointer {
+            Some(Pointer { block: old, unwritten: false }) if whole.contains(&block) => {
+                transaction.free(Extent { start: old, blocks: 1 });
+            }
+            Some(_) => return,
+            None => {}
+        }
+        match runs.last_mut() {
+            Some(run) if run.first + run.length == block && run.is_hole == is_hole => run.length += 1,
+            _ => runs.push(Run { first: block, length: 1, is_hole }),
+        }
+    })?;
+    if zero {
+        let head_end = range.end.min(range.start.next_multiple_of(BLOCK));
+        zero_range_in_block(core, &map, range.start, head_end, &mut transaction)?;
+        zero_range_in_block(core, &map, (range.end / BLOCK * BLOCK).max(head_end), range.end, &mut transaction)?;
+    }
     let mut editor = MapEditor::new(&core.store, map);
-    for (start, length) in holes {
-        let extents = transaction.allocate(body.domain, length as u32, Purpose::Ordinary)?;
+    for Run { first, length, is_hole } in runs {
+        let purpose = if is_hole { Purpose::Ordinary } else { Purpose::Overwrite };
+        let extents = transaction.allocate(body.domain, length as u32, purpose)?;
         let pointers: SmallVec<[Pointer; 64]> = extents
             .iter()
             .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
             .map(|block| Pointer { block, unwritten: true })
             .collect();
-        editor.set(&mut transaction, start, &pointers, DomainId::METADATA)?;
-        new.blocks += length;
+        editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
+        new.blocks += if is_hole { length } else { 0 };
     }
     new.blocks += editor.added;
     (new.root, new.height) = editor.finish(&mut transaction);
     let now = core.now();
-    if size == new.size {
+    if size == new.size && !zero {
         new.touch_changed(now);
     } else {
         new.touch_modified(now);
