@@ -22,7 +22,7 @@ suites: ## only the suites that need a mount; SUITES="fsx kill9" picks some
 	@scripts/install-tools.sh build run test
 	@tests/run.sh build $(or $(SUITES),$(patsubst tests/suites/%.sh,%,$(sort $(wildcard tests/suites/*.sh))))
 
-crash-long: ## crash states without a time limit worth mentioning; SECONDS=28800 by default
+crash-long: ## crash states without end worth mentioning: CRASH_SECONDS (default 28800) of new seeds
 	@tests/crash.sh long
 
 vmtest: ## persistent memory in QEMU: fsdax and device-DAX, power cut under load (needs no KVM)

@@ -1,0 +1,81 @@
+//! The content of a file, compared by what reads return: a hole and a block of zeros are the same.
+
+use pmem::BLOCK_BYTES;
+use std::collections::BTreeMap;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A sparse file: its size, and the blocks that are not all zeros.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Content {
+    /// Bytes.
+    pub size: u64,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Content {
+    /// Writes `data` at `offset`; the file grows if it has to.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.size = self.size.max(offset + data.len() as u64);
+        self.store(offset, offset + data.len() as u64, |at| data[(at - offset) as usize]);
+    }
+
+    /// Makes `from..to` zeros without a change of size.
+    pub fn zero(&mut self, from: u64, to: u64) {
+        let touched: Vec<u64> = self.blocks.range(from / BLOCK..to.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
+        for index in touched {
+            let (start, end) = (from.max(index * BLOCK), to.min((index + 1) * BLOCK));
+            self.store(start, end, |_| 0);
+        }
+    }
+
+    /// Cuts or extends to `size` bytes.
+    pub fn resize(&mut self, size: u64) {
+        if size < self.size {
+            self.zero(size, self.size.next_multiple_of(BLOCK));
+        }
+        self.size = size;
+    }
+
+    /// The blocks that are not all zeros, by index.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.blocks.iter().map(|(index, block)| (*index, &block[..]))
+    }
+
+    fn store(&mut self, from: u64, to: u64, byte: impl Fn(u64) -> u8) {
+        let mut at = from;
+        while at < to {
+            let index = at / BLOCK;
+            let end = to.min((index + 1) * BLOCK);
+            let block = self.blocks.entry(index).or_insert_with(|| vec![0; BLOCK_BYTES].into());
+            for position in at..end {
+                block[(position % BLOCK) as usize] = byte(position);
+            }
+            if block.iter().all(|&byte| byte == 0) {
+                self.blocks.remove(&index);
+            }
+            at = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_and_holes_are_the_same() {
+        let mut content = Content::default();
+        content.write(5000, &[1; 5000]);
+        content.write(0, &[0; 100]);
+        assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [1, 2]);
+        content.zero(4096, 8192);
+        assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [2]);
+        content.resize(9000);
+        content.resize(20_000);
+        let last = content.blocks().next().map(|(_, block)| block.to_vec());
+        assert_eq!(last.map(|block| (block[807], block[808])), Some((1, 0)));
+        content.resize(0);
+        assert_eq!(content, Content::default());
+    }
+}

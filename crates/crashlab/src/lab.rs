@@ -1,0 +1,216 @@
+//! Runs workloads on an emulated medium, beside their model, with a watcher at every fence.
+
+use crate::catalogue;
+use crate::clock;
+use crate::model::{Id, Model};
+use crate::operation::{Live, Operation, Refusal};
+use crate::recovery::{add_up, caught};
+use crate::snapshot::{Fingerprint, Snapshot, Summary};
+use crate::state_id::StateId;
+use crate::tally::Tally;
+use crate::watcher::{Depth, Failure, Watcher};
+use crate::workload::{Pool, Workload};
+use fs::FsError;
+use parking_lot::Mutex;
+use pmem::Region;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A pool with the start tree on it.
+struct Prepared {
+    image: Vec<u8>,
+    model: Model,
+    region: Option<Arc<Region>>,
+}
+
+/// One thread's laboratory: regions are used again for every workload.
+pub struct Lab {
+    tally: Arc<Tally>,
+    watcher: Arc<Mutex<Watcher>>,
+    pools: HashMap<Pool, Prepared>,
+    absent_paths: Vec<String>,
+    /// Only one state is looked at.
+    only: Option<StateId>,
+}
+
+impl Lab {
+    /// A laboratory that counts into `tally` and looks at `only`, or at everything.
+    pub fn new(tally: Arc<Tally>, only: Option<StateId>) -> Lab {
+        let depth = Depth { choices: 0, nested_choices: 0, nested_every: 0 };
+        let watcher = Arc::new(Mutex::new(Watcher::new(Arc::clone(&tally), depth, only)));
+        Lab { tally, watcher, pools: HashMap::new(), absent_paths: catalogue::known_paths(), only }
+    }
+
+    /// How much is looked at for each kind of workload: bounded so that every short workload gets its share.
+    fn depth(&self, workload: Workload) -> Depth {
+        match workload {
+            Workload::One(_) => Depth { choices: 256, nested_choices: 24, nested_every: 16 },
+            Workload::Two(..) => Depth { choices: 28, nested_choices: 10, nested_every: 128 },
+            Workload::Large(_) => Depth { choices: 24, nested_choices: 0, nested_every: 0 },
+            Workload::Long(_) => Depth { choices: 16, nested_choices: 10, nested_every: 256 },
+        }
+    }
+
+    /// Runs a workload and looks at all the states that its new steps can leave.
+    pub fn run(&mut self, workload: Workload) -> Vec<Failure> {
+        let id = StateId { workload, step: 0, cut: None, second: None };
+        let depth = self.depth(workload);
+        let run = caught(|| self.run_steps(id, depth));
+        if let Err(reason) = run {
+            // Whatever panicked may still hold the region.
+            self.pools.remove(&workload.pool());
+            self.watcher.lock().fail(reason);
+        }
+        self.tally.count_workload();
+        self.watcher.lock().take_failures()
+    }
+
+    fn run_steps(&mut self, id: StateId, depth: Depth) -> Result<(), String> {
+        self.watcher.lock().begin(id, Fingerprint(0), depth);
+        let prepared = self.prepared(id.workload.pool())?;
+        let (region, mut model) = (prepared.filled_region(), prepared.model.clone());
+        clock::restart();
+        let mut live = Live::mount(&region)?;
+        let operations = id.workload.operations();
+        for (step, operation) in operations.iter().enumerate() {
+            let id = StateId { step, ..id };
+            let is_wanted = self.only.is_none_or(|only| only.step == step && only.cut.is_some());
+            if step >= id.workload.first_new_step() && is_wanted {
+                self.watched_step(id, depth, &region, &mut live, &mut model, operation)?;
+            } else {
+                agree(&mut live, &mut model, operation)?;
+            }
+            if step >= id.workload.first_new_step() {
+                let compared = compare(&live, &model, &self.absent_paths);
+                compared.map_err(|difference| format!("after step {step}, {operation}: {difference}"))?;
+            }
+        }
+        agree(&mut live, &mut model, &Operation::Release)?;
+        let summary = Summary::of(live.files()).map_err(|error| error.to_string())?;
+        add_up(live.files(), &summary).map_err(|problem| format!("at the end, without a crash: {problem}"))
+    }
+
+    fn watched_step(
+        &mut self,
+        id: StateId,
+        depth: Depth,
+        region: &Region,
+        live: &mut Live,
+        model: &mut Model,
+        operation: &Operation,
+    ) -> Result<(), String> {
+        let fingerprint = |live: &Live| Summary::of(live.files()).map(|summary| summary.fingerprint);
+        let before = fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
+        self.watcher.lock().begin(id, before, depth);
+        let emulator = region.emulator().ok_or("the region has no emulated medium")?;
+        let watcher = Arc::clone(&self.watcher);
+        emulator.on_fence(move |fence| watcher.lock().during(&fence.crash_point()));
+        let agreed = agree(live, model, operation);
+        emulator.ignore_fences();
+        agreed.map_err(|difference| format!("step {}, {operation}: {difference}", id.step))?;
+        let after = fingerprint(live).map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
+        let mut watcher = self.watcher.lock();
+        emulator.crash_now(|point| watcher.returned(point, after));
+        watcher.settle(after, || Snapshot::of(live.files()).ok());
+        Ok(())
+    }
+
+    /// Makes the start tree of a pool now instead of with its first workload.
+    ///
+    /// # Errors
+    ///
+    /// What making it said.
+    pub fn prepare(&mut self, pool: Pool) -> Result<(), String> {
+        self.prepared(pool).map(drop)
+    }
+
+    fn prepared(&mut self, pool: Pool) -> Result<&mut Prepared, String> {
+        if !self.pools.contains_key(&pool) {
+            self.pools.insert(pool, Prepared::new(pool)?);
+        }
+        self.pools.get_mut(&pool).ok_or_else(|| "the pool was just made".to_string())
+    }
+}
+
+impl Prepared {
+    fn new(pool: Pool) -> Result<Prepared, String> {
+        let options = pool.options();
+        clock::restart();
+        let region = fs::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
+        let region = Arc::new(region.map_err(|error| error.to_string())?);
+        let (mut live, mut model) = (Live::mount(&region)?, Model::default());
+        for operation in catalogue::start() {
+            agree(&mut live, &mut model, &operation)?;
+        }
+        compare(&live, &model, &[])?;
+        live.unmount();
+        Ok(Prepared { image: region.image(), model, region: None })
+    }
+
+    /// An emulated region that holds the start tree durably.
+    fn filled_region(&mut self) -> Arc<Region> {
+        if let Some(region) = self.region.as_mut().and_then(Arc::get_mut) {
+            region.refill(&self.image);
+        } else {
+            self.region = None;
+        }
+        let fill = || Arc::new(Region::emulated_from(&self.image));
+        Arc::clone(self.region.get_or_insert_with(fill))
+    }
+}
+
+/// Does an operation to both and demands the same answer.
+///
+/// A pool without room may refuse what the model allows; nothing happens to either then.
+///
+/// # Errors
+///
+/// Both answers.
+pub fn agree(live: &mut Live, model: &mut Model, operation: &Operation) -> Result<(), String> {
+    let mut next = model.clone();
+    let wanted = next.apply(operation);
+    match live.apply(operation) {
+        Ok(()) if wanted.is_ok() => *model = next,
+        Err(Refusal::Fs(error)) if is_exhausted(&error) => {
+            if matches!(operation, Operation::CreateUnnamed { .. }) {
+                model.release();
+            }
+        }
+        Err(Refusal::Fs(error)) if wanted == Err(error.errno()) => *model = next,
+        found => return Err(format!("the answer is {found:?}, should be {wanted:?}")),
+    }
+    Ok(())
+}
+
+fn is_exhausted(error: &FsError) -> bool {
+    matches!(error, FsError::NoSpace | FsError::NoInodes | FsError::TooLargeForJournal(_))
+}
+
+/// Demands that the file system is as the model says, and that `absent` paths that the model lacks are not found.
+///
+/// # Errors
+///
+/// The first difference.
+pub fn compare(live: &Live, model: &Model, absent: &[String]) -> Result<(), String> {
+    let found = Snapshot::of(live.files()).map_err(|error| format!("reading: {error}"))?;
+    let wanted = model.paths();
+    if let Some(path) = found.0.keys().find(|path| !wanted.contains_key(*path)) {
+        return Err(format!("{path} exists and should not"));
+    }
+    let mut numbers: BTreeMap<_, Id> = BTreeMap::new();
+    for (path, id) in &wanted {
+        let entry = found.0.get(path).ok_or_else(|| format!("{path} is missing"))?;
+        if let Some(difference) = model.difference(*id, entry) {
+            return Err(format!("{path}: {difference}"));
+        }
+        if model.number_clash(&mut numbers, entry.attributes.inode, *id) {
+            return Err(format!("{path}: its inode number is another file's"));
+        }
+    }
+    for path in absent.iter().filter(|path| !wanted.contains_key(&format!("/{path}"))) {
+        if live.exists(path).map_err(|error| format!("{path}: {error}"))? {
+            return Err(format!("{path} is found and should not exist"));
+        }
+    }
+    Ok(())
+}

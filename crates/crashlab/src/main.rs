@@ -1,0 +1,91 @@
+//! `perdure-crashlab`: explore crash states, replay one, prove that mistakes are noticed.
+
+use clap::Parser;
+use perdure_crashlab::campaign::{self, Goal, Outcome};
+use perdure_crashlab::lab::Lab;
+use perdure_crashlab::state_id::StateId;
+use perdure_crashlab::workload::Workload;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Cuts the power at every fence of every short sequence of operations, and looks at what is left.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Distinct crash states to look at, at least
+    #[arg(long, default_value_t = 200_000)]
+    states: u64,
+    /// Seconds to take, at most
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Go on with long workloads until the time is up
+    #[arg(long)]
+    long: bool,
+    /// Threads; 0 = one per core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Seed of the first long workload
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Look at one state again (an id that was printed), or run one workload
+    #[arg(long, value_name = "ID")]
+    replay: Option<StateId>,
+    /// Switch deliberate mistakes on, one at a time, and demand that each is noticed
+    #[cfg(feature = "deliberate-bugs")]
+    #[arg(long)]
+    prove_bugs: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Panics of the code under test are results, reported with their state.
+    std::panic::set_hook(Box::new(|_| {}));
+    #[cfg(feature = "deliberate-bugs")]
+    if arguments.prove_bugs {
+        return perdure_crashlab::proof::prove();
+    }
+    match arguments.replay {
+        Some(id) => replay(id),
+        None => explore(&arguments),
+    }
+}
+
+fn explore(arguments: &Arguments) -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let goal = Goal {
+        states: if arguments.long { u64::MAX } else { arguments.states },
+        time: Duration::from_secs(arguments.seconds),
+        threads: if arguments.threads == 0 { cores } else { arguments.threads },
+        first_seed: arguments.seed,
+        short: Workload::all_short(),
+        stop_at_failure: false,
+        report_every: Some(Duration::from_secs(10)),
+    };
+    let outcome = campaign::run(goal);
+    let Outcome { counts, elapsed, short_finished, failures } = &outcome;
+    for failure in failures {
+        println!("FAILED {}: {}", failure.id, failure.reason);
+        println!("  again: cargo run --release -p perdure-crashlab -- --replay {}", failure.id);
+    }
+    if !short_finished && failures.is_empty() {
+        println!("not all workloads of one and two operations were run: give it more --seconds");
+    }
+    let enough = *short_finished && (arguments.long || counts.distinct >= arguments.states);
+    let verdict = if failures.is_empty() { "none failed".to_string() } else { format!("{} FAILED", failures.len()) };
+    println!("{}: {verdict}", campaign::line(counts, *elapsed));
+    if failures.is_empty() && enough { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn replay(id: StateId) -> ExitCode {
+    for (step, operation) in id.workload.operations().iter().enumerate() {
+        println!("{} {step}: {operation}", if step == id.step { ">" } else { " " });
+    }
+    let tally = Arc::default();
+    let failures = Lab::new(Arc::clone(&tally), id.cut.map(|_| id)).run(id.workload);
+    for failure in &failures {
+        println!("FAILED {}: {}", failure.id, failure.reason);
+    }
+    let looked_at = tally.counts().distinct;
+    println!("{looked_at} states looked at, {} failed", failures.len());
+    if failures.is_empty() && looked_at > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

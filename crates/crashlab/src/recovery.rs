@@ -1,0 +1,105 @@
+//! What must hold of any image that a power cut left: it opens, mounts, adds up, and can be used.
+
+use crate::clock;
+use crate::snapshot::{Fingerprint, Summary};
+use fs::format::RawInode;
+use fs::{AccessTime, FileSystem, FsError, MountOptions, NewInode};
+use pmem::Region;
+use std::sync::Arc;
+use txn::{Mode, PmemStore, Store};
+
+/// A name that no workload uses.
+const PROBE: &[u8] = b"probe after the crash";
+
+/// Opens and mounts, in a way that repeats: one thread, a fixed seed, a clock that steps.
+///
+/// # Errors
+///
+/// What opening or mounting says.
+pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
+    let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite).map_err(|error| format!("open: {error}"))?;
+    let options = MountOptions {
+        threads: 1,
+        access_time: AccessTime::Never,
+        seed: Some(7),
+        clock: clock::tick,
+        ..MountOptions::default()
+    };
+    FileSystem::mount(store, options).map_err(|error| format!("mount: {error}"))
+}
+
+/// Recovers an image and reads everything; then uses the file system and adds up its blocks.
+///
+/// # Errors
+///
+/// What is wrong, in words.
+pub fn recover(region: &Arc<Region>) -> Result<Fingerprint, String> {
+    clock::aside(|| {
+        let files = mount(region)?;
+        let found = Summary::of(&files).map_err(|error| format!("reading: {error}"))?;
+        use_it(&files)?;
+        add_up(&files, &found)?;
+        Ok(found.fingerprint)
+    })
+}
+
+/// Makes, writes, reads and removes a file.
+fn use_it(files: &FileSystem) -> Result<(), String> {
+    let root = files.root();
+    let attempt = || {
+        let node = files.create(&root, PROBE, &NewInode::file(0o600))?;
+        let written = files.write(&node, 0, PROBE);
+        if written.is_ok() {
+            let mut back = [0; PROBE.len()];
+            files.read(&node, 0, &mut back)?;
+            if back != PROBE {
+                return Err(FsError::InvalidArgument("it reads back otherwise than it was written"));
+            }
+        }
+        drop(node);
+        files.unlink(&root, PROBE)?;
+        written.map(drop)
+    };
+    match attempt() {
+        Ok(()) | Err(FsError::NoSpace | FsError::NoInodes) => Ok(()),
+        Err(error) => Err(format!("using it: {error}")),
+    }
+}
+
+/// Demands that the allocator's blocks in use are those that inodes and journals own, neither more nor fewer.
+///
+/// Nothing may be open; `found` is what a walk of the tree added up, since when only the root directory may have grown.
+///
+/// # Errors
+///
+/// Both numbers.
+pub fn add_up(files: &FileSystem, found: &Summary) -> Result<(), String> {
+    files.checkpoint();
+    let (store, statistics) = (files.store(), files.statistics());
+    let superblock = store.superblock();
+    let journals = u64::from(superblock.journals) * superblock.journal_blocks;
+    let table: RawInode = store.load(store.root_area());
+    let root = files.attributes(&files.root()).map_err(|error| format!("root: {error}"))?;
+    let owned = found.blocks - found.root_blocks + root.sectors / 8 + table.blocks + journals;
+    let used = statistics.blocks - statistics.free_blocks;
+    if used == owned {
+        return Ok(());
+    }
+    Err(format!("{used} blocks are in use, but inodes and journals own {owned}"))
+}
+
+/// Runs `attempt`; a panic is an error too.
+///
+/// # Errors
+///
+/// What `attempt` says, or the panic's message.
+pub fn caught<R>(attempt: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt)) {
+        Ok(result) => result,
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(format!("panic: {text}"))
+        }
+    }
+}

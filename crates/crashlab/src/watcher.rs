@@ -1,0 +1,280 @@
+//! Looks at what a power cut may leave at one moment, and judges each image.
+
+use crate::recovery::{self, caught, recover};
+use crate::snapshot::{Fingerprint, Snapshot};
+use crate::state_id::{Cut, StateId};
+use crate::tally::Tally;
+use parking_lot::Mutex;
+use pmem::Region;
+use pmem::emulator::{Choice, CrashPoint, Scratch};
+use std::sync::Arc;
+
+/// A state that is not as it should be, or a run that went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What to replay.
+    pub id: StateId,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// Most choices at one moment.
+    pub choices: usize,
+    /// Most choices at one moment of a recovery.
+    pub nested_choices: usize,
+    /// Of how many states the recovery itself is cut once; 0 = of none.
+    pub nested_every: u64,
+}
+
+/// Which trees may be found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Allowed {
+    /// The one before the operation, or one that [`Watcher::settle`] will compare with that after it.
+    BeforeOrAfter,
+    /// This one only.
+    Only(Fingerprint),
+}
+
+/// A tree that was recovered while an operation ran and is not that before it.
+struct Candidate {
+    fingerprint: Fingerprint,
+    id: StateId,
+    tree: Option<Snapshot>,
+}
+
+/// Judges the crash images of one step of a workload.
+pub struct Watcher {
+    tally: Arc<Tally>,
+    depth: Depth,
+    /// The only state to look at, in a replay.
+    only: Option<StateId>,
+    step: StateId,
+    before: Fingerprint,
+    scratch: Option<Scratch>,
+    candidates: Vec<Candidate>,
+    nested: Nested,
+    failures: Vec<Failure>,
+}
+
+/// Failures of one step after which no more states of it are looked at.
+const FAILURES_MAX: usize = 3;
+
+impl Watcher {
+    /// A watcher for any number of steps.
+    pub fn new(tally: Arc<Tally>, depth: Depth, only: Option<StateId>) -> Watcher {
+        let step = StateId { workload: crate::workload::Workload::One(0), step: 0, cut: None, second: None };
+        Watcher {
+            nested: Nested { region: None, judge: Arc::new(Mutex::new(Judge::new(Arc::clone(&tally)))) },
+            tally,
+            depth,
+            only,
+            step,
+            before: Fingerprint(0),
+            scratch: None,
+            candidates: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// A new step begins: `before` is the tree now.
+    pub fn begin(&mut self, step: StateId, before: Fingerprint, depth: Depth) {
+        self.step = step;
+        self.before = before;
+        self.depth = depth;
+        self.candidates.clear();
+    }
+
+    /// Looks at a moment while the operation runs.
+    pub fn during(&mut self, point: &CrashPoint<'_>) {
+        self.look(point, Allowed::BeforeOrAfter);
+    }
+
+    /// Looks at the moment after the operation returned: `after` is the tree now, and nothing else may be found.
+    pub fn returned(&mut self, point: &CrashPoint<'_>, after: Fingerprint) {
+        self.look(point, Allowed::Only(after));
+    }
+
+    fn look(&mut self, point: &CrashPoint<'_>, allowed: Allowed) {
+        self.tally.count_point();
+        // A state seen before an operation returned is another one after it: more is demanded of it.
+        let position = self.before.0 ^ if allowed == Allowed::BeforeOrAfter { 0 } else { u64::MAX };
+        let limit = self.only.and_then(|only| only.cut).map_or(self.depth.choices, |cut| cut.limit);
+        for (index, choice) in point.enumerate(limit, point.fence).enumerate() {
+            let cut = Cut { fence: point.fence, moment: point.moment, choice: index, limit };
+            let id = StateId { cut: Some(cut), ..self.step };
+            if self.only.is_some_and(|only| only.cut != Some(cut)) || self.failures.len() >= FAILURES_MAX {
+                continue;
+            }
+            let hash = point.hash(&choice) ^ position;
+            if self.tally.is_new(hash) {
+                self.judge(point, &choice, id, allowed, hash);
+            }
+        }
+    }
+
+    fn judge(&mut self, point: &CrashPoint<'_>, choice: &Choice, id: StateId, allowed: Allowed, hash: u64) {
+        let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
+        let region = Arc::clone(scratch.apply(point, choice));
+        let found = caught(|| recover(&region));
+        drop(region);
+        let fingerprint = match found {
+            Ok(fingerprint) => fingerprint,
+            Err(reason) => {
+                // A panic may have left references to the region behind.
+                self.scratch = None;
+                self.failures.push(Failure { id, reason });
+                return;
+            }
+        };
+        match allowed {
+            Allowed::Only(after) if fingerprint != after => {
+                let tree = self.tree_of(point, choice);
+                self.candidates.push(Candidate { fingerprint, id, tree });
+            }
+            Allowed::BeforeOrAfter if fingerprint != self.before => {
+                if !self.candidates.iter().any(|candidate| candidate.fingerprint == fingerprint) {
+                    let tree = self.tree_of(point, choice);
+                    self.candidates.push(Candidate { fingerprint, id, tree });
+                }
+            }
+            _ => {}
+        }
+        let wanted = self.only.and_then(|only| only.second);
+        let every = self.depth.nested_every;
+        if wanted.is_some() || (every > 0 && self.only.is_none() && hash.is_multiple_of(every)) {
+            let image = point.image(choice);
+            self.failures.extend(self.nested.explore(&image, id, fingerprint, self.depth.nested_choices, wanted));
+        }
+    }
+
+    /// The whole tree that an image recovers to.
+    fn tree_of(&mut self, point: &CrashPoint<'_>, choice: &Choice) -> Option<Snapshot> {
+        let region = Arc::clone(self.scratch.as_mut()?.apply(point, choice));
+        crate::clock::aside(|| Snapshot::of(&recovery::mount(&region).ok()?).ok())
+    }
+
+    /// The step is over: every tree that was found and is not that before it must be `after`.
+    pub fn settle(&mut self, after: Fingerprint, tree: impl FnOnce() -> Option<Snapshot>) {
+        let wrong: Vec<Candidate> =
+            self.candidates.drain(..).filter(|candidate| candidate.fingerprint != after).take(FAILURES_MAX).collect();
+        if wrong.is_empty() {
+            return;
+        }
+        let after = tree();
+        for Candidate { id, tree, .. } in wrong {
+            let mut reason = "the tree is neither that before nor that after the operation".to_string();
+            if let (Some(found), Some(after)) = (&tree, &after) {
+                reason.push_str(&format!("; towards the tree after it:\n  {}", after.differences(found).join("\n  ")));
+            }
+            self.failures.push(Failure { id, reason });
+        }
+    }
+
+    /// What went wrong since the last call.
+    pub fn take_failures(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// Notes a failure that has no crash state.
+    pub fn fail(&mut self, reason: String) {
+        self.failures.push(Failure { id: self.step, reason });
+    }
+}
+
+/// Cuts the power once more, while a recovery runs.
+struct Nested {
+    region: Option<Arc<Region>>,
+    judge: Arc<Mutex<Judge>>,
+}
+
+impl Nested {
+    /// Recovers `image` on an emulated medium. Whatever a cut leaves there must recover to the same tree.
+    fn explore(
+        &mut self,
+        image: &[u8],
+        id: StateId,
+        expected: Fingerprint,
+        limit: usize,
+        only: Option<Cut>,
+    ) -> Vec<Failure> {
+        let mut region = match self.region.take() {
+            Some(region) if region.length() == image.len() as u64 => region,
+            _ => self.new_region(image.len() as u64),
+        };
+        let Some(filled) = Arc::get_mut(&mut region) else { return Vec::new() };
+        filled.refill(image);
+        let renewed = self.judge.lock().renewed();
+        *self.judge.lock() = Judge { id, expected, limit, only, ..renewed };
+        let mounted = crate::clock::aside(|| caught(|| recovery::mount(&region).map(drop)));
+        let mut judge = self.judge.lock();
+        match mounted {
+            Err(reason) => judge.failures.push(Failure { id, reason: format!("recovering again: {reason}") }),
+            Ok(()) => {
+                if let Some(emulator) = region.emulator() {
+                    emulator.crash_now(|point| judge.look(point));
+                }
+                self.region = Some(region);
+            }
+        }
+        std::mem::take(&mut judge.failures)
+    }
+
+    fn new_region(&self, length: u64) -> Arc<Region> {
+        let region = Region::emulated(length);
+        let judge = Arc::clone(&self.judge);
+        if let Some(emulator) = region.emulator() {
+            emulator.on_fence(move |fence| judge.lock().look(&fence.crash_point()));
+        }
+        Arc::new(region)
+    }
+}
+
+/// Judges the crash images of one recovery.
+struct Judge {
+    tally: Arc<Tally>,
+    id: StateId,
+    expected: Fingerprint,
+    limit: usize,
+    only: Option<Cut>,
+    scratch: Option<Scratch>,
+    failures: Vec<Failure>,
+}
+
+impl Judge {
+    fn new(tally: Arc<Tally>) -> Judge {
+        let id = StateId { workload: crate::workload::Workload::One(0), step: 0, cut: None, second: None };
+        Judge { tally, id, expected: Fingerprint(0), limit: 0, only: None, scratch: None, failures: Vec::new() }
+    }
+
+    fn renewed(&mut self) -> Judge {
+        Judge { scratch: self.scratch.take(), ..Judge::new(Arc::clone(&self.tally)) }
+    }
+
+    fn look(&mut self, point: &CrashPoint<'_>) {
+        self.tally.count_point();
+        let limit = self.only.map_or(self.limit, |only| only.limit);
+        for (index, choice) in point.enumerate(limit, point.fence).enumerate() {
+            let cut = Cut { fence: point.fence, moment: point.moment, choice: index, limit };
+            if self.only.is_some_and(|only| only != cut) || !self.failures.is_empty() {
+                continue;
+            }
+            if !self.tally.is_new_in_recovery(point.hash(&choice) ^ self.expected.0.rotate_left(1)) {
+                continue;
+            }
+            let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
+            let region = Arc::clone(scratch.apply(point, &choice));
+            let found = caught(|| recover(&region));
+            drop(region);
+            let reason = match found {
+                Ok(fingerprint) if fingerprint == self.expected => continue,
+                Ok(_) => "a second recovery leads to another tree than the first".to_string(),
+                Err(reason) => reason,
+            };
+            self.scratch = None;
+            self.failures.push(Failure { id: StateId { second: Some(cut), ..self.id }, reason });
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Sequences of operations, by name: what a failing state's id begins with.
+
+use crate::catalogue;
+use crate::operation::Operation;
+use crate::random::Random;
+use std::fmt;
+use std::str::FromStr;
+use txn::FormatOptions;
+
+/// Which pool a workload runs on.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Pool {
+    /// 1 MiB: a crash state costs microseconds.
+    Tiny,
+    /// 6 MiB: room for writes of 1 MiB.
+    Large,
+}
+
+impl Pool {
+    /// How the pool is made.
+    pub fn options(self) -> FormatOptions {
+        match self {
+            Pool::Tiny => FormatOptions::tiny(),
+            Pool::Large => FormatOptions { size_bytes: 6 << 20, ..FormatOptions::tiny() },
+        }
+    }
+}
+
+/// A sequence of operations on the start tree. The name is the sequence: it is the same in every run.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Workload {
+    /// One operation of the catalogue.
+    One(u32),
+    /// Two of them.
+    Two(u32, u32),
+    /// Operations with large writes, all of them up to this one.
+    Large(u32),
+    /// 20 to 60 operations by chance.
+    Long(u64),
+}
+
+impl Workload {
+    /// Every workload of one or two operations, and the large ones: short ones first.
+    pub fn all_short() -> Vec<Workload> {
+        let count = catalogue::operations().len() as u32;
+        let large = catalogue::large_operations().len() as u32;
+        let ones = (0..count).map(Workload::One);
+        let pairs = (0..count).flat_map(|first| (0..count).map(move |second| Workload::Two(first, second)));
+        ones.chain((0..large).map(Workload::Large)).chain(pairs).collect()
+    }
+
+    /// The operations.
+    pub fn operations(self) -> Vec<Operation> {
+        let catalogue = catalogue::operations();
+        let at = |index: u32| catalogue[index as usize].clone();
+        match self {
+            Workload::One(index) => vec![at(index)],
+            Workload::Two(first, second) => vec![at(first), at(second)],
+            Workload::Large(last) => catalogue::large_operations()[..=last as usize].to_vec(),
+            Workload::Long(seed) => {
+                let mut random = Random::new(seed);
+                let length = 20 + random.below(41);
+                (0..length).map(|_| catalogue::random_operation(&mut random)).collect()
+            }
+        }
+    }
+
+    /// Steps before this one were looked at as the last step of a shorter workload.
+    pub fn first_new_step(self) -> usize {
+        match self {
+            Workload::One(_) | Workload::Long(_) => 0,
+            Workload::Two(..) => 1,
+            Workload::Large(last) => last as usize,
+        }
+    }
+
+    /// The pool that it runs on.
+    pub fn pool(self) -> Pool {
+        match self {
+            Workload::Large(_) => Pool::Large,
+            _ => Pool::Tiny,
+        }
+    }
+
+    fn exists(self) -> bool {
+        let count = catalogue::operations().len() as u32;
+        match self {
+            Workload::One(index) => index < count,
+            Workload::Two(first, second) => first < count && second < count,
+            Workload::Large(last) => last < catalogue::large_operations().len() as u32,
+            Workload::Long(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::One(index) => write!(formatter, "one-{index}"),
+            Workload::Two(first, second) => write!(formatter, "two-{first}-{second}"),
+            Workload::Large(last) => write!(formatter, "large-{last}"),
+            Workload::Long(seed) => write!(formatter, "long-{seed}"),
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Workload, String> {
+        let refused = || format!("{text} is no workload; expected one-N, two-N-M, large-N or long-SEED");
+        let parts: Vec<&str> = text.split('-').collect();
+        let number = |index: usize| parts.get(index).and_then(|part| part.parse::<u64>().ok()).ok_or_else(refused);
+        let small = |index: usize| number(index).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let workload = match (parts[0], parts.len()) {
+            ("one", 2) => Workload::One(small(1)?),
+            ("two", 3) => Workload::Two(small(1)?, small(2)?),
+            ("large", 2) => Workload::Large(small(1)?),
+            ("long", 2) => Workload::Long(number(1)?),
+            _ => return Err(refused()),
+        };
+        if workload.exists() { Ok(workload) } else { Err(format!("{text}: there is no such operation")) }
+    }
+}
