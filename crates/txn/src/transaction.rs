@@ -107,6 +107,15 @@ impl<'s> PmemTransaction<'s> {
         self.store.journals()
     }
 
+    /// A deliberate mistake: the low half goes around the log.
+    #[cold]
+    fn store_in_halves(&mut self, at: Offset, word: u64) {
+        let bytes = word.to_le_bytes();
+        let region = self.store.region();
+        region.fence(region.store(at, &bytes[..4]).flush());
+        self.record.store(at + 4, &bytes[4..]);
+    }
+
     fn fence_data(&mut self) -> Durable {
         let region = self.store.region();
         match self.data.take() {
@@ -125,6 +134,9 @@ impl Transaction for PmemTransaction<'_> {
 
     #[inline]
     fn store_word(&mut self, at: Offset, word: u64) {
+        if deliberate::is(Bug::TornPointer) {
+            return self.store_in_halves(at, word);
+        }
         self.record.store_word(at, word);
     }
 
@@ -201,6 +213,10 @@ impl Transaction for PmemTransaction<'_> {
         }
         let mut data = Some(self.fence_data());
         let slot = thread_slot();
+        if deliberate::is(Bug::DoubleFree) {
+            // Now, and at the checkpoint again, when the block may have a new owner.
+            self.store.release(&self.freed);
+        }
         if deliberate::is(Bug::ReuseBeforeCheckpoint) {
             self.store.release(&std::mem::take(&mut self.freed));
         }
