@@ -80,10 +80,10 @@ poke "$bad/super" $((header - 4096 + 20)) '\xff'
 refused 3 8 "superblocks are damaged"
 damaged
 truncate -s -4096 "$bad/segment-0001"
-refused 3 8 "segment-0001.*truncated"
+refused 3 4 "segment-0001"
 damaged
 rm "$bad/segment-0002"
-refused 3 8 "segment-0002.*missing"
+refused 3 4 "segment-0002"
 
 note "mount points"
 expect 1 "does not exist" "$PERDURE" mount "$pool" "$work/nowhere"

@@ -176,7 +176,9 @@ pub(crate) struct Fsck {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  perdure stat /mnt/pmem/pool --json\n  perdure stat /mnt --wear")]
+#[command(
+    after_help = "Examples:\n  perdure stat /mnt/pmem/pool --json\n  perdure stat /mnt --wear"
+)]
 pub(crate) struct Stat {
     /// A pool, or where one is mounted
     #[arg(value_name = "POOL|MNT")]
@@ -217,7 +219,9 @@ pub(crate) struct Cp {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  perdure bench ops\n  perdure bench ops --media optane,read=300 --row read_4k --json")]
+#[command(
+    after_help = "Examples:\n  perdure bench ops\n  perdure bench ops --media optane,read=300 --row read_4k --json"
+)]
 pub(crate) struct Bench {
     /// The experiment
     pub(crate) experiment: Experiment,
@@ -267,7 +271,11 @@ pub(crate) struct Man {
 /// `perdure mount`, but for flags that have no meaning here.
 pub(crate) fn translate_mount_helper(words: Vec<OsString>) -> Vec<OsString> {
     let is_helper = words.first().is_some_and(|name| {
-        let base = std::path::Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let base = std::path::Path::new(name)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         base == "mount.perdure" || base == "mount.fuse.perdure"
     });
     if !is_helper {
@@ -297,9 +305,21 @@ mod tests {
 
     #[test]
     fn mount_helpers_are_translated() {
-        let words = ["/sbin/mount.fuse.perdure", "/p", "/mnt", "-n", "-o", "rw,noatime", "-t", "fuse.perdure"];
+        let words = [
+            "/sbin/mount.fuse.perdure",
+            "/p",
+            "/mnt",
+            "-n",
+            "-o",
+            "rw,noatime",
+            "-t",
+            "fuse.perdure",
+        ];
         let translated = translate_mount_helper(words.map(OsString::from).to_vec());
-        assert_eq!(translated, ["perdure", "mount", "/p", "/mnt", "-o", "rw,noatime"]);
+        assert_eq!(
+            translated,
+            ["perdure", "mount", "/p", "/mnt", "-o", "rw,noatime"]
+        );
         let other = vec![OsString::from("perdure"), OsString::from("-n")];
         assert_eq!(translate_mount_helper(other.clone()), other);
     }

@@ -49,7 +49,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl Display) -> Failure {
-        Failure { status, message: message.to_string() }
+        Failure {
+            status,
+            message: message.to_string(),
+        }
     }
 
     /// The operation failed for a reason of the system.
@@ -103,12 +106,23 @@ impl From<perdure::Error> for Failure {
 }
 
 /// The exit code for a pool that cannot be opened.
-pub(crate) fn status_of_open(error: &OpenError) -> Status {
+fn status_of_open(error: &OpenError) -> Status {
     match error {
         OpenError::InUse { .. } => Status::Busy,
-        OpenError::Map(pmem::MapError::NotPersistent { .. }) | OpenError::Io { .. } => Status::Failed,
+        OpenError::Map(pmem::MapError::NotPersistent { .. }) | OpenError::Io { .. } => {
+            Status::Failed
+        }
         _ => Status::BadPool,
     }
+}
+
+/// A pool that cannot be opened, named in the message whatever the reason says.
+pub(crate) fn failure_of_open(pool: &Path, source: OpenError) -> Failure {
+    perdure::Error::Open {
+        pool: pool.to_owned(),
+        source,
+    }
+    .into()
 }
 
 fn status_of_format(error: &FormatError) -> Status {

@@ -52,16 +52,18 @@ fn run(command: Command) -> Result<Status, Failure> {
 /// Parses the command line; the error is the exit code, its text is already printed.
 fn parse(words: &[OsString]) -> Result<Arguments, ExitCode> {
     let parsed = Arguments::command().try_get_matches_from(words);
-    parsed.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(|error| {
-        // A closed pipe must not turn --help into a panic.
-        let _ = error.print();
-        let checks = words.get(1).is_some_and(|word| word == "fsck");
-        match error.exit_code() {
-            0 => ExitCode::SUCCESS,
-            _ if checks => ExitCode::from(commands::fsck::EXIT_USAGE),
-            _ => Status::Usage.into(),
-        }
-    })
+    parsed
+        .and_then(|matches| Arguments::from_arg_matches(&matches))
+        .map_err(|error| {
+            // A closed pipe must not turn --help into a panic.
+            let _ = error.print();
+            let checks = words.get(1).is_some_and(|word| word == "fsck");
+            match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                _ if checks => ExitCode::from(commands::fsck::EXIT_USAGE),
+                _ => Status::Usage.into(),
+            }
+        })
 }
 
 /// Log lines go to stderr, warnings and errors unless RUST_LOG says otherwise.

@@ -15,18 +15,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// What the server that holds `pool` says of itself.
 pub(crate) fn ask(pool: &Path) -> Result<Status, String> {
     let text = server::control::ask(pool, Question::Stat).map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| format!("the server of {} answers nonsense: {error}", pool.display()))
+    serde_json::from_str(&text)
+        .map_err(|error| format!("the server of {} answers nonsense: {error}", pool.display()))
 }
 
 /// Waits until no process has the pool open. False if that takes longer than `patience`.
 pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bool> {
-    let head = if pool.is_dir() { pool.join(txn::pool::SUPER_FILE) } else { pool.to_owned() };
+    let head = if pool.is_dir() {
+        pool.join(txn::pool::SUPER_FILE)
+    } else {
+        pool.to_owned()
+    };
     let head = File::open(head)?;
     let start = std::time::Instant::now();
     loop {
         match rustix::fs::flock(&head, FlockOperation::NonBlockingLockShared) {
             Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < patience => std::thread::sleep(LOOK_AGAIN),
+            Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < patience => {
+                std::thread::sleep(LOOK_AGAIN)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -40,12 +47,17 @@ impl Process {
     /// `None` if there is no such process.
     pub(crate) fn find(process: u32) -> Option<Process> {
         let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
-        rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok().map(Process)
+        rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .ok()
+            .map(Process)
     }
 
     /// Waits until the process has ended. False if that takes longer than `patience`.
     pub(crate) fn wait(&self, patience: Duration) -> bool {
-        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: patience.subsec_nanos().into(),
+        };
         let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
         matches!(rustix::event::poll(&mut waiting, Some(&timeout)), Ok(count) if count > 0)
     }

@@ -22,7 +22,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// Prints `perdure: TEXT` on stderr; nobody is left to tell if that fails.
 pub(crate) fn complain(text: fmt::Arguments<'_>) {
-    let (on, off) = if stderr_has_colour() { ("\x1b[31;1m", "\x1b[0m") } else { ("", "") };
+    let (on, off) = if stderr_has_colour() {
+        ("\x1b[31;1m", "\x1b[0m")
+    } else {
+        ("", "")
+    };
     let _ = writeln!(io::stderr().lock(), "{on}perdure:{off} {text}");
 }
 
@@ -33,7 +37,10 @@ pub(crate) fn stderr_has_colour() -> bool {
 
 /// A bar on stderr that counts bytes; draws nothing unless stderr is a terminal.
 pub(crate) fn byte_bar(total_bytes: u64) -> ProgressBar {
-    bar(total_bytes, "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}")
+    bar(
+        total_bytes,
+        "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}",
+    )
 }
 
 /// A bar on stderr that counts steps.
@@ -42,8 +49,13 @@ pub(crate) fn step_bar(total: u64) -> ProgressBar {
 }
 
 fn bar(total: u64, template: &str) -> ProgressBar {
-    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let target = if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(Some(total), target).with_style(style)
 }
 

@@ -2,9 +2,16 @@
 
 /// Parses a number of bytes with an optional unit K, M, G or T (powers of 1024; `KiB` and `k` are fine too).
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+    let digits = text.len()
+        - text
+            .trim_start_matches(|character: char| character.is_ascii_digit())
+            .len();
     let (number, unit) = text.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+    let shift = match unit
+        .to_ascii_lowercase()
+        .trim_end_matches("ib")
+        .trim_end_matches('b')
+    {
         "" => 0,
         "k" => 10,
         "m" => 20,
@@ -17,7 +24,9 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         Err(_) if number.is_empty() => return Err("give a number, for example 4G".to_owned()),
         Err(_) => return Err("this is more than any memory holds".to_owned()),
     };
-    number.checked_mul(1 << shift).ok_or_else(|| "this is more than any memory holds".to_owned())
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "this is more than any memory holds".to_owned())
 }
 
 #[cfg(test)]
@@ -26,7 +35,14 @@ mod tests {
 
     #[test]
     fn units_are_powers_of_1024() {
-        let good = [("0", 0), ("4096", 4096), ("64K", 65536), ("4g", 4 << 30), ("1TiB", 1 << 40), ("16MB", 16 << 20)];
+        let good = [
+            ("0", 0),
+            ("4096", 4096),
+            ("64K", 65536),
+            ("4g", 4 << 30),
+            ("1TiB", 1 << 40),
+            ("16MB", 16 << 20),
+        ];
         for (text, bytes) in good {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
@@ -34,7 +50,16 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "G", "-1", "1.5G", "4X", "4 G", "99999999999999999999", "99999999999T"] {
+        for text in [
+            "",
+            "G",
+            "-1",
+            "1.5G",
+            "4X",
+            "4 G",
+            "99999999999999999999",
+            "99999999999T",
+        ] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

@@ -19,10 +19,14 @@ fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
         let metadata = fs::symlink_metadata(&path).expect("metadata");
         let name = path.strip_prefix(root).expect("below the root").to_owned();
         let kind = match metadata.file_type() {
-            kind if kind.is_symlink() => format!("-> {}", fs::read_link(&path).expect("a link").display()),
+            kind if kind.is_symlink() => {
+                format!("-> {}", fs::read_link(&path).expect("a link").display())
+            }
             kind if kind.is_dir() => {
-                let mut children: Vec<_> =
-                    fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
+                let mut children: Vec<_> = fs::read_dir(&path)
+                    .expect("a directory")
+                    .map(|entry| entry.expect("an entry").path())
+                    .collect();
                 children.sort();
                 pending.extend(children.into_iter().rev());
                 String::from("directory")
@@ -30,14 +34,33 @@ fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
             kind if kind.is_file() => {
                 let first = inodes.entry(metadata.ino()).or_insert_with(|| name.clone());
                 let content = fs::read(&path).expect("a file");
-                let sum = content.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-                format!("file {} {sum:x}, links {}, first {}", metadata.len(), metadata.nlink(), first.display())
+                let sum = content.iter().fold(0u64, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+                });
+                format!(
+                    "file {} {sum:x}, links {}, first {}",
+                    metadata.len(),
+                    metadata.nlink(),
+                    first.display()
+                )
             }
             _ => String::from("special"),
         };
-        let mode = if metadata.is_symlink() { 0 } else { metadata.mode() };
-        let mut about = format!("{kind} mode {mode:o} owner {}:{}", metadata.uid(), metadata.gid());
-        about += &format!(" modified {}.{:09}", metadata.mtime(), metadata.mtime_nsec());
+        let mode = if metadata.is_symlink() {
+            0
+        } else {
+            metadata.mode()
+        };
+        let mut about = format!(
+            "{kind} mode {mode:o} owner {}:{}",
+            metadata.uid(),
+            metadata.gid()
+        );
+        about += &format!(
+            " modified {}.{:09}",
+            metadata.mtime(),
+            metadata.mtime_nsec()
+        );
         found.insert(name, about);
     }
     found
@@ -48,21 +71,29 @@ fn plant(root: &Path) {
     fs::create_dir(root.join("empty")).expect("a directory");
     fs::write(root.join("deep/text"), "some text\n").expect("a file");
     fs::write(root.join("deep/er/none"), "").expect("an empty file");
-    let content: Vec<u8> = (0..3_000_000u32).map(|index| (index * index) as u8).collect();
+    let content: Vec<u8> = (0..3_000_000u32)
+        .map(|index| (index * index) as u8)
+        .collect();
     fs::write(root.join("deep/er/large"), content).expect("a file of several chunks");
-    fs::hard_link(root.join("deep/text"), root.join("deep/er/still/same text")).expect("a hard link");
+    fs::hard_link(root.join("deep/text"), root.join("deep/er/still/same text"))
+        .expect("a hard link");
     symlink("../text", root.join("deep/er/link")).expect("a link");
     symlink("/nowhere/at all", root.join("dangling")).expect("a link");
     fs::write(root.join("odd \u{1F980} name\n"), "x").expect("a file");
     let sparse = File::create_new(root.join("sparse")).expect("a file");
     sparse.write_all_at(b"middle", 5 << 20).expect("data");
     sparse.set_len(9 << 20).expect("a hole at the end");
-    for (index, name) in ["deep/text", "deep/er/large", "empty", "deep"].iter().enumerate() {
+    for (index, name) in ["deep/text", "deep/er/large", "empty", "deep"]
+        .iter()
+        .enumerate()
+    {
         let path = root.join(name);
         let mode = [0o640, 0o4755, 0o1777, 0o500][index];
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
         let time = UNIX_EPOCH + Duration::new(1_000_000_000 + index as u64, 123_456_789);
-        File::open(&path).and_then(|file| file.set_modified(time)).expect("a time");
+        File::open(&path)
+            .and_then(|file| file.set_modified(time))
+            .expect("a time");
     }
     let attribute = [root.join("deep/text"), root.join("deep/er")];
     for path in attribute {
@@ -90,21 +121,48 @@ fn a_tree_comes_back_as_it_was() {
     plant(&tree);
     let before = picture(&tree);
 
-    let said = succeed(["cp", "-r", tree.to_str().expect("text"), &inside(&pool, "/")]).stdout;
-    assert!(said.contains("copied 5 files, 5 directories, 3 links"), "{said}");
-    succeed(["cp", "-r", &inside(&pool, "/tree"), back.to_str().expect("text")]);
+    let said = succeed([
+        "cp",
+        "-r",
+        tree.to_str().expect("text"),
+        &inside(&pool, "/"),
+    ])
+    .stdout;
+    assert!(
+        said.contains("copied 5 files, 5 directories, 3 links"),
+        "{said}"
+    );
+    succeed([
+        "cp",
+        "-r",
+        &inside(&pool, "/tree"),
+        back.to_str().expect("text"),
+    ]);
     assert_eq!(picture(&back), before);
     assert_eq!(picture(&tree), before, "the source is as it was");
-    assert_eq!(attribute(&back.join("deep/text"), "user.colour"), b"green\0blue");
-    assert_eq!(attribute(&back.join("deep/er"), "user.colour"), b"green\0blue");
+    assert_eq!(
+        attribute(&back.join("deep/text"), "user.colour"),
+        b"green\0blue"
+    );
+    assert_eq!(
+        attribute(&back.join("deep/er"), "user.colour"),
+        b"green\0blue"
+    );
 
     // The hole is a hole on both sides.
     let sparse = fs::metadata(back.join("sparse")).expect("metadata");
-    assert!(sparse.blocks() * 512 < 1 << 20, "{} blocks", sparse.blocks());
+    assert!(
+        sparse.blocks() * 512 < 1 << 20,
+        "{} blocks",
+        sparse.blocks()
+    );
     let open = Pool::open(&pool).expect("opened");
     let inside_pool = open.metadata("tree/sparse").expect("metadata");
     assert!(inside_pool.len() == 9 << 20 && inside_pool.blocks() * 512 < 1 << 20);
-    assert_eq!(open.metadata("tree/deep/text").expect("metadata").nlink(), 2);
+    assert_eq!(
+        open.metadata("tree/deep/text").expect("metadata").nlink(),
+        2
+    );
 }
 
 #[test]
@@ -115,11 +173,31 @@ fn a_copy_inside_and_between_pools() {
     let other = make_pool(other_place.path());
     let tree = place.path().join("tree");
     plant(&tree);
-    succeed(["cp", "-r", tree.to_str().expect("text"), &inside(&pool, "/first")]);
-    succeed(["cp", "-r", &inside(&pool, "/first"), &inside(&pool, "/second")]);
-    succeed(["cp", "-r", &inside(&pool, "/second"), &inside(&other, "/third")]);
+    succeed([
+        "cp",
+        "-r",
+        tree.to_str().expect("text"),
+        &inside(&pool, "/first"),
+    ]);
+    succeed([
+        "cp",
+        "-r",
+        &inside(&pool, "/first"),
+        &inside(&pool, "/second"),
+    ]);
+    succeed([
+        "cp",
+        "-r",
+        &inside(&pool, "/second"),
+        &inside(&other, "/third"),
+    ]);
     let back = place.path().join("back");
-    succeed(["cp", "-r", &inside(&other, "/third"), back.to_str().expect("text")]);
+    succeed([
+        "cp",
+        "-r",
+        &inside(&other, "/third"),
+        back.to_str().expect("text"),
+    ]);
     assert_eq!(picture(&back), picture(&tree));
 }
 
@@ -131,13 +209,21 @@ fn a_second_copy_replaces_and_merges() {
     plant(&tree);
     let source = tree.to_str().expect("text");
     succeed(["cp", "-r", source, &inside(&pool, "/")]);
-    Pool::open(&pool).expect("opened").write("tree/extra", "kept").expect("written");
+    Pool::open(&pool)
+        .expect("opened")
+        .write("tree/extra", "kept")
+        .expect("written");
     fs::write(tree.join("deep/text"), "other text, longer than the first").expect("written");
     fs::remove_file(tree.join("dangling")).expect("removed");
     fs::write(tree.join("dangling"), "a file now").expect("written");
     succeed(["cp", "-r", source, &inside(&pool, "/")]);
     let back = place.path().join("back");
-    succeed(["cp", "-r", &inside(&pool, "/tree"), back.to_str().expect("text")]);
+    succeed([
+        "cp",
+        "-r",
+        &inside(&pool, "/tree"),
+        back.to_str().expect("text"),
+    ]);
     assert_eq!(fs::read(back.join("extra")).expect("kept"), b"kept");
     fs::remove_file(back.join("extra")).expect("removed");
     let (mut left, mut right) = (picture(&back), picture(&tree));
@@ -157,7 +243,11 @@ fn one_file_goes_where_it_should() {
     succeed(["cp", source, &inside(&pool, "/")]);
     symlink(&file, place.path().join("link")).expect("a link");
     // Without -r the file behind a link is copied.
-    succeed(["cp", place.path().join("link").to_str().expect("text"), &inside(&pool, "/followed")]);
+    succeed([
+        "cp",
+        place.path().join("link").to_str().expect("text"),
+        &inside(&pool, "/followed"),
+    ]);
     let open = Pool::open(&pool).expect("opened");
     for name in ["renamed", "file", "followed"] {
         assert_eq!(open.read(name).expect(name), b"content");
@@ -169,7 +259,17 @@ fn one_file_goes_where_it_should() {
     let outcome = run(["cp", source, &inside(&pool, "/directory/file")]);
     assert_eq!(outcome.code, 0, "{outcome:#?}");
     fs::create_dir(place.path().join("renamed")).expect("made");
-    let outcome = run(["cp", "-r", place.path().join("renamed").to_str().expect("text"), &inside(&pool, "/")]);
+    let outcome = run([
+        "cp",
+        "-r",
+        place.path().join("renamed").to_str().expect("text"),
+        &inside(&pool, "/"),
+    ]);
     assert_eq!(outcome.code, 1, "{outcome:#?}");
-    assert!(outcome.stderr.contains("/renamed: is there and not a directory"), "{outcome:#?}");
+    assert!(
+        outcome
+            .stderr
+            .contains("/renamed: is there and not a directory"),
+        "{outcome:#?}"
+    );
 }

@@ -30,22 +30,38 @@ fn stat_of_a_closed_pool() {
     assert_eq!(report["journals"]["unretired_records"], 0);
     assert_eq!(report["server"], Value::Null);
     assert_eq!(report["segment_wear"], Value::Null);
-    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("a number in {report:#}"));
+    let number = |value: &Value| {
+        value
+            .as_u64()
+            .unwrap_or_else(|| panic!("a number in {report:#}"))
+    };
     assert!(number(&report["free_bytes"]) < number(&report["size_bytes"]) - 300_000);
     assert!(number(&report["available_bytes"]) <= number(&report["free_bytes"]));
-    assert!(number(&report["wear"]["written_blocks"]) >= 74, "{report:#}");
+    assert!(
+        number(&report["wear"]["written_blocks"]) >= 74,
+        "{report:#}"
+    );
     let owners = report["segments"]["owners"].as_array().expect("a list");
     let uid = u64::from(rustix::process::geteuid().as_raw());
     let mine = |owner: &Value| owner["uid"] == uid && owner["access"] == "rwr-r-";
-    assert!(owners.iter().any(mine) || number(&report["segments"]["mixed"]) > 0, "{report:#}");
-    let known = ["free", "metadata", "mixed", "unreadable"].map(|name| number(&report["segments"][name]));
+    assert!(
+        owners.iter().any(mine) || number(&report["segments"]["mixed"]) > 0,
+        "{report:#}"
+    );
+    let known =
+        ["free", "metadata", "mixed", "unreadable"].map(|name| number(&report["segments"][name]));
     let owned: u64 = owners.iter().map(|owner| number(&owner["segments"])).sum();
     assert_eq!(known.iter().sum::<u64>() + owned, 16);
 
     let wear = json(&succeed(["stat", path, "--json", "--wear"]).stdout);
     assert_eq!(wear["segment_wear"].as_array().map(Vec::len), Some(16));
     let text = succeed(["stat", path]).stdout;
-    for word in ["class      volatile", "closed, clean", "journals   2 of", "wear "] {
+    for word in [
+        "class      volatile",
+        "closed, clean",
+        "journals   2 of",
+        "wear ",
+    ] {
         assert!(text.contains(word), "{word} in {text}");
     }
 }
@@ -67,16 +83,40 @@ fn every_command_has_a_page_and_completions() {
     let place = place();
     let directory = place.path().join("man");
     succeed(["man", directory.to_str().expect("text")]);
-    let commands = ["mkfs", "mount", "umount", "fsck", "stat", "cp", "bench", "completions", "man"];
+    let commands = [
+        "mkfs",
+        "mount",
+        "umount",
+        "fsck",
+        "stat",
+        "cp",
+        "bench",
+        "completions",
+        "man",
+    ];
     for command in commands {
-        let page = std::fs::read_to_string(directory.join(format!("perdure-{command}.1"))).expect(command);
-        assert!(page.contains(".SH SYNOPSIS") && page.contains(&format!("perdure\\-{command}")), "{page}");
-        assert!(succeed([command, "--help"]).stdout.contains("Example"), "{command} has examples");
+        let page =
+            std::fs::read_to_string(directory.join(format!("perdure-{command}.1"))).expect(command);
+        assert!(
+            page.contains(".SH SYNOPSIS") && page.contains(&format!("perdure\\-{command}")),
+            "{page}"
+        );
+        assert!(
+            succeed([command, "--help"]).stdout.contains("Example"),
+            "{command} has examples"
+        );
     }
-    assert!(std::fs::read_to_string(directory.join("perdure.1")).expect("the main page").contains("Exit codes"));
+    assert!(
+        std::fs::read_to_string(directory.join("perdure.1"))
+            .expect("the main page")
+            .contains("Exit codes")
+    );
     for shell in ["bash", "zsh", "fish"] {
         let script = succeed(["completions", shell]).stdout;
-        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+        assert!(
+            commands.iter().all(|command| script.contains(command)),
+            "{shell}"
+        );
     }
     assert_eq!(run(["completions", "cmd"]).code, 2);
 }

@@ -22,7 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = PathBuf::from(format!("/dev/shm/perdure-journal-{}", std::process::id()));
     let pool = match &given {
         Some(path) => Pool::open(path)?,
-        None => Pool::create(&own, &CreateOptions::new().size_bytes(1 << 30).volatile(true))?,
+        None => Pool::create(
+            &own,
+            &CreateOptions::new().size_bytes(1 << 30).volatile(true),
+        )?,
     };
     println!("pool {}: class {}", pool.path().display(), pool.class());
     for size_bytes in RECORD_SIZES_BYTES {
@@ -37,8 +40,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Appends `records` records to a new log and returns the nanoseconds that one of them took.
-fn append_records(pool: &Pool, size_bytes: usize, records: u32) -> Result<f64, Box<dyn std::error::Error>> {
-    let log = OpenOptions::new().read(true).append(true).create_new(true).open(pool, "example.log")?;
+fn append_records(
+    pool: &Pool,
+    size_bytes: usize,
+    records: u32,
+) -> Result<f64, Box<dyn std::error::Error>> {
+    let log = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(pool, "example.log")?;
     let mut record = vec![0; size_bytes];
     let start = Instant::now();
     for number in 0..records {
@@ -50,7 +61,11 @@ fn append_records(pool: &Pool, size_bytes: usize, records: u32) -> Result<f64, B
     for number in 0..records {
         let mut stored = [0; 4];
         log.read_exact_at(&mut stored, u64::from(number) * size_bytes as u64)?;
-        assert_eq!(u32::from_le_bytes(stored), number, "a record is not where it was appended");
+        assert_eq!(
+            u32::from_le_bytes(stored),
+            number,
+            "a record is not where it was appended"
+        );
     }
     pool.remove_file("example.log")?;
     Ok(elapsed.as_nanos() as f64 / f64::from(records))

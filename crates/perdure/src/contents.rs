@@ -40,7 +40,9 @@ impl Dir {
     /// # Errors
     /// Those of [`OpenOptions::open`] and of writing.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
-        File::create(self, path)?.write_at(content.as_ref(), 0).map(drop)
+        File::create(self, path)?
+            .write_at(content.as_ref(), 0)
+            .map(drop)
     }
 
     /// Copies the content and the permission bits of a file, holes as holes. Returns the size.
@@ -56,7 +58,10 @@ impl Dir {
             return Err(cause.between("copy", from, to));
         }
         let mut options = OpenOptions::new();
-        options.write(true).create(true).mode(metadata.mode() & 0o7777);
+        options
+            .write(true)
+            .create(true)
+            .mode(metadata.mode() & 0o7777);
         let target = options.open(self, to)?;
         if target.node().number() == source.node().number() {
             // Emptying the target would empty the source. std leaves the file empty; nobody wants that.
@@ -119,7 +124,8 @@ fn copy_data(source: &File, target: &File) -> Result<()> {
         let end = source.next_hole(start)?.unwrap_or(start);
         offset = start;
         while offset < end {
-            let wanted = usize::try_from(end - offset).map_or(buffer.len(), |left| left.min(buffer.len()));
+            let wanted =
+                usize::try_from(end - offset).map_or(buffer.len(), |left| left.min(buffer.len()));
             let count = source.read_at(&mut buffer[..wanted], offset)?;
             if count == 0 {
                 return Ok(());

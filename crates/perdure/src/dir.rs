@@ -58,7 +58,9 @@ impl Dir {
     /// `NotFound`, `NotADirectory`.
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
         let path = path.as_ref();
-        let node = self.resolve_directory(path).map_err(|cause| cause.at("open_dir", path))?;
+        let node = self
+            .resolve_directory(path)
+            .map_err(|cause| cause.at("open_dir", path))?;
         Ok(Dir::new(node, Arc::clone(&self.shared)))
     }
 
@@ -69,8 +71,13 @@ impl Dir {
     /// `NotFound`, `NotADirectory`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let node = self.resolve_directory(path).map_err(|cause| cause.at("read_dir", path))?;
-        Ok(ReadDir::new(Dir::new(node, Arc::clone(&self.shared)), path.to_owned()))
+        let node = self
+            .resolve_directory(path)
+            .map_err(|cause| cause.at("read_dir", path))?;
+        Ok(ReadDir::new(
+            Dir::new(node, Arc::clone(&self.shared)),
+            path.to_owned(),
+        ))
     }
 
     /// What is known about the object at `path`; a symbolic link is followed.
@@ -109,7 +116,9 @@ impl Dir {
     pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let absolute = self.walker().canonical(&self.node, bytes(path));
-        absolute.map(into_path).map_err(|cause| cause.at("canonicalize", path))
+        absolute
+            .map(into_path)
+            .map_err(|cause| cause.at("canonicalize", path))
     }
 
     /// Creates an empty directory, mode 0o777 less the pool's umask.
@@ -126,7 +135,8 @@ impl Dir {
     /// Those of [`create_dir`](Dir::create_dir).
     pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = path.as_ref();
-        self.make_directory(path, mode).map_err(|cause| cause.at("create_dir", path))
+        self.make_directory(path, mode)
+            .map_err(|cause| cause.at("create_dir", path))
     }
 
     /// Creates a directory and all parents that are missing. Each of them is a transaction of its own.
@@ -144,7 +154,9 @@ impl Dir {
             Err(_) if self.resolve_directory(path).is_ok() => return Ok(()),
             Err(cause) => return Err(cause.at("create_dir_all", path)),
         }
-        let parent = path.parent().ok_or_else(|| Cause::from(FsError::NotFound).at("create_dir_all", path))?;
+        let parent = path
+            .parent()
+            .ok_or_else(|| Cause::from(FsError::NotFound).at("create_dir_all", path))?;
         self.create_dir_all(parent)?;
         match self.make_directory(path, 0o777) {
             Ok(()) => Ok(()),
@@ -162,13 +174,14 @@ impl Dir {
     pub fn create_node(&self, path: impl AsRef<Path>, mode: u32, device: u32) -> Result<()> {
         let path = path.as_ref();
         let made = match mode & libc::S_IFMT {
-            kind @ (libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK) => {
-                self.new_entry(path, |filesystem, parent, name| {
+            kind @ (libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK) => self
+                .new_entry(path, |filesystem, parent, name| {
                     let new = self.shared.new_inode(kind, mode, device);
                     filesystem.create(parent, name, &new).map(drop)
-                })
-            }
-            _ => Err(Cause::InvalidOptions("create_node makes fifos, sockets and devices only")),
+                }),
+            _ => Err(Cause::InvalidOptions(
+                "create_node makes fifos, sockets and devices only",
+            )),
         };
         made.map_err(|cause| cause.at("create_node", path))
     }
@@ -179,7 +192,8 @@ impl Dir {
     /// `NotFound`, `IsADirectory`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.unlink(path).map_err(|cause| cause.at("remove_file", path))
+        self.unlink(path)
+            .map_err(|cause| cause.at("remove_file", path))
     }
 
     /// Removes an empty directory.
@@ -188,7 +202,8 @@ impl Dir {
     /// `NotFound`, `NotADirectory`, `DirectoryNotEmpty`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.remove_directory(path).map_err(|cause| cause.at("remove_dir", path))
+        self.remove_directory(path)
+            .map_err(|cause| cause.at("remove_dir", path))
     }
 
     /// Gives an object another name, replacing what had that name, as one transaction.
@@ -203,9 +218,15 @@ impl Dir {
     ///
     /// # Errors
     /// Those of renameat2(2).
-    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, options: RenameOptions) -> Result<()> {
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        options: RenameOptions,
+    ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        self.rename_entry(from, to, options).map_err(|cause| cause.between("rename", from, to))
+        self.rename_entry(from, to, options)
+            .map_err(|cause| cause.between("rename", from, to))
     }
 
     /// Gives a file a further name. A symbolic link is not followed, as in `std::fs::hard_link` on Linux.
@@ -230,7 +251,9 @@ impl Dir {
             if target.is_empty() {
                 return Err(FsError::NotFound);
             }
-            filesystem.make_symlink(parent, name, target, self.shared.uid, self.shared.gid).map(drop)
+            filesystem
+                .make_symlink(parent, name, target, self.shared.uid, self.shared.gid)
+                .map(drop)
         });
         made.map_err(|cause| cause.between("symlink", original, link))
     }
@@ -243,7 +266,8 @@ impl Dir {
         let path = path.as_ref();
         let node = self.resolve(path, false);
         let text = node.and_then(|node| Ok(self.filesystem().read_link(&node)?));
-        text.map(into_path).map_err(|cause| cause.at("read_link", path))
+        text.map(into_path)
+            .map_err(|cause| cause.at("read_link", path))
     }
 
     /// Changes the permission bits; a symbolic link is followed.
@@ -252,7 +276,10 @@ impl Dir {
     /// `NotFound`.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
         let mode = Some(permissions.mode() & 0o7777);
-        let change = SetAttributes { mode, ..SetAttributes::default() };
+        let change = SetAttributes {
+            mode,
+            ..SetAttributes::default()
+        };
         self.set_attributes("set_permissions", path.as_ref(), true, &change)
     }
 
@@ -277,7 +304,16 @@ impl Dir {
     /// # Errors
     /// `NotFound`.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_attributes("chown", path.as_ref(), true, &SetAttributes { uid, gid, ..SetAttributes::default() })
+        self.set_attributes(
+            "chown",
+            path.as_ref(),
+            true,
+            &SetAttributes {
+                uid,
+                gid,
+                ..SetAttributes::default()
+            },
+        )
     }
 
     /// Changes the owner and the group, also of a symbolic link itself.
@@ -285,7 +321,16 @@ impl Dir {
     /// # Errors
     /// `NotFound`.
     pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_attributes("lchown", path.as_ref(), false, &SetAttributes { uid, gid, ..SetAttributes::default() })
+        self.set_attributes(
+            "lchown",
+            path.as_ref(),
+            false,
+            &SetAttributes {
+                uid,
+                gid,
+                ..SetAttributes::default()
+            },
+        )
     }
 
     pub(crate) fn filesystem(&self) -> &FileSystem {
@@ -312,7 +357,9 @@ impl Dir {
     fn attributes(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Metadata> {
         let node = self.resolve(path, follow);
         let attributes = node.and_then(|node| Ok(self.filesystem().attributes(&node)?));
-        attributes.map(Metadata::new).map_err(|cause| cause.at(operation, path))
+        attributes
+            .map(Metadata::new)
+            .map_err(|cause| cause.at(operation, path))
     }
 
     fn set_attributes(
@@ -333,7 +380,8 @@ impl Dir {
             return Err(FsError::AlreadyExists.into());
         };
         let new = self.shared.new_inode(libc::S_IFDIR, mode, 0);
-        self.filesystem().make_directory(&place.parent, name, &new)?;
+        self.filesystem()
+            .make_directory(&place.parent, name, &new)?;
         Ok(())
     }
 
@@ -349,21 +397,31 @@ impl Dir {
         };
         if place.directory_wanted {
             let exists = self.filesystem().lookup(&place.parent, name).is_ok();
-            return Err(if exists { FsError::AlreadyExists } else { FsError::NotFound }.into());
+            return Err(if exists {
+                FsError::AlreadyExists
+            } else {
+                FsError::NotFound
+            }
+            .into());
         }
         Ok(make(self.filesystem(), &place.parent, name)?)
     }
 
     fn link_entry(&self, node: &Node, link: &Path) -> Result<(), Cause> {
-        self.new_entry(link, |filesystem, parent, name| match filesystem.link(node, parent, name) {
-            // Linux complains of a taken name first, then of a directory.
-            Err(FsError::NotPermitted(_)) if filesystem.lookup(parent, name).is_ok() => Err(FsError::AlreadyExists),
-            outcome => outcome,
+        self.new_entry(link, |filesystem, parent, name| {
+            match filesystem.link(node, parent, name) {
+                // Linux complains of a taken name first, then of a directory.
+                Err(FsError::NotPermitted(_)) if filesystem.lookup(parent, name).is_ok() => {
+                    Err(FsError::AlreadyExists)
+                }
+                outcome => outcome,
+            }
         })
     }
 
     pub(crate) fn link_node(&self, node: &Node, link: &Path) -> Result<()> {
-        self.link_entry(node, link).map_err(|cause| cause.at("link", link))
+        self.link_entry(node, link)
+            .map_err(|cause| cause.at("link", link))
     }
 
     fn unlink(&self, path: &Path) -> Result<(), Cause> {
@@ -375,7 +433,12 @@ impl Dir {
         if place.directory_wanted {
             let node = self.filesystem().lookup(&place.parent, name)?;
             let is_directory = walker.file_type(&node)? == FileType::Directory;
-            return Err(if is_directory { FsError::IsADirectory } else { FsError::NotADirectory }.into());
+            return Err(if is_directory {
+                FsError::IsADirectory
+            } else {
+                FsError::NotADirectory
+            }
+            .into());
         }
         Ok(self.filesystem().unlink(&place.parent, name)?)
     }
@@ -384,7 +447,9 @@ impl Dir {
         let place = self.walker().locate(&self.node, bytes(path))?;
         match &place.last {
             Last::Name(name) => Ok(self.filesystem().remove_directory(&place.parent, name)?),
-            Last::Dot => Err(Cause::InvalidOptions("a directory cannot be removed by the name `.`")),
+            Last::Dot => Err(Cause::InvalidOptions(
+                "a directory cannot be removed by the name `.`",
+            )),
             Last::DotDot => Err(FsError::DirectoryNotEmpty.into()),
             Last::Root => Err(Cause::Busy),
         }
@@ -400,7 +465,9 @@ impl Dir {
         if old.directory_wanted || new.directory_wanted {
             self.check_directory_slash(&old, old_name)?;
         }
-        Ok(self.filesystem().rename(&old.parent, old_name, &new.parent, new_name, options)?)
+        Ok(self
+            .filesystem()
+            .rename(&old.parent, old_name, &new.parent, new_name, options)?)
     }
 
     /// A trailing slash in a rename says that the renamed object is a directory.
@@ -415,14 +482,22 @@ impl Dir {
 
 impl std::fmt::Debug for Dir {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Dir").field("inode", &self.node.number()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Dir")
+            .field("inode", &self.node.number())
+            .finish_non_exhaustive()
     }
 }
 
 impl Shared {
     /// What a new inode gets: the type, the permission bits that the umask leaves, and the pool's owner.
     pub(crate) fn new_inode(&self, kind: u32, mode: u32, device: u32) -> NewInode {
-        NewInode { mode: kind | (mode & 0o7777 & !self.umask), uid: self.uid, gid: self.gid, device }
+        NewInode {
+            mode: kind | (mode & 0o7777 & !self.umask),
+            uid: self.uid,
+            gid: self.gid,
+            device,
+        }
     }
 }
 

@@ -153,19 +153,32 @@ impl Cause {
     /// Names the operation and the path that failed for this reason.
     #[cold]
     pub(crate) fn at(self, operation: &'static str, path: &Path) -> Error {
-        Error::Path { operation, path: path.to_owned(), cause: self }
+        Error::Path {
+            operation,
+            path: path.to_owned(),
+            cause: self,
+        }
     }
 
     /// Names the operation and both paths that failed for this reason.
     #[cold]
     pub(crate) fn between(self, operation: &'static str, from: &Path, to: &Path) -> Error {
-        Error::Paths { operation, from: from.to_owned(), to: to.to_owned(), cause: self }
+        Error::Paths {
+            operation,
+            from: from.to_owned(),
+            to: to.to_owned(),
+            cause: self,
+        }
     }
 
     /// Names the operation and the inode that failed for this reason.
     #[cold]
     pub(crate) fn on(self, operation: &'static str, node: &fs::Node) -> Error {
-        Error::Inode { operation, inode: node.number().get(), cause: self }
+        Error::Inode {
+            operation,
+            inode: node.number().get(),
+            cause: self,
+        }
     }
 }
 
@@ -174,7 +187,9 @@ impl Error {
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {
-            Error::Path { cause, .. } | Error::Paths { cause, .. } | Error::Inode { cause, .. } => Some(cause),
+            Error::Path { cause, .. } | Error::Paths { cause, .. } | Error::Inode { cause, .. } => {
+                Some(cause)
+            }
             _ => None,
         }
     }
@@ -183,7 +198,10 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self {
-            Error::Path { cause: Cause::NotUtf8, .. } => io::ErrorKind::InvalidData,
+            Error::Path {
+                cause: Cause::NotUtf8,
+                ..
+            } => io::ErrorKind::InvalidData,
             _ => io::Error::from_raw_os_error(self.errno()).kind(),
         }
     }
@@ -197,7 +215,9 @@ impl Error {
             Error::Remove { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Error::Open { source, .. } => open_errno(source),
             Error::StillOpen { .. } => libc::EBUSY,
-            Error::Path { cause, .. } | Error::Paths { cause, .. } | Error::Inode { cause, .. } => cause.errno(),
+            Error::Path { cause, .. } | Error::Paths { cause, .. } | Error::Inode { cause, .. } => {
+                cause.errno()
+            }
         }
     }
 }
@@ -211,14 +231,18 @@ impl From<Error> for io::Error {
 /// The message of `source`, which begins with the pool's name if it does not hold it anyway.
 fn naming(pool: &Path, source: &dyn std::error::Error) -> String {
     let (pool, message) = (pool.display().to_string(), source.to_string());
-    if message.contains(&pool) { message } else { format!("{pool}: {message}") }
+    if message.contains(&pool) {
+        message
+    } else {
+        format!("{pool}: {message}")
+    }
 }
 
 fn format_errno(error: &FormatError) -> i32 {
     match error {
-        FormatError::TooSmall { .. } | FormatError::TooManySegments { .. } | FormatError::Parameter { .. } => {
-            libc::EINVAL
-        }
+        FormatError::TooSmall { .. }
+        | FormatError::TooManySegments { .. }
+        | FormatError::Parameter { .. } => libc::EINVAL,
         FormatError::NoSpace { .. } => libc::ENOSPC,
         FormatError::Exists { .. } => libc::EEXIST,
         FormatError::Io { source, .. } => io_errno(source),

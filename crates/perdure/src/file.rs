@@ -37,9 +37,24 @@ struct OpenFile {
 }
 
 impl File {
-    pub(crate) fn new(node: Node, shared: &Arc<Shared>, readable: bool, writable: bool, append: bool) -> File {
+    pub(crate) fn new(
+        node: Node,
+        shared: &Arc<Shared>,
+        readable: bool,
+        writable: bool,
+        append: bool,
+    ) -> File {
         let shared = Arc::clone(shared);
-        File { open: Arc::new(OpenFile { node, shared, readable, writable, append, position: Mutex::new(0) }) }
+        File {
+            open: Arc::new(OpenFile {
+                node,
+                shared,
+                readable,
+                writable,
+                append,
+                position: Mutex::new(0),
+            }),
+        }
     }
 
     /// Opens an existing file for reading.
@@ -55,7 +70,11 @@ impl File {
     /// # Errors
     /// Those of [`OpenOptions::open`].
     pub fn create(directory: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).open(directory, path)
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(directory, path)
     }
 
     /// Creates a file that must not exist, for reading and writing.
@@ -63,7 +82,11 @@ impl File {
     /// # Errors
     /// Those of [`OpenOptions::open`]; `AlreadyExists` if the name is taken.
     pub fn create_new(directory: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().read(true).write(true).create_new(true).open(directory, path)
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(directory, path)
     }
 
     /// Options for opening.
@@ -103,7 +126,10 @@ impl File {
         if !open.readable {
             return Err(Cause::NotOpenForReading.on("read", &open.node));
         }
-        open.shared.filesystem.read(&open.node, offset, into).map_err(|error| open.failed("read", error))
+        open.shared
+            .filesystem
+            .read(&open.node, offset, into)
+            .map_err(|error| open.failed("read", error))
     }
 
     /// Reads exactly `into.len()` bytes at `offset`.
@@ -129,7 +155,10 @@ impl File {
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("write", &open.node));
         }
-        open.shared.filesystem.write(&open.node, offset, data).map_err(|error| open.failed("write", error))
+        open.shared
+            .filesystem
+            .write(&open.node, offset, data)
+            .map_err(|error| open.failed("write", error))
     }
 
     /// Writes all of `data` at `offset`; more than 4 MiB become several atomic writes.
@@ -151,7 +180,10 @@ impl File {
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("append", &open.node));
         }
-        open.shared.filesystem.append(&open.node, data).map_err(|error| open.failed("append", error))
+        open.shared
+            .filesystem
+            .append(&open.node, data)
+            .map_err(|error| open.failed("append", error))
     }
 
     /// Cuts the file to `size_bytes`, or extends it by a hole that reads as zeros.
@@ -163,7 +195,13 @@ impl File {
             let cause = Cause::InvalidOptions("the file was not opened for writing");
             return Err(cause.on("set_len", &self.open.node));
         }
-        self.set_attributes("set_len", &SetAttributes { size_bytes: Some(size_bytes), ..SetAttributes::default() })
+        self.set_attributes(
+            "set_len",
+            &SetAttributes {
+                size_bytes: Some(size_bytes),
+                ..SetAttributes::default()
+            },
+        )
     }
 
     /// Does nothing: every operation was durable when it returned. It exists so that code written for `std::fs::File`
@@ -190,7 +228,9 @@ impl File {
     /// `EIO` for a damaged inode.
     pub fn metadata(&self) -> Result<Metadata> {
         let attributes = self.open.shared.filesystem.attributes(&self.open.node);
-        attributes.map(Metadata::new).map_err(|error| self.open.failed("metadata", error))
+        attributes
+            .map(Metadata::new)
+            .map_err(|error| self.open.failed("metadata", error))
     }
 
     /// Changes the permission bits.
@@ -199,7 +239,13 @@ impl File {
     /// `ReadOnlyFilesystem` in a pool opened for reading.
     pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
         let mode = Some(permissions.mode() & 0o7777);
-        self.set_attributes("set_permissions", &SetAttributes { mode, ..SetAttributes::default() })
+        self.set_attributes(
+            "set_permissions",
+            &SetAttributes {
+                mode,
+                ..SetAttributes::default()
+            },
+        )
     }
 
     /// Changes the times of last access and last modification.
@@ -232,7 +278,11 @@ impl File {
     /// # Errors
     /// `EBADF` for a handle that is not open for writing.
     pub fn punch_hole(&self, offset: u64, length_bytes: u64) -> Result<()> {
-        let options = AllocateOptions { punch_hole: true, keep_size: true, ..AllocateOptions::default() };
+        let options = AllocateOptions {
+            punch_hole: true,
+            keep_size: true,
+            ..AllocateOptions::default()
+        };
         self.allocate_with("punch_hole", offset, length_bytes, options)
     }
 
@@ -240,7 +290,12 @@ impl File {
     ///
     /// # Errors
     /// Those of fallocate(2).
-    pub fn fallocate(&self, offset: u64, length_bytes: u64, options: AllocateOptions) -> Result<()> {
+    pub fn fallocate(
+        &self,
+        offset: u64,
+        length_bytes: u64,
+        options: AllocateOptions,
+    ) -> Result<()> {
         self.allocate_with("fallocate", offset, length_bytes, options)
     }
 
@@ -249,7 +304,13 @@ impl File {
     /// # Errors
     /// `EIO` for damage on the medium.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.seek_result("next_data", self.open.shared.filesystem.seek_data(&self.open.node, offset))
+        self.seek_result(
+            "next_data",
+            self.open
+                .shared
+                .filesystem
+                .seek_data(&self.open.node, offset),
+        )
     }
 
     /// Where the next hole at or after `offset` begins, the end of the file included; `None` beyond the end.
@@ -257,7 +318,13 @@ impl File {
     /// # Errors
     /// `EIO` for damage on the medium.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.seek_result("next_hole", self.open.shared.filesystem.seek_hole(&self.open.node, offset))
+        self.seek_result(
+            "next_hole",
+            self.open
+                .shared
+                .filesystem
+                .seek_hole(&self.open.node, offset),
+        )
     }
 
     /// A second handle of the same open file: it shares the position.
@@ -265,7 +332,9 @@ impl File {
     /// # Errors
     /// None.
     pub fn try_clone(&self) -> Result<File> {
-        Ok(File { open: Arc::clone(&self.open) })
+        Ok(File {
+            open: Arc::clone(&self.open),
+        })
     }
 
     /// The inode, for use with [`Pool::filesystem`](crate::Pool::filesystem).
@@ -285,11 +354,18 @@ impl File {
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on(operation, &open.node));
         }
-        let done = open.shared.filesystem.allocate(&open.node, offset, length, options);
+        let done = open
+            .shared
+            .filesystem
+            .allocate(&open.node, offset, length, options);
         done.map_err(|error| open.failed(operation, error))
     }
 
-    fn seek_result(&self, operation: &'static str, found: Result<u64, FsError>) -> Result<Option<u64>> {
+    fn seek_result(
+        &self,
+        operation: &'static str,
+        found: Result<u64, FsError>,
+    ) -> Result<Option<u64>> {
         match found {
             Ok(offset) => Ok(Some(offset)),
             Err(FsError::NoData) => Ok(None),
@@ -300,7 +376,9 @@ impl File {
     fn set_attributes(&self, operation: &'static str, change: &SetAttributes) -> Result<()> {
         let open = &*self.open;
         let changed = open.shared.filesystem.set_attributes(&open.node, change);
-        changed.map(drop).map_err(|error| open.failed(operation, error))
+        changed
+            .map(drop)
+            .map_err(|error| open.failed(operation, error))
     }
 }
 

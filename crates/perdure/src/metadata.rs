@@ -43,7 +43,10 @@ impl Metadata {
 
     /// Size in bytes.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "the shape of std::fs::Metadata")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "the shape of std::fs::Metadata"
+    )]
     pub fn len(&self) -> u64 {
         self.attributes.size_bytes
     }
@@ -212,14 +215,22 @@ impl FileTimes {
 
     pub(crate) fn change(self) -> SetAttributes {
         let at = |time: SystemTime| TimeChange::At(to_timestamp(time));
-        SetAttributes { accessed: self.accessed.map(at), modified: self.modified.map(at), ..SetAttributes::default() }
+        SetAttributes {
+            accessed: self.accessed.map(at),
+            modified: self.modified.map(at),
+            ..SetAttributes::default()
+        }
     }
 }
 
 fn to_system_time(time: Timestamp) -> SystemTime {
     let nanoseconds = time.nanoseconds();
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
-    if nanoseconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+    if nanoseconds < 0 {
+        UNIX_EPOCH - distance
+    } else {
+        UNIX_EPOCH + distance
+    }
 }
 
 /// Times beyond the years 1677 and 2262, the range of the format, become the nearest time inside it.
@@ -239,7 +250,10 @@ mod tests {
     fn times_survive_the_way_there_and_back() {
         for nanoseconds in [0, 1, -1, 1_700_000_000_123_456_789, -5_000_000_001] {
             let time = Timestamp::from_nanoseconds(nanoseconds);
-            assert_eq!(to_timestamp(to_system_time(time)).nanoseconds(), nanoseconds);
+            assert_eq!(
+                to_timestamp(to_system_time(time)).nanoseconds(),
+                nanoseconds
+            );
         }
         let far_future = UNIX_EPOCH + Duration::from_secs(1 << 40);
         assert_eq!(to_timestamp(far_future).nanoseconds(), i64::MAX);

@@ -98,7 +98,15 @@ impl OpenOptions {
     pub fn open(&self, directory: &Dir, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         self.open_node(directory, path.as_os_str().as_bytes())
-            .map(|node| File::new(node, directory.shared(), self.read, self.write || self.append, self.append))
+            .map(|node| {
+                File::new(
+                    node,
+                    directory.shared(),
+                    self.read,
+                    self.write || self.append,
+                    self.append,
+                )
+            })
             .map_err(|cause| cause.at("open", path))
     }
 
@@ -115,7 +123,10 @@ impl OpenOptions {
                 true => match walker.entry(directory.node(), path)? {
                     Entry::Found(node) => node,
                     Entry::Vacant { parent, name } => {
-                        match shared.filesystem.create(&parent, &name, &self.new_inode(directory)) {
+                        match shared
+                            .filesystem
+                            .create(&parent, &name, &self.new_inode(directory))
+                        {
                             Ok(node) => return Ok(node),
                             // Another thread created it since the walk: look again.
                             Err(FsError::AlreadyExists) => continue,
@@ -129,7 +140,12 @@ impl OpenOptions {
         }
     }
 
-    fn create_exclusively(&self, directory: &Dir, walker: &mut Walker<'_>, path: &[u8]) -> Result<Node, Cause> {
+    fn create_exclusively(
+        &self,
+        directory: &Dir,
+        walker: &mut Walker<'_>,
+        path: &[u8],
+    ) -> Result<Node, Cause> {
         let place = walker.locate(directory.node(), path)?;
         let crate::walk::Last::Name(name) = &place.last else {
             return Err(FsError::AlreadyExists.into());
@@ -169,14 +185,20 @@ impl OpenOptions {
     /// The combinations that `std` refuses as well.
     fn check(&self) -> Result<(), Cause> {
         if !self.read && !self.write && !self.append {
-            return Err(Cause::InvalidOptions("one of read, write and append is needed to open a file"));
+            return Err(Cause::InvalidOptions(
+                "one of read, write and append is needed to open a file",
+            ));
         }
         let creates = self.create || self.create_new;
         if !self.write && !self.append && (self.truncate || creates) {
-            return Err(Cause::InvalidOptions("creating or truncating a file needs write or append"));
+            return Err(Cause::InvalidOptions(
+                "creating or truncating a file needs write or append",
+            ));
         }
         if self.append && self.truncate && !self.create_new {
-            return Err(Cause::InvalidOptions("append and truncate exclude each other"));
+            return Err(Cause::InvalidOptions(
+                "append and truncate exclude each other",
+            ));
         }
         Ok(())
     }

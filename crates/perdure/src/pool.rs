@@ -33,7 +33,11 @@ impl CreateOptions {
     /// A pool of 1 GiB with segments of 16 MiB and one journal for each core, on persistent memory only.
     #[must_use]
     pub fn new() -> CreateOptions {
-        CreateOptions { format: FormatOptions::default(), overwrite: false, owner: None }
+        CreateOptions {
+            format: FormatOptions::default(),
+            overwrite: false,
+            owner: None,
+        }
     }
 
     /// Size of the pool in bytes, metadata included; rounded down to whole segments.
@@ -94,12 +98,17 @@ impl CreateOptions {
     /// sizes, the place or the medium.
     pub fn format(&self, path: impl AsRef<Path>) -> Result<()> {
         let pool = path.as_ref();
-        let failed = |source| Error::Create { pool: pool.to_owned(), source };
+        let failed = |source| Error::Create {
+            pool: pool.to_owned(),
+            source,
+        };
         // Wrong sizes are found before an old pool is touched.
         self.format.superblock().map_err(failed)?;
         if holds_pool(pool) {
             if !self.overwrite {
-                return Err(Error::PoolExists { pool: pool.to_owned() });
+                return Err(Error::PoolExists {
+                    pool: pool.to_owned(),
+                });
             }
             remove_pool(pool)?;
         }
@@ -128,7 +137,13 @@ impl PoolOptions {
     /// Reading and writing; new files belong to the process' effective user and group; umask 0o022.
     #[must_use]
     pub fn new() -> PoolOptions {
-        PoolOptions { read_only: false, volatile: false, owner: None, umask: 0o022, mount: MountOptions::default() }
+        PoolOptions {
+            read_only: false,
+            volatile: false,
+            owner: None,
+            umask: 0o022,
+            mount: MountOptions::default(),
+        }
     }
 
     /// Open through a private mapping: nothing is ever written, not even the recovery of a crashed pool.
@@ -182,16 +197,32 @@ impl PoolOptions {
     /// persistent and was not asked for.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
-        let failed = |source| Error::Open { pool: path.to_owned(), source };
-        let mode = if self.read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+        let failed = |source| Error::Open {
+            pool: path.to_owned(),
+            source,
+        };
+        let mode = if self.read_only {
+            Mode::ReadOnly
+        } else {
+            Mode::ReadWrite
+        };
         let store = PmemStore::open(path, mode, self.volatile).map_err(failed)?;
         let mut mount = self.mount;
         mount.read_only = self.read_only;
         let filesystem = FileSystem::mount(store, mount).map_err(failed)?;
         let root = filesystem.root();
         let (uid, gid) = self.owner.unwrap_or_else(process_owner);
-        let shared = Shared { root: root.clone(), filesystem, path: path.to_owned(), uid, gid, umask: self.umask };
-        Ok(Pool { root: Dir::new(root, Arc::new(shared)) })
+        let shared = Shared {
+            root: root.clone(),
+            filesystem,
+            path: path.to_owned(),
+            uid,
+            gid,
+            umask: self.umask,
+        };
+        Ok(Pool {
+            root: Dir::new(root, Arc::new(shared)),
+        })
     }
 }
 
@@ -307,9 +338,10 @@ impl Pool {
                 drop(shared);
                 Ok(())
             }
-            Err(shared) => {
-                Err(Error::StillOpen { pool: shared.path.clone(), handles: Arc::strong_count(&shared) - 1 })
-            }
+            Err(shared) => Err(Error::StillOpen {
+                pool: shared.path.clone(),
+                handles: Arc::strong_count(&shared) - 1,
+            }),
         }
     }
 }
@@ -343,11 +375,19 @@ impl Drop for Shared {
 
 /// Whether there is a pool, of whatever version and state, in this directory or on this device.
 fn holds_pool(path: &Path) -> bool {
-    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device());
+    let is_device =
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device());
     // A device can only be mapped, not read: opening it tells.
-    let empty = |error: &OpenError| matches!(error, OpenError::NotAPool { .. } | OpenError::Missing { .. });
+    let empty = |error: &OpenError| {
+        matches!(
+            error,
+            OpenError::NotAPool { .. } | OpenError::Missing { .. }
+        )
+    };
     match is_device {
-        true => PmemStore::open(path, Mode::ReadOnly, false).err().is_none_or(|error| !empty(&error)),
+        true => PmemStore::open(path, Mode::ReadOnly, false)
+            .err()
+            .is_none_or(|error| !empty(&error)),
         false => is_pool(path),
     }
 }
@@ -355,11 +395,17 @@ fn holds_pool(path: &Path) -> bool {
 /// Removes a pool's files and its directory, but nothing else: a directory with other files in it is left. A
 /// device is left as it is, for mkfs to write over.
 fn remove_pool(pool: &Path) -> Result<()> {
-    let failed = |error: std::io::Error| Error::Remove { pool: pool.to_owned(), source: error };
+    let failed = |error: std::io::Error| Error::Remove {
+        pool: pool.to_owned(),
+        source: error,
+    };
     // The lock of an opener: a pool that somebody uses is not pulled away under them.
     let in_use = PmemStore::open(pool, Mode::ReadWrite, true);
     if let Err(source @ OpenError::InUse { .. }) = in_use {
-        return Err(Error::Open { pool: pool.to_owned(), source });
+        return Err(Error::Open {
+            pool: pool.to_owned(),
+            source,
+        });
     }
     if !pool.is_dir() {
         return Ok(());
@@ -368,7 +414,11 @@ fn remove_pool(pool: &Path) -> Result<()> {
     drop(in_use);
     for entry in std::fs::read_dir(pool).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_name().as_encoded_bytes().starts_with(b"segment-") {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(b"segment-")
+        {
             std::fs::remove_file(entry.path()).map_err(failed)?;
         }
     }
@@ -376,5 +426,8 @@ fn remove_pool(pool: &Path) -> Result<()> {
 }
 
 fn process_owner() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }

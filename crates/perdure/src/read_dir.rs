@@ -34,29 +34,44 @@ pub struct DirEntry {
 
 impl ReadDir {
     pub(crate) fn new(directory: Dir, path: PathBuf) -> ReadDir {
-        ReadDir { directory, path, batch: VecDeque::new(), cookie: 0, at_end: false }
+        ReadDir {
+            directory,
+            path,
+            batch: VecDeque::new(),
+            cookie: 0,
+            at_end: false,
+        }
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let ReadDir { directory, path, batch, cookie, at_end } = self;
+        let ReadDir {
+            directory,
+            path,
+            batch,
+            cookie,
+            at_end,
+        } = self;
         *at_end = true;
-        let listed = directory.filesystem().read_directory(directory.node(), *cookie, &mut |entry| {
-            if batch.len() == BATCH_ENTRIES {
-                *at_end = false;
-                return false;
-            }
-            *cookie = entry.next_cookie;
-            if entry.name != b"." && entry.name != b".." {
-                batch.push_back(DirEntry {
-                    directory: directory.clone(),
-                    directory_path: path.clone(),
-                    name: OsString::from_vec(entry.name.to_vec()),
-                    inode: entry.inode,
-                    file_type: FileType(entry.file_type),
+        let listed =
+            directory
+                .filesystem()
+                .read_directory(directory.node(), *cookie, &mut |entry| {
+                    if batch.len() == BATCH_ENTRIES {
+                        *at_end = false;
+                        return false;
+                    }
+                    *cookie = entry.next_cookie;
+                    if entry.name != b"." && entry.name != b".." {
+                        batch.push_back(DirEntry {
+                            directory: directory.clone(),
+                            directory_path: path.clone(),
+                            name: OsString::from_vec(entry.name.to_vec()),
+                            inode: entry.inode,
+                            file_type: FileType(entry.file_type),
+                        });
+                    }
+                    true
                 });
-            }
-            true
-        });
         listed.map_err(|error| {
             *at_end = true;
             Cause::from(error).at("read_dir", path)

@@ -52,22 +52,38 @@ pub(crate) struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(filesystem: &'a FileSystem, root: &'a Node) -> Walker<'a> {
-        Walker { filesystem, root, links_left: MAX_SYMLINKS }
+        Walker {
+            filesystem,
+            root,
+            links_left: MAX_SYMLINKS,
+        }
     }
 
     /// Walks to the directory of the last component.
     pub(crate) fn locate<'p>(&mut self, start: &Node, path: &'p [u8]) -> Result<Place<'p>, Cause> {
         check_path(path)?;
         let mut rest = trim_slashes(path);
-        let mut parent = if path[0] == b'/' { self.root.clone() } else { start.clone() };
+        let mut parent = if path[0] == b'/' {
+            self.root.clone()
+        } else {
+            start.clone()
+        };
         if rest.is_empty() {
-            return Ok(Place { parent, last: Last::Root, directory_wanted: true });
+            return Ok(Place {
+                parent,
+                last: Last::Root,
+                directory_wanted: true,
+            });
         }
         loop {
             let (name, after) = split_component(rest);
             rest = trim_slashes(after);
             if rest.is_empty() {
-                return Ok(Place { parent, last: Last::of(name), directory_wanted: !after.is_empty() });
+                return Ok(Place {
+                    parent,
+                    last: Last::of(name),
+                    directory_wanted: !after.is_empty(),
+                });
             }
             parent = self.step(&parent, name)?;
         }
@@ -75,7 +91,12 @@ impl<'a> Walker<'a> {
 
     /// Walks to the object itself. `follow` says whether a symbolic link at the end is followed; a trailing slash
     /// always follows it.
-    pub(crate) fn resolve(&mut self, start: &Node, path: &[u8], follow: bool) -> Result<Node, Cause> {
+    pub(crate) fn resolve(
+        &mut self,
+        start: &Node,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Node, Cause> {
         let place = self.locate(start, path)?;
         self.find(&place, follow)
     }
@@ -89,7 +110,9 @@ impl<'a> Walker<'a> {
             Last::Root => self.root.clone(),
         };
         let node = match self.file_type(&node)? {
-            FileType::Symlink if follow || place.directory_wanted => self.follow(&place.parent, &node)?,
+            FileType::Symlink if follow || place.directory_wanted => {
+                self.follow(&place.parent, &node)?
+            }
             _ => node,
         };
         if place.directory_wanted && self.file_type(&node)? != FileType::Directory {
@@ -115,7 +138,10 @@ impl<'a> Walker<'a> {
                 self.entry(&place.parent, &target)
             }
             Ok(node) => Ok(Entry::Found(node)),
-            Err(FsError::NotFound) => Ok(Entry::Vacant { parent: place.parent, name: place.last.into_name() }),
+            Err(FsError::NotFound) => Ok(Entry::Vacant {
+                parent: place.parent,
+                name: place.last.into_name(),
+            }),
             Err(error) => Err(error.into()),
         }
     }
@@ -155,10 +181,17 @@ impl<'a> Walker<'a> {
         // Resolving first gives the errors of an ordinary walk; the second walk below keeps the names.
         self.resolve(start, path, true)?;
         self.links_left = MAX_SYMLINKS;
-        let mut trail = if path[0] == b'/' { Vec::new() } else { self.climb(start)? };
+        let mut trail = if path[0] == b'/' {
+            Vec::new()
+        } else {
+            self.climb(start)?
+        };
         let mut pending = components_reversed(path);
         while let Some(name) = pending.pop() {
-            let directory = trail.last().map_or(self.root, |(node, _): &(Node, Vec<u8>)| node).clone();
+            let directory = trail
+                .last()
+                .map_or(self.root, |(node, _): &(Node, Vec<u8>)| node)
+                .clone();
             match name.as_slice() {
                 b"." => {}
                 b".." => drop(trail.pop()),
@@ -245,11 +278,16 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
 
 /// The first component of a path that does not begin with a slash, and what follows it, slash included.
 fn split_component(path: &[u8]) -> (&[u8], &[u8]) {
-    let length = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+    let length = path
+        .iter()
+        .position(|byte| *byte == b'/')
+        .unwrap_or(path.len());
     path.split_at(length)
 }
 
 fn components_reversed(path: &[u8]) -> Vec<Vec<u8>> {
-    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+    let names = path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty());
     names.rev().map(<[u8]>::to_vec).collect()
 }

@@ -12,12 +12,18 @@ impl Dir {
     ///
     /// # Errors
     /// `NotFound` and the errors of path_resolution(7).
-    pub fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
+    pub fn get_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<Option<Vec<u8>>> {
         let name = name.as_ref().as_bytes();
-        self.on_node("get_xattr", path.as_ref(), |node| match self.filesystem().get_xattr(node, name) {
-            Ok(value) => Ok(Some(value)),
-            Err(FsError::NoAttribute) => Ok(None),
-            Err(error) => Err(error),
+        self.on_node("get_xattr", path.as_ref(), |node| {
+            match self.filesystem().get_xattr(node, name) {
+                Ok(value) => Ok(Some(value)),
+                Err(FsError::NoAttribute) => Ok(None),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -25,10 +31,17 @@ impl Dir {
     ///
     /// # Errors
     /// `NotFound`, `StorageFull`, `ERANGE` and `E2BIG` for a name of more than 255 bytes or a value of more than 64 KiB.
-    pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>, value: impl AsRef<[u8]>) -> Result<()> {
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
         let filesystem = self.filesystem();
-        self.on_node("set_xattr", path.as_ref(), |node| filesystem.set_xattr(node, name, value, XattrMode::Any))
+        self.on_node("set_xattr", path.as_ref(), |node| {
+            filesystem.set_xattr(node, name, value, XattrMode::Any)
+        })
     }
 
     /// The names of all extended attributes. A symbolic link is not followed.
@@ -36,7 +49,9 @@ impl Dir {
     /// # Errors
     /// `NotFound` and the errors of path_resolution(7).
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let names = self.on_node("list_xattrs", path.as_ref(), |node| self.filesystem().list_xattrs(node))?;
+        let names = self.on_node("list_xattrs", path.as_ref(), |node| {
+            self.filesystem().list_xattrs(node)
+        })?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -46,7 +61,9 @@ impl Dir {
     /// `NotFound`; `ENODATA` if there is none of this name.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref().as_bytes();
-        self.on_node("remove_xattr", path.as_ref(), |node| self.filesystem().remove_xattr(node, name))
+        self.on_node("remove_xattr", path.as_ref(), |node| {
+            self.filesystem().remove_xattr(node, name)
+        })
     }
 
     fn on_node<T>(
@@ -56,6 +73,7 @@ impl Dir {
         work: impl FnOnce(&Node) -> Result<T, FsError>,
     ) -> Result<T> {
         let node = self.resolve(path, false);
-        node.and_then(|node| Ok(work(&node)?)).map_err(|cause: Cause| cause.at(operation, path))
+        node.and_then(|node| Ok(work(&node)?))
+            .map_err(|cause: Cause| cause.at(operation, path))
     }
 }

@@ -15,9 +15,20 @@ fn compare(operations: &[Operation]) -> Result<(), TestCaseError> {
     let pool_files = PoolFiles::new(&pool);
     for (step, operation) in operations.iter().enumerate() {
         let (expected, found) = (std_files.run(operation), pool_files.run(operation));
-        prop_assert_eq!(&found, &expected, "step {} of {:#?}", step, &operations[..=step]);
+        prop_assert_eq!(
+            &found,
+            &expected,
+            "step {} of {:#?}",
+            step,
+            &operations[..=step]
+        );
     }
-    prop_assert_eq!(pool_files.tree(), std_files.tree(), "the trees after {:#?}", operations);
+    prop_assert_eq!(
+        pool_files.tree(),
+        std_files.tree(),
+        "the trees after {:#?}",
+        operations
+    );
     Ok(())
 }
 
@@ -228,7 +239,11 @@ fn options_combine_as_in_std() {
         for path in ["there", "dir", "missing", "dir/"] {
             operations.push(Open(text(path), flags));
             operations.push(Metadata(text(path)));
-            operations.push(if path == "missing" { RemoveFile(text(path)) } else { Write(text("there"), 9) });
+            operations.push(if path == "missing" {
+                RemoveFile(text(path))
+            } else {
+                Write(text("there"), 9)
+            });
         }
     }
     check(&operations);
@@ -236,7 +251,10 @@ fn options_combine_as_in_std() {
 
 fn any_path() -> impl Strategy<Value = String> {
     let name = prop_oneof![8 => Just("a"), 8 => Just("b"), 4 => Just("c"), 1 => Just("."), 2 => Just("..")];
-    (proptest::collection::vec(name, 1..=3), prop::bool::weighted(0.1))
+    (
+        proptest::collection::vec(name, 1..=3),
+        prop::bool::weighted(0.1),
+    )
         .prop_map(|(names, slash)| names.join("/") + if slash { "/" } else { "" })
 }
 

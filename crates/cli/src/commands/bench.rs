@@ -24,7 +24,11 @@ pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
         false => output::print(report.table())?,
     }
     // A missed bar is a result; a row without figures is a failure.
-    Ok(if report.is_complete() { Status::Success } else { Status::Failed })
+    Ok(if report.is_complete() {
+        Status::Success
+    } else {
+        Status::Failed
+    })
 }
 
 fn tell(row: &str) {

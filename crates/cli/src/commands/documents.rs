@@ -8,7 +8,12 @@ use std::path::Path;
 
 pub(crate) fn completions(arguments: &Completions) -> Result<Status, Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "perdure", &mut text);
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "perdure",
+        &mut text,
+    );
     output::print(String::from_utf8_lossy(&text))?;
     Ok(Status::Success)
 }
@@ -20,7 +25,10 @@ pub(crate) fn manual(arguments: &Man) -> Result<Status, Failure> {
     let mut command = Arguments::command().disable_help_subcommand(true);
     command.build();
     write_page(directory, "perdure", command.clone())?;
-    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+    for subcommand in command
+        .get_subcommands()
+        .filter(|subcommand| !subcommand.is_hide_set())
+    {
         let name = format!("perdure-{}", subcommand.get_name());
         write_page(directory, &name, subcommand.clone())?;
     }
@@ -31,6 +39,9 @@ fn write_page(directory: &Path, name: &str, command: Command) -> Result<(), Fail
     let page = directory.join(format!("{name}.1"));
     let mut text = Vec::new();
     let title = name.to_uppercase();
-    clap_mangen::Man::new(command).title(title).render(&mut text).map_err(Failure::failed)?;
+    clap_mangen::Man::new(command)
+        .title(title)
+        .render(&mut text)
+        .map_err(Failure::failed)?;
     std::fs::write(&page, text).map_err(Failure::io("write", &page))
 }

@@ -16,8 +16,12 @@ pub(crate) fn class_line(class: DurabilityClass, asked: bool) -> String {
     let meaning = match class {
         DurabilityClass::Dax => "durable when the call returns",
         DurabilityClass::Log => "durable when the call returns, by a log on the disk",
-        DurabilityClass::Volatile if asked => "nothing survives a power cut; asked for by --volatile",
-        DurabilityClass::Volatile => "nothing survives a power cut; the pool was made with --volatile",
+        DurabilityClass::Volatile if asked => {
+            "nothing survives a power cut; asked for by --volatile"
+        }
+        DurabilityClass::Volatile => {
+            "nothing survives a power cut; the pool was made with --volatile"
+        }
     };
     format!("class {class} ({meaning})")
 }

@@ -4,7 +4,7 @@ mod daemon;
 mod options;
 
 use crate::arguments::Mount;
-use crate::failure::{Failure, Status, status_of_open};
+use crate::failure::{Failure, Status, failure_of_open};
 use crate::output;
 use fs::FileSystem;
 use options::Options;
@@ -15,7 +15,10 @@ use txn::{Mode, OpenError, PmemStore};
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     let options = Options::parse(arguments)?;
-    let pool = arguments.pool.canonicalize().map_err(|error| missing_pool(&arguments.pool, error))?;
+    let pool = arguments
+        .pool
+        .canonicalize()
+        .map_err(|error| missing_pool(&arguments.pool, error))?;
     let mountpoint = std::path::absolute(&arguments.mountpoint);
     let mountpoint = mountpoint.map_err(Failure::io("look at it", &arguments.mountpoint))?;
     if options.foreground || arguments.background_server {
@@ -27,27 +30,35 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
 
 fn missing_pool(pool: &std::path::Path, error: std::io::Error) -> Failure {
     match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            let missing = OpenError::Missing { path: pool.to_owned() };
-            Failure::new(status_of_open(&missing), missing)
-        }
+        std::io::ErrorKind::NotFound => failure_of_open(
+            pool,
+            OpenError::Missing {
+                path: pool.to_owned(),
+            },
+        ),
         _ => Failure::io("look at it", pool)(error),
     }
 }
 
 /// Mounts, says so, and serves until the mount is gone.
-fn serve(pool: &PathBuf, mountpoint: &PathBuf, options: &Options, background: bool) -> Result<Status, Failure> {
+fn serve(
+    pool: &PathBuf,
+    mountpoint: &PathBuf,
+    options: &Options,
+    background: bool,
+) -> Result<Status, Failure> {
     if background {
         daemon::leave_session()?;
     }
     // First, so that a server that was killed is gone before its pool is opened again.
     server::detach_stale(mountpoint).map_err(|error| Failure::failed(error))?;
     let start = Instant::now();
-    let mode = if options.read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-    let failed = |error: OpenError| {
-        let status = status_of_open(&error);
-        Failure::from(perdure::Error::Open { pool: pool.clone(), source: error }).with_status(status)
+    let mode = if options.read_only {
+        Mode::ReadOnly
+    } else {
+        Mode::ReadWrite
     };
+    let failed = |error: OpenError| failure_of_open(pool, error);
     let store = PmemStore::open(pool, mode, options.volatile).map_err(failed)?;
     let (class, records, was_clean) = (store.class(), store.recovered_records(), store.was_clean());
     let mount_options = fs::MountOptions {
@@ -74,7 +85,9 @@ fn serve(pool: &PathBuf, mountpoint: &PathBuf, options: &Options, background: bo
         super::class_line(class, options.volatile),
     );
     let mut restricted = Ok(());
-    let served = server::serve(filesystem, &mounting, || restricted = announce(mountpoint, options, &line, background));
+    let served = server::serve(filesystem, &mounting, || {
+        restricted = announce(mountpoint, options, &line, background)
+    });
     restricted?;
     match served {
         Ok(()) => Ok(Status::Success),
@@ -83,10 +96,16 @@ fn serve(pool: &PathBuf, mountpoint: &PathBuf, options: &Options, background: bo
 }
 
 /// The mount can be used: restricts it as asked, and tells whoever waits for it.
-fn announce(mountpoint: &std::path::Path, options: &Options, line: &str, background: bool) -> Result<(), Failure> {
+fn announce(
+    mountpoint: &std::path::Path,
+    options: &Options,
+    line: &str,
+    background: bool,
+) -> Result<(), Failure> {
     if let Err(error) = options.restrict(mountpoint) {
         // Without the restriction that was asked for the mount must not stay.
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).map_err(Failure::failed)?;
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
+            .map_err(Failure::failed)?;
         return Err(error);
     }
     match background {
@@ -98,7 +117,9 @@ fn announce(mountpoint: &std::path::Path, options: &Options, line: &str, backgro
 
 fn status_of_serving(error: &ServeError) -> Status {
     match error {
-        ServeError::Mountpoint(server::MountpointError::Busy { .. }) | ServeError::StillBusy(_) => Status::Busy,
+        ServeError::Mountpoint(server::MountpointError::Busy { .. }) | ServeError::StillBusy(_) => {
+            Status::Busy
+        }
         _ => Status::Failed,
     }
 }

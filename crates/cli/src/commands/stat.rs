@@ -14,9 +14,16 @@ use txn::OpenError;
 
 pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let pool = pool_of(&arguments.place)?;
-    let mut report = match PoolOptions::new().read_only(true).volatile(true).open(&pool) {
+    let mut report = match PoolOptions::new()
+        .read_only(true)
+        .volatile(true)
+        .open(&pool)
+    {
         Ok(open) => closed_pool(&pool, &open),
-        Err(perdure::Error::Open { source: OpenError::InUse { owner, .. }, .. }) => open_pool(&pool, owner)?,
+        Err(perdure::Error::Open {
+            source: OpenError::InUse { owner, .. },
+            ..
+        }) => open_pool(&pool, owner)?,
         Err(error) => return Err(error.into()),
     };
     if !arguments.wear {
@@ -47,8 +54,16 @@ fn pool_of(place: &Path) -> Result<PathBuf, Failure> {
 fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     let store = pool.filesystem().store();
     let superblock = *store.superblock();
-    let entries = (0..superblock.segments).map(|segment| store.domains().entry(segment)).collect();
-    let mut report = Report::new(path, &Header { superblock, entries });
+    let entries = (0..superblock.segments)
+        .map(|segment| store.domains().entry(segment))
+        .collect();
+    let mut report = Report::new(
+        path,
+        &Header {
+            superblock,
+            entries,
+        },
+    );
     let (newest, retired) = store.sequences();
     report.state = "closed";
     report.clean = Some(pool.was_clean());
@@ -56,7 +71,12 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     report.journals.newest_record = Some(newest);
     report.journals.checkpoint = Some(retired);
     let space = pool.statistics();
-    report.set_space(space.block_bytes, space.free_blocks, space.inodes, space.free_inodes);
+    report.set_space(
+        space.block_bytes,
+        space.free_blocks,
+        space.inodes,
+        space.free_inodes,
+    );
     report.available_bytes = Some(space.available_blocks * u64::from(space.block_bytes));
     report
 }
@@ -74,7 +94,15 @@ fn open_pool(path: &Path, owner: Option<u32>) -> Result<Report, Failure> {
             report.class.clone_from(&status.class);
             report.mountpoint = Some(status.mountpoint.clone());
             let space = status.space;
-            report.set_space(space.block_bytes, space.free_blocks, space.inodes, space.free_inodes);
+            report.set_space(
+                space.block_bytes,
+                space.free_blocks,
+                space.inodes,
+                space.free_inodes,
+            );
+            // The server answered a moment ago, so its mount does too.
+            let mounted = rustix::fs::statvfs(status.mountpoint.as_str()).ok();
+            report.available_bytes = mounted.map(|space| space.f_bavail * space.f_frsize);
             report.server = Some(status);
         }
         Err(reason) => tracing::info!(%reason, "the process that has the pool open is no server"),

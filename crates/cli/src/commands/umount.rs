@@ -22,23 +22,36 @@ pub(crate) fn run(arguments: &Umount) -> Result<Status, Failure> {
         ))?;
         return Ok(Status::Success);
     }
-    let pool = server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
+    let pool =
+        server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
     let not_mounted = || Failure::failed(format_args!("{place}: no Perdure pool is mounted there"));
     let pool = pool.ok_or_else(not_mounted)?;
-    let process = mounts::ask(&pool).ok().and_then(|status| Process::find(status.process));
-    let canonical = mountpoint.canonicalize().map_err(Failure::io("look at it", mountpoint))?;
+    let process = mounts::ask(&pool)
+        .ok()
+        .and_then(|status| Process::find(status.process));
+    let canonical = mountpoint
+        .canonicalize()
+        .map_err(Failure::io("look at it", mountpoint))?;
     server::unmount(&canonical).map_err(|error| refused(mountpoint, &error))?;
     let hanging = || {
         let remedy = "wait for the server to end, or look at its log";
-        Failure::new(Status::Busy, format_args!("{place}: unmounted, but the pool is still in use; {remedy}"))
+        Failure::new(
+            Status::Busy,
+            format_args!("{place}: unmounted, but the pool is still in use; {remedy}"),
+        )
     };
-    if !mounts::wait_for_release(&pool, SAVE_PATIENCE).map_err(Failure::io("wait for the server", &pool))? {
+    if !mounts::wait_for_release(&pool, SAVE_PATIENCE)
+        .map_err(Failure::io("wait for the server", &pool))?
+    {
         return Err(hanging());
     }
     if process.is_some_and(|process| !process.wait(EXIT_PATIENCE)) {
         return Err(hanging());
     }
-    output::print(format_args!("unmounted {place}: {} is saved\n", pool.display()))?;
+    output::print(format_args!(
+        "unmounted {place}: {} is saved\n",
+        pool.display()
+    ))?;
     Ok(Status::Success)
 }
 
@@ -49,7 +62,9 @@ fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {
             let remedy = "end the programs that use it (fuser -vm shows them)";
             Failure::new(Status::Busy, format_args!("{place}: is in use; {remedy}"))
         }
-        std::io::ErrorKind::InvalidInput => Failure::failed(format_args!("{place}: is not a mount point")),
+        std::io::ErrorKind::InvalidInput => {
+            Failure::failed(format_args!("{place}: is not a mount point"))
+        }
         _ => Failure::failed(format_args!("{place}: cannot be unmounted: {error}")),
     }
 }

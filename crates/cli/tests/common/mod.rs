@@ -9,14 +9,21 @@ use tempfile::TempDir;
 /// A directory in shared memory for one test.
 pub(crate) fn place() -> TempDir {
     let shared_memory = Path::new("/dev/shm");
-    let parent = if shared_memory.is_dir() { shared_memory.to_owned() } else { std::env::temp_dir() };
+    let parent = if shared_memory.is_dir() {
+        shared_memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
     tempfile::tempdir_in(parent).expect("a temporary directory")
 }
 
 /// The command, with an environment that does not depend on who runs the test.
 pub(crate) fn perdure() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perdure"));
-    command.env_remove("RUST_LOG").env("NO_COLOR", "1").env("LC_ALL", "C");
+    command
+        .env_remove("RUST_LOG")
+        .env("NO_COLOR", "1")
+        .env("LC_ALL", "C");
     command
 }
 
@@ -40,7 +47,11 @@ impl From<Output> for Outcome {
 
 /// Runs the command to its end.
 pub(crate) fn run<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Outcome {
-    perdure().args(arguments).output().expect("the command starts").into()
+    perdure()
+        .args(arguments)
+        .output()
+        .expect("the command starts")
+        .into()
 }
 
 /// Runs the command and expects success.
@@ -54,7 +65,17 @@ pub(crate) fn succeed<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) 
 pub(crate) fn make_pool(directory: &Path) -> PathBuf {
     let pool = directory.join("pool");
     let path = pool.to_str().expect("a path of text");
-    succeed(["mkfs", path, "--size", "17M", "--segment-size", "1M", "--journals", "2", "--volatile"]);
+    succeed([
+        "mkfs",
+        path,
+        "--size",
+        "17M",
+        "--segment-size",
+        "1M",
+        "--journals",
+        "2",
+        "--volatile",
+    ]);
     pool
 }
 

@@ -12,8 +12,14 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new() -> Place {
         let shared_memory = PathBuf::from("/dev/shm");
-        let parent = if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() };
-        Place { directory: tempfile::tempdir_in(parent).expect("a temporary directory") }
+        let parent = if shared_memory.is_dir() {
+            shared_memory
+        } else {
+            std::env::temp_dir()
+        };
+        Place {
+            directory: tempfile::tempdir_in(parent).expect("a temporary directory"),
+        }
     }
 
     pub(crate) fn pool_path(&self) -> PathBuf {
@@ -27,5 +33,9 @@ impl Place {
 }
 
 pub(crate) fn small() -> CreateOptions {
-    CreateOptions::new().size_bytes(32 << 20).segment_bytes(1 << 20).journals(2).volatile(true)
+    CreateOptions::new()
+        .size_bytes(32 << 20)
+        .segment_bytes(1 << 20)
+        .journals(2)
+        .volatile(true)
 }

@@ -63,13 +63,19 @@ pub(crate) trait Files {
         let mut found = Vec::new();
         let mut pending = vec![String::from(".")];
         while let Some(directory) = pending.pop() {
-            let Ok(names) = self.run(&Operation::List(directory.clone())) else { continue };
+            let Ok(names) = self.run(&Operation::List(directory.clone())) else {
+                continue;
+            };
             for name in names.split('\n').filter(|name| !name.is_empty()) {
                 let path = format!("{directory}/{name}");
                 let about = self.run(&Operation::SymlinkMetadata(path.clone()));
                 let content = match about.as_deref() {
-                    Ok(about) if about.starts_with("symlink") => self.run(&Operation::ReadLink(path.clone())),
-                    Ok(about) if about.starts_with("file") => self.run(&Operation::Read(path.clone())),
+                    Ok(about) if about.starts_with("symlink") => {
+                        self.run(&Operation::ReadLink(path.clone()))
+                    }
+                    Ok(about) if about.starts_with("file") => {
+                        self.run(&Operation::Read(path.clone()))
+                    }
                     _ => Ok(String::new()),
                 };
                 if about.as_deref().is_ok_and(|about| about.starts_with("dir")) {
@@ -84,11 +90,15 @@ pub(crate) trait Files {
 }
 
 fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 7 + length) as u8).collect()
+    (0..length)
+        .map(|index| (index * 7 + length) as u8)
+        .collect()
 }
 
 fn summary(bytes: &[u8]) -> String {
-    let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let sum = bytes.iter().fold(0u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+    });
     format!("{} bytes {sum:x}", bytes.len())
 }
 
@@ -109,7 +119,9 @@ impl StdFiles {
     pub(crate) fn new(root: &Path) -> StdFiles {
         let base = root.join(["d"; DEPTH].join("/"));
         fs::create_dir_all(&base).expect("the working directory");
-        StdFiles { base: base.canonicalize().expect("the working directory") }
+        StdFiles {
+            base: base.canonicalize().expect("the working directory"),
+        }
     }
 }
 
@@ -129,9 +141,14 @@ impl Files for StdFiles {
             about(kind, metadata.len(), metadata.mode(), metadata.nlink())
         };
         match operation {
-            Write(path, length) => fs::write(self.at(path), content(*length)).map(|()| String::new()),
+            Write(path, length) => {
+                fs::write(self.at(path), content(*length)).map(|()| String::new())
+            }
             Append(path, length) => {
-                let mut file = fs::OpenOptions::new().append(true).create(true).open(self.at(path))?;
+                let mut file = fs::OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(self.at(path))?;
                 file.write_all(&content(*length)).map(|()| String::new())
             }
             CreateNew(path) => fs::File::create_new(self.at(path)).map(|_| String::new()),
@@ -139,7 +156,13 @@ impl Files for StdFiles {
             Open(path, flags) => {
                 let mut options = fs::OpenOptions::new();
                 let bit = |index: u32| flags & (1 << index) != 0;
-                options.read(bit(0)).write(bit(1)).append(bit(2)).truncate(bit(3)).create(bit(4)).create_new(bit(5));
+                options
+                    .read(bit(0))
+                    .write(bit(1))
+                    .append(bit(2))
+                    .truncate(bit(3))
+                    .create(bit(4))
+                    .create_new(bit(5));
                 use_file(&mut options.open(self.at(path))?)
             }
             SetLen(path, length) => {
@@ -153,7 +176,9 @@ impl Files for StdFiles {
             RemoveDirAll(path) => fs::remove_dir_all(self.at(path)).map(|()| String::new()),
             Rename(from, to) => fs::rename(self.at(from), self.at(to)).map(|()| String::new()),
             HardLink(from, to) => fs::hard_link(self.at(from), self.at(to)).map(|()| String::new()),
-            Symlink(text, path) => std::os::unix::fs::symlink(text, self.at(path)).map(|()| String::new()),
+            Symlink(text, path) => {
+                std::os::unix::fs::symlink(text, self.at(path)).map(|()| String::new())
+            }
             ReadLink(path) => fs::read_link(self.at(path)).map(|path| path.display().to_string()),
             Metadata(path) => fs::metadata(self.at(path)).map(describe),
             SymlinkMetadata(path) => fs::symlink_metadata(self.at(path)).map(describe),
@@ -165,7 +190,9 @@ impl Files for StdFiles {
             }
             List(path) => {
                 let entries = fs::read_dir(self.at(path))?;
-                names(entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned())))
+                names(entries.map(|entry| {
+                    entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+                }))
             }
             SetMode(path, mode) => {
                 let permissions = fs::Permissions::from_mode(*mode);
@@ -203,12 +230,20 @@ impl Files for PoolFiles<'_> {
                 kind if kind.is_dir() => "dir",
                 _ => "file",
             };
-            about(kind, metadata.len(), metadata.mode(), metadata.nlink().into())
+            about(
+                kind,
+                metadata.len(),
+                metadata.mode(),
+                metadata.nlink().into(),
+            )
         };
         match operation {
             Write(path, length) => pool.write(self.at(path), content(*length))?,
             Append(path, length) => {
-                let mut file = OpenOptions::new().append(true).create(true).open(pool, self.at(path))?;
+                let mut file = OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(pool, self.at(path))?;
                 file.write_all(&content(*length))?;
             }
             CreateNew(path) => drop(perdure::File::create_new(pool, self.at(path))?),
@@ -216,11 +251,20 @@ impl Files for PoolFiles<'_> {
             Open(path, flags) => {
                 let mut options = OpenOptions::new();
                 let bit = |index: u32| flags & (1 << index) != 0;
-                options.read(bit(0)).write(bit(1)).append(bit(2)).truncate(bit(3)).create(bit(4)).create_new(bit(5));
+                options
+                    .read(bit(0))
+                    .write(bit(1))
+                    .append(bit(2))
+                    .truncate(bit(3))
+                    .create(bit(4))
+                    .create_new(bit(5));
                 return use_file(&mut options.open(pool, self.at(path))?);
             }
             SetLen(path, length) => {
-                OpenOptions::new().write(true).open(pool, self.at(path))?.set_len(*length)?;
+                OpenOptions::new()
+                    .write(true)
+                    .open(pool, self.at(path))?
+                    .set_len(*length)?;
             }
             CreateDir(path) => pool.create_dir(self.at(path))?,
             CreateDirAll(path) => pool.create_dir_all(self.at(path))?,
@@ -240,9 +284,13 @@ impl Files for PoolFiles<'_> {
             }
             List(path) => {
                 let entries = pool.read_dir(self.at(path))?;
-                return names(entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())));
+                return names(
+                    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())),
+                );
             }
-            SetMode(path, mode) => pool.set_permissions(self.at(path), fs::Permissions::from_mode(*mode))?,
+            SetMode(path, mode) => {
+                pool.set_permissions(self.at(path), fs::Permissions::from_mode(*mode))?
+            }
             Copy(from, to) => return Ok(pool.copy(self.at(from), self.at(to))?.to_string()),
         }
         Ok(String::new())

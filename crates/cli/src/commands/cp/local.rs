@@ -9,7 +9,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,8 +44,12 @@ impl Side for LocalSide {
             size_bytes: metadata.len(),
             links: metadata.nlink(),
             identity: (metadata.dev(), metadata.ino()),
-            accessed: metadata.accessed().map_err(Failure::io("read its times", path))?,
-            modified: metadata.modified().map_err(Failure::io("read its times", path))?,
+            accessed: metadata
+                .accessed()
+                .map_err(Failure::io("read its times", path))?,
+            modified: metadata
+                .modified()
+                .map_err(Failure::io("read its times", path))?,
         }))
     }
 
@@ -61,7 +67,13 @@ impl Side for LocalSide {
 
     fn children(&self, path: &Path) -> Result<Vec<OsString>, Failure> {
         let entries = fs::read_dir(path).map_err(Failure::io("list it", path))?;
-        entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(Failure::io("list it", path))).collect()
+        entries
+            .map(|entry| {
+                entry
+                    .map(|entry| entry.file_name())
+                    .map_err(Failure::io("list it", path))
+            })
+            .collect()
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf, Failure> {
@@ -90,17 +102,29 @@ impl Side for LocalSide {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Content>, Failure> {
-        Ok(Box::new(File::open(path).map_err(Failure::io("open", path))?))
+        Ok(Box::new(
+            File::open(path).map_err(Failure::io("open", path))?,
+        ))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn Content>, Failure> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        Ok(Box::new(options.open(path).map_err(Failure::io("create", path))?))
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600);
+        Ok(Box::new(
+            options.open(path).map_err(Failure::io("create", path))?,
+        ))
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Failure> {
-        fs::DirBuilder::new().mode(0o700).create(path).map_err(Failure::io("create the directory", path))
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(path)
+            .map_err(Failure::io("create the directory", path))
     }
 
     fn make_symlink(&self, text: &Path, path: &Path) -> Result<(), Failure> {
@@ -109,7 +133,13 @@ impl Side for LocalSide {
 
     fn make_special(&self, path: &Path, entry: &Entry) -> Result<(), Failure> {
         let file_type = FileType::from_raw_mode(entry.mode);
-        let made = rustix::fs::mknodat(CWD, path, file_type, Mode::from_raw_mode(0o600), entry.device);
+        let made = rustix::fs::mknodat(
+            CWD,
+            path,
+            file_type,
+            Mode::from_raw_mode(0o600),
+            entry.device,
+        );
         made.map_err(|error| Failure::io("create the fifo, socket or device", path)(error.into()))
     }
 
@@ -156,7 +186,10 @@ fn kind_of(file_type: fs::FileType) -> Kind {
         kind if kind.is_symlink() => Kind::Symlink,
         kind => {
             debug_assert!(
-                kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device(),
+                kind.is_fifo()
+                    || kind.is_socket()
+                    || kind.is_char_device()
+                    || kind.is_block_device(),
                 "a type that Linux does not have"
             );
             Kind::Special
@@ -169,10 +202,16 @@ fn timespec(time: SystemTime) -> Timespec {
         Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
         Err(error) => match error.duration() {
             before if before.subsec_nanos() == 0 => (-(before.as_secs() as i64), 0),
-            before => (-(before.as_secs() as i64) - 1, 1_000_000_000 - before.subsec_nanos()),
+            before => (
+                -(before.as_secs() as i64) - 1,
+                1_000_000_000 - before.subsec_nanos(),
+            ),
         },
     };
-    Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.into(),
+    }
 }
 
 impl Content for File {
@@ -212,8 +251,26 @@ mod tests {
     #[test]
     fn times_before_1970_have_positive_nanoseconds() {
         let half_before = UNIX_EPOCH - Duration::from_millis(1500);
-        assert_eq!(timespec(half_before), Timespec { tv_sec: -2, tv_nsec: 500_000_000 });
-        assert_eq!(timespec(UNIX_EPOCH - Duration::from_secs(3)), Timespec { tv_sec: -3, tv_nsec: 0 });
-        assert_eq!(timespec(UNIX_EPOCH + Duration::from_nanos(7)), Timespec { tv_sec: 0, tv_nsec: 7 });
+        assert_eq!(
+            timespec(half_before),
+            Timespec {
+                tv_sec: -2,
+                tv_nsec: 500_000_000
+            }
+        );
+        assert_eq!(
+            timespec(UNIX_EPOCH - Duration::from_secs(3)),
+            Timespec {
+                tv_sec: -3,
+                tv_nsec: 0
+            }
+        );
+        assert_eq!(
+            timespec(UNIX_EPOCH + Duration::from_nanos(7)),
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: 7
+            }
+        );
     }
 }

@@ -20,30 +20,58 @@ use std::time::Instant;
 use transfer::{Options, Transfer};
 
 pub(crate) fn run(arguments: &Cp) -> Result<Status, Failure> {
-    let (from, to) = (Location::parse(&arguments.source), Location::parse(&arguments.target));
+    let (from, to) = (
+        Location::parse(&arguments.source),
+        Location::parse(&arguments.target),
+    );
     if from.pool.is_none() && to.pool.is_none() {
         let remedy = "name one side POOL:/path, or use cp(1)";
-        return Err(Failure::new(Status::Usage, format_args!("neither side is in a pool; {remedy}")));
+        return Err(Failure::new(
+            Status::Usage,
+            format_args!("neither side is in a pool; {remedy}"),
+        ));
     }
-    let mut pools = OpenPools { volatile: arguments.volatile, open: Vec::new() };
+    let mut pools = OpenPools {
+        volatile: arguments.volatile,
+        open: Vec::new(),
+    };
     // The target first: if both are the same pool, it is opened once, for writing.
     let target = pools.side(&to, false)?;
     let source = pools.side(&from, true)?;
-    let options = Options { recursive: arguments.recursive, verify: !arguments.no_verify };
+    let options = Options {
+        recursive: arguments.recursive,
+        verify: !arguments.no_verify,
+    };
     let outcome = copy(&*source, &from.path, &*target, &to.path, options);
     drop((source, target));
     pools.close()?;
     outcome
 }
 
-fn copy(source: &dyn Side, from: &Path, target: &dyn Side, to: &Path, options: Options) -> Result<Status, Failure> {
-    let from = if options.recursive { from.to_owned() } else { source.canonicalize(from)? };
+fn copy(
+    source: &dyn Side,
+    from: &Path,
+    target: &dyn Side,
+    to: &Path,
+    options: Options,
+) -> Result<Status, Failure> {
+    let from = if options.recursive {
+        from.to_owned()
+    } else {
+        source.canonicalize(from)?
+    };
     let entry = source.entry(&from)?.ok_or_else(|| {
-        Failure::failed(format_args!("{}: no such file or directory", source.describe(&from)))
+        Failure::failed(format_args!(
+            "{}: no such file or directory",
+            source.describe(&from)
+        ))
     })?;
     if entry.kind == Kind::Directory && !options.recursive {
         let place = source.describe(&from);
-        return Err(Failure::new(Status::Usage, format_args!("{place}: is a directory; say -r to copy it")));
+        return Err(Failure::new(
+            Status::Usage,
+            format_args!("{place}: is a directory; say -r to copy it"),
+        ));
     }
     let to = final_target(&from, target, to)?;
     if entry.kind == Kind::Directory && source.identity() == target.identity() {
@@ -65,7 +93,9 @@ fn copy(source: &dyn Side, from: &Path, target: &dyn Side, to: &Path, options: O
     ))?;
     match counts.failed {
         0 => Ok(Status::Success),
-        failed => Err(Failure::failed(format_args!("{failed} objects were not copied; the messages above say why"))),
+        failed => Err(Failure::failed(format_args!(
+            "{failed} objects were not copied; the messages above say why"
+        ))),
     }
 }
 
@@ -77,13 +107,24 @@ fn final_target(from: &Path, target: &dyn Side, to: &Path) -> Result<PathBuf, Fa
     }
 }
 
-fn refuse_into_itself(source: &dyn Side, from: &Path, target: &dyn Side, to: &Path) -> Result<(), Failure> {
+fn refuse_into_itself(
+    source: &dyn Side,
+    from: &Path,
+    target: &dyn Side,
+    to: &Path,
+) -> Result<(), Failure> {
     let from = source.canonicalize(from)?;
     // The target need not exist; its parent has to.
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = to
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     if target.canonicalize(parent)?.starts_with(&from) {
         let (from, to) = (source.describe(&from), target.describe(to));
-        return Err(Failure::new(Status::Usage, format_args!("{from}: cannot be copied into itself, {to}")));
+        return Err(Failure::new(
+            Status::Usage,
+            format_args!("{from}: cannot be copied into itself, {to}"),
+        ));
     }
     Ok(())
 }
@@ -100,13 +141,25 @@ impl Location {
     /// `POOL:/path` is a place in a pool, unless a local file has exactly that name.
     fn parse(text: &OsStr) -> Location {
         let bytes = text.as_bytes();
-        let colon = bytes.windows(2).position(|pair| pair == b":/").filter(|at| *at > 0);
+        let colon = bytes
+            .windows(2)
+            .position(|pair| pair == b":/")
+            .filter(|at| *at > 0);
         match colon {
             Some(at) if Path::new(text).symlink_metadata().is_err() => {
-                let (pool, path) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
-                Location { pool: Some(pool.into()), path: path.into() }
+                let (pool, path) = (
+                    OsStr::from_bytes(&bytes[..at]),
+                    OsStr::from_bytes(&bytes[at + 1..]),
+                );
+                Location {
+                    pool: Some(pool.into()),
+                    path: path.into(),
+                }
             }
-            _ => Location { pool: None, path: text.into() },
+            _ => Location {
+                pool: None,
+                path: text.into(),
+            },
         }
     }
 }
@@ -126,7 +179,11 @@ impl OpenPools {
         if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == key) {
             return Ok(Box::new(PoolSide::new(Rc::clone(pool))));
         }
-        let pool = PoolOptions::new().read_only(read_only).volatile(self.volatile).umask(0).open(path)?;
+        let pool = PoolOptions::new()
+            .read_only(read_only)
+            .volatile(self.volatile)
+            .umask(0)
+            .open(path)?;
         let pool = Rc::new(pool);
         self.open.push((key, Rc::clone(&pool)));
         Ok(Box::new(PoolSide::new(pool)))
@@ -159,9 +216,18 @@ mod tests {
 
     #[test]
     fn locations_are_told_apart() {
-        let pool = |pool: &str, path: &str| Location { pool: Some(pool.into()), path: path.into() };
-        let local = |path: &str| Location { pool: None, path: path.into() };
-        assert_eq!(Location::parse(OsStr::new("/dev/shm/p:/a/b")), pool("/dev/shm/p", "/a/b"));
+        let pool = |pool: &str, path: &str| Location {
+            pool: Some(pool.into()),
+            path: path.into(),
+        };
+        let local = |path: &str| Location {
+            pool: None,
+            path: path.into(),
+        };
+        assert_eq!(
+            Location::parse(OsStr::new("/dev/shm/p:/a/b")),
+            pool("/dev/shm/p", "/a/b")
+        );
         assert_eq!(Location::parse(OsStr::new("p:/")), pool("p", "/"));
         assert_eq!(Location::parse(OsStr::new("p:/a:/b")), pool("p", "/a:/b"));
         assert_eq!(Location::parse(OsStr::new("/tmp/a")), local("/tmp/a"));

@@ -55,7 +55,12 @@ impl Side for PoolSide {
     }
 
     fn identity(&self) -> Option<PathBuf> {
-        Some(self.pool.path().canonicalize().unwrap_or_else(|_| self.pool.path().to_owned()))
+        Some(
+            self.pool
+                .path()
+                .canonicalize()
+                .unwrap_or_else(|_| self.pool.path().to_owned()),
+        )
     }
 
     fn entry(&self, path: &Path) -> Result<Option<Entry>, Failure> {
@@ -80,7 +85,9 @@ impl Side for PoolSide {
 
     fn children(&self, path: &Path) -> Result<Vec<OsString>, Failure> {
         let entries = self.pool.read_dir(path).map_err(self.failed())?;
-        entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(self.failed())).collect()
+        entries
+            .map(|entry| entry.map(|entry| entry.file_name()).map_err(self.failed()))
+            .collect()
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf, Failure> {
@@ -97,17 +104,28 @@ impl Side for PoolSide {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Content>, Failure> {
-        Ok(Box::new(File::open(&self.pool, path).map_err(self.failed())?))
+        Ok(Box::new(
+            File::open(&self.pool, path).map_err(self.failed())?,
+        ))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn Content>, Failure> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        Ok(Box::new(options.open(&self.pool, path).map_err(self.failed())?))
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600);
+        Ok(Box::new(
+            options.open(&self.pool, path).map_err(self.failed())?,
+        ))
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Failure> {
-        self.pool.create_dir_with_mode(path, 0o700).map_err(self.failed())
+        self.pool
+            .create_dir_with_mode(path, 0o700)
+            .map_err(self.failed())
     }
 
     fn make_symlink(&self, text: &Path, path: &Path) -> Result<(), Failure> {
@@ -116,7 +134,9 @@ impl Side for PoolSide {
 
     fn make_special(&self, path: &Path, entry: &Entry) -> Result<(), Failure> {
         let device = u32::try_from(entry.device).unwrap_or(u32::MAX);
-        self.pool.create_node(path, entry.mode, device).map_err(self.failed())
+        self.pool
+            .create_node(path, entry.mode, device)
+            .map_err(self.failed())
     }
 
     fn hard_link(&self, original: &Path, path: &Path) -> Result<(), Failure> {
@@ -137,12 +157,20 @@ impl Side for PoolSide {
 
     fn set_entry(&self, path: &Path, entry: &Entry) -> Result<(), Failure> {
         // Owner first: changing it takes the set-id bits away.
-        self.pool.lchown(path, Some(entry.uid), Some(entry.gid)).map_err(self.failed())?;
+        self.pool
+            .lchown(path, Some(entry.uid), Some(entry.gid))
+            .map_err(self.failed())?;
         if entry.kind != Kind::Symlink {
-            self.pool.set_permissions(path, Permissions::from_mode(entry.mode)).map_err(self.failed())?;
+            self.pool
+                .set_permissions(path, Permissions::from_mode(entry.mode))
+                .map_err(self.failed())?;
         }
-        let times = FileTimes::new().set_accessed(entry.accessed).set_modified(entry.modified);
-        self.pool.set_times_nofollow(path, times).map_err(self.failed())
+        let times = FileTimes::new()
+            .set_accessed(entry.accessed)
+            .set_modified(entry.modified);
+        self.pool
+            .set_times_nofollow(path, times)
+            .map_err(self.failed())
     }
 }
 
@@ -160,7 +188,9 @@ impl Content for File {
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        let Some(start) = File::next_data(self, offset)? else { return Ok(None) };
+        let Some(start) = File::next_data(self, offset)? else {
+            return Ok(None);
+        };
         let end = self.next_hole(start)?.unwrap_or(start);
         Ok(Some(start..end))
     }

@@ -49,7 +49,11 @@ pub(super) struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    pub(super) fn new(source: &'a dyn Side, target: &'a dyn Side, options: Options) -> Transfer<'a> {
+    pub(super) fn new(
+        source: &'a dyn Side,
+        target: &'a dyn Side,
+        options: Options,
+    ) -> Transfer<'a> {
         Transfer {
             source,
             target,
@@ -74,18 +78,25 @@ impl<'a> Transfer<'a> {
         self.progress.finish_and_clear();
         if self.counts.lost_xattrs > 0 {
             let lost = self.counts.lost_xattrs;
-            output::complain(format_args!("cp: {lost} extended attributes were left out: the target cannot hold them"));
+            output::complain(format_args!(
+                "cp: {lost} extended attributes were left out: the target cannot hold them"
+            ));
         }
         self.counts
     }
 
     fn total_bytes(&self, from: &Path) -> Result<u64, Failure> {
-        let Some(entry) = self.source.entry(from)? else { return Ok(0) };
+        let Some(entry) = self.source.entry(from)? else {
+            return Ok(0);
+        };
         match entry.kind {
             Kind::File => Ok(entry.size_bytes),
             Kind::Directory => {
                 let children = self.source.children(from)?;
-                children.iter().map(|name| self.total_bytes(&from.join(name))).sum()
+                children
+                    .iter()
+                    .map(|name| self.total_bytes(&from.join(name)))
+                    .sum()
             }
             Kind::Symlink | Kind::Special => Ok(0),
         }
@@ -93,7 +104,10 @@ impl<'a> Transfer<'a> {
 
     fn copy(&mut self, from: &Path, to: &Path) -> Result<(), Failure> {
         let entry = self.source.entry(from)?.ok_or_else(|| {
-            Failure::failed(format_args!("{}: vanished during the copy", self.source.describe(from)))
+            Failure::failed(format_args!(
+                "{}: vanished during the copy",
+                self.source.describe(from)
+            ))
         })?;
         let existing = self.target.entry(to)?;
         self.check_types(&entry, existing.as_ref(), to)?;
@@ -131,20 +145,44 @@ impl<'a> Transfer<'a> {
     }
 
     /// A directory is merged into a directory; anything else replaces anything but a directory.
-    fn check_types(&self, entry: &Entry, existing: Option<&Entry>, to: &Path) -> Result<(), Failure> {
-        let Some(existing) = existing else { return Ok(()) };
+    fn check_types(
+        &self,
+        entry: &Entry,
+        existing: Option<&Entry>,
+        to: &Path,
+    ) -> Result<(), Failure> {
+        let Some(existing) = existing else {
+            return Ok(());
+        };
         let place = self.target.describe(to);
-        match (entry.kind == Kind::Directory, existing.kind == Kind::Directory) {
-            (true, false) => Err(Failure::failed(format_args!("{place}: is there and not a directory; remove it first"))),
-            (false, true) => Err(Failure::failed(format_args!("{place}: is a directory there; remove it first"))),
-            _ if entry.identity == existing.identity && self.source.identity() == self.target.identity() => {
-                Err(Failure::failed(format_args!("{place}: is the source itself")))
+        match (
+            entry.kind == Kind::Directory,
+            existing.kind == Kind::Directory,
+        ) {
+            (true, false) => Err(Failure::failed(format_args!(
+                "{place}: is there and not a directory; remove it first"
+            ))),
+            (false, true) => Err(Failure::failed(format_args!(
+                "{place}: is a directory there; remove it first"
+            ))),
+            _ if entry.identity == existing.identity
+                && self.source.identity() == self.target.identity() =>
+            {
+                Err(Failure::failed(format_args!(
+                    "{place}: is the source itself"
+                )))
             }
             _ => Ok(()),
         }
     }
 
-    fn copy_directory(&mut self, from: &Path, to: &Path, entry: &Entry, exists: bool) -> Result<(), Failure> {
+    fn copy_directory(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        entry: &Entry,
+        exists: bool,
+    ) -> Result<(), Failure> {
         if !exists {
             self.target.make_directory(to)?;
         }
@@ -159,21 +197,33 @@ impl<'a> Transfer<'a> {
         self.keep_attributes(from, to, entry)
     }
 
-    fn copy_file(&mut self, from: &Path, to: &Path, entry: &Entry, existing: Option<&Entry>) -> Result<(), Failure> {
+    fn copy_file(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        entry: &Entry,
+        existing: Option<&Entry>,
+    ) -> Result<(), Failure> {
         if existing.is_some_and(|existing| existing.kind != Kind::File) {
             self.target.remove(to)?;
         }
         let source = self.source.open(from)?;
         let target = self.target.create(to)?;
         let place = self.target.describe(to);
-        let written = self.copy_content(&*source, &*target).map_err(|error| describe_io(&place, "cannot copy", &error))?;
-        target.set_len(entry.size_bytes).map_err(|error| describe_io(&place, "cannot set the size", &error))?;
+        let written = self
+            .copy_content(&*source, &*target)
+            .map_err(|error| describe_io(&place, "cannot copy", &error))?;
+        target
+            .set_len(entry.size_bytes)
+            .map_err(|error| describe_io(&place, "cannot set the size", &error))?;
         if self.options.verify {
             let read = self.checksum(&*target, &written.ranges);
             let read = read.map_err(|error| describe_io(&place, "cannot read back", &error))?;
             if read != written.checksum {
                 let remedy = "copy it again, and check the pool with perdure fsck";
-                return Err(Failure::failed(format_args!("{place}: what was written reads back differently; {remedy}")));
+                return Err(Failure::failed(format_args!(
+                    "{place}: what was written reads back differently; {remedy}"
+                )));
             }
             self.counts.verified_bytes += written.bytes;
         }

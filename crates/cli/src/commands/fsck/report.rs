@@ -1,103 +1,169 @@
 //! What a check found, as text and as JSON. The names of the JSON fields are stable.
 
+use crate::output::Bytes;
+use fs::check::{self, PoolCheck};
 use serde::Serialize;
 use std::fmt;
+use std::path::Path;
 
 /// A fault: where, what, what it means for the files, and what helps.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Fault {
-    pub(super) place: String,
-    pub(super) fault: String,
-    pub(super) consequence: String,
-    /// What `--repair` does, or what else helps.
-    pub(super) remedy: String,
-    pub(super) repairable: bool,
-    pub(super) repaired: bool,
+struct Fault {
+    place: String,
+    /// A name that does not change between releases.
+    kind: &'static str,
+    /// `note`, `inconsistency` or `damage`.
+    severity: String,
+    fault: String,
+    consequence: &'static str,
+    repair: &'static str,
+    repaired: bool,
 }
 
-/// What was looked at.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Counts {
-    pub(super) files: u64,
-    pub(super) directories: u64,
-    pub(super) other_inodes: u64,
-    pub(super) bytes: u64,
+/// What the pool holds.
+#[derive(Clone, Debug, Serialize)]
+struct Counts {
+    inodes: u64,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    others: u64,
+    /// Unlinked files that were open at the end; the next mount frees them.
+    orphans: u64,
+    names: u64,
+    bytes: u64,
+    blocks: u64,
+    blocks_used: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    pub(super) pool: String,
-    pub(super) class: Option<String>,
-    /// Whether the last owner closed the pool. A pool that was not closed is no fault: the next mount recovers it.
-    pub(super) closed: Option<bool>,
-    /// Journal records that the next mount applies; the check sees the pool as it will be then.
-    pub(super) journal_records: Option<u64>,
-    pub(super) counts: Counts,
-    pub(super) faults: Vec<Fault>,
-    repaired: usize,
-    left: usize,
+    pool: String,
+    clean: bool,
+    /// Whether everything could be looked at.
+    complete: bool,
+    counts: Counts,
+    faults_total: u64,
+    faults_left: u64,
+    /// The first thousand.
+    faults: Vec<Fault>,
 }
 
 impl Report {
-    pub(super) fn new(pool: &std::path::Path) -> Report {
+    pub(super) fn new(pool: &Path, checked: &PoolCheck) -> Report {
+        let found = &checked.found;
+        let left = checked.left.as_ref().unwrap_or(found);
+        let repairs = checked.left.is_some();
+        let is_left = |fault: &check::Fault| {
+            !repairs
+                || left
+                    .faults
+                    .iter()
+                    .any(|other| (other.place, other.kind) == (fault.place, fault.kind))
+        };
         Report {
             pool: pool.display().to_string(),
-            class: None,
-            closed: None,
-            journal_records: None,
-            counts: Counts::default(),
-            faults: Vec::new(),
-            repaired: 0,
-            left: 0,
+            clean: left.is_clean(),
+            complete: left.complete,
+            counts: Counts::of(&left.counts),
+            faults_total: found.faults_total,
+            faults_left: left.faults_total,
+            faults: found
+                .faults
+                .iter()
+                .map(|fault| Fault::of(fault, !is_left(fault)))
+                .collect(),
         }
     }
 
-    pub(super) fn add(&mut self, fault: Fault) {
-        if fault.repaired {
-            self.repaired += 1;
-        } else {
-            self.left += 1;
+    pub(super) fn faults_total(&self) -> u64 {
+        self.faults_total
+    }
+
+    /// Whether all is well now.
+    pub(super) fn is_clean(&self) -> bool {
+        self.clean
+    }
+}
+
+impl Fault {
+    fn of(fault: &check::Fault, repaired: bool) -> Fault {
+        let summary = fault.kind.summary();
+        Fault {
+            place: fault.place.to_string(),
+            kind: fault.kind.name(),
+            severity: fault.kind.severity().to_string(),
+            fault: if fault.detail.is_empty() {
+                summary.to_owned()
+            } else {
+                format!("{summary} ({})", fault.detail)
+            },
+            consequence: fault.kind.consequence(),
+            repair: fault.kind.repair(),
+            repaired,
         }
-        self.faults.push(fault);
     }
+}
 
-    pub(super) fn repairable_faults(&self) -> usize {
-        self.faults.iter().filter(|fault| fault.repairable && !fault.repaired).count()
-    }
-
-    pub(super) fn repaired(&self) -> usize {
-        self.repaired
-    }
-
-    pub(super) fn faults_left(&self) -> usize {
-        self.left
+impl Counts {
+    fn of(counts: &check::Counts) -> Counts {
+        Counts {
+            inodes: counts.inodes,
+            files: counts.files,
+            directories: counts.directories,
+            symlinks: counts.symlinks,
+            others: counts.others,
+            orphans: counts.orphans,
+            names: counts.names,
+            bytes: counts.bytes,
+            blocks: counts.blocks,
+            blocks_used: counts.blocks_used,
+        }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for fault in &self.faults {
-            writeln!(out, "{}: {}", fault.place, fault.fault)?;
+            writeln!(
+                out,
+                "{} at {}: {}",
+                fault.severity, fault.place, fault.fault
+            )?;
             writeln!(out, "  consequence: {}", fault.consequence)?;
-            let label = match (fault.repaired, fault.repairable) {
-                (true, _) => "repaired",
-                (false, true) => "--repair",
-                (false, false) => "remedy",
-            };
-            writeln!(out, "  {label}: {}", fault.remedy)?;
+            writeln!(
+                out,
+                "  {}: {}",
+                if fault.repaired { "repaired" } else { "repair" },
+                fault.repair
+            )?;
+        }
+        let unlisted = self.faults_total - self.faults.len() as u64;
+        if unlisted > 0 {
+            writeln!(out, "and {unlisted} more faults")?;
         }
         write!(out, "{}: ", self.pool)?;
-        match (self.left, self.repaired) {
+        match (self.faults_total, self.faults_left) {
             (0, 0) => write!(out, "no faults")?,
-            (0, repaired) => write!(out, "{repaired} faults, all repaired")?,
-            (left, 0) => write!(out, "{left} faults")?,
-            (left, repaired) => write!(out, "{repaired} faults repaired, {left} left")?,
+            (found, 0) => write!(out, "{found} faults, all repaired")?,
+            (found, left) if found == left => write!(out, "{left} faults")?,
+            (found, left) => write!(out, "{found} faults, {left} left")?,
         }
-        let Counts { files, directories, other_inodes, bytes } = &self.counts;
-        write!(out, "; {files} files, {directories} directories, {other_inodes} others, {} of data", crate::output::Bytes(*bytes))?;
-        if let Some(records @ 1..) = self.journal_records {
-            write!(out, "; {records} journal records wait for the next mount")?;
+        if !self.complete {
+            write!(out, "; not everything could be looked at")?;
         }
-        writeln!(out)
+        let Counts {
+            files,
+            directories,
+            symlinks,
+            others,
+            bytes,
+            ..
+        } = &self.counts;
+        let bytes = Bytes(*bytes);
+        writeln!(
+            out,
+            "; {files} files, {directories} directories, {symlinks} links, {others} others, {bytes}"
+        )
     }
 }

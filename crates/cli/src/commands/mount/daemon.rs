@@ -16,30 +16,51 @@ use std::thread;
 
 /// Starts the server and waits until the mount can be used.
 pub(super) fn start(pool: &Path, mountpoint: &Path, options: &Options) -> Result<Status, Failure> {
-    let mut command = Command::new(std::env::current_exe().map_err(|error| Failure::failed(format_args!("cannot find this program: {error}")))?);
-    command.arg("mount").arg("--background-server").args(options.to_arguments()?);
+    let mut command = Command::new(
+        std::env::current_exe()
+            .map_err(|error| Failure::failed(format_args!("cannot find this program: {error}")))?,
+    );
+    command
+        .arg("mount")
+        .arg("--background-server")
+        .args(options.to_arguments()?);
     command.arg("--").arg(pool).arg(mountpoint);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|error| Failure::failed(format_args!("cannot start the server: {error}")))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command
+        .spawn()
+        .map_err(|error| Failure::failed(format_args!("cannot start the server: {error}")))?;
     wait_until_ready(child)
 }
 
 fn wait_until_ready(mut child: Child) -> Result<Status, Failure> {
     let mut messages = child.stderr.take();
     // Both at once: a server with much to say must not wait for us while we wait for it.
-    let relay = thread::spawn(move || messages.as_mut().map(|from| io::copy(from, &mut io::stderr())));
+    let relay = thread::spawn(move || {
+        messages
+            .as_mut()
+            .map(|from| io::copy(from, &mut io::stderr()))
+    });
     let mut line = String::new();
     if let Some(stdout) = &mut child.stdout {
-        stdout.read_to_string(&mut line).map_err(|error| Failure::failed(format_args!("lost the server: {error}")))?;
+        stdout
+            .read_to_string(&mut line)
+            .map_err(|error| Failure::failed(format_args!("lost the server: {error}")))?;
     }
     // The text is on stderr already, or the reader of stderr has gone.
     let _ = relay.join();
     if line.is_empty() {
-        let ended = child.wait().map_err(|error| Failure::failed(format_args!("lost the server: {error}")))?;
+        let ended = child
+            .wait()
+            .map_err(|error| Failure::failed(format_args!("lost the server: {error}")))?;
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
         return match code {
             Some(code) => Ok(Status::Other(code)),
-            None => Err(Failure::failed(format_args!("the server was ended before it was ready: {ended}"))),
+            None => Err(Failure::failed(format_args!(
+                "the server was ended before it was ready: {ended}"
+            ))),
         };
     }
     output::print(line)?;
@@ -49,7 +70,8 @@ fn wait_until_ready(mut child: Child) -> Result<Status, Failure> {
 /// In the server: no terminal's signals, and no directory kept busy.
 pub(super) fn leave_session() -> Result<(), Failure> {
     // Fails only for the leader of a process group, which a child that was just started is not.
-    rustix::process::setsid().map_err(|error| Failure::failed(format_args!("cannot leave the session: {error}")))?;
+    rustix::process::setsid()
+        .map_err(|error| Failure::failed(format_args!("cannot leave the session: {error}")))?;
     std::env::set_current_dir("/").map_err(Failure::io("enter", Path::new("/")))
 }
 
@@ -57,7 +79,10 @@ pub(super) fn leave_session() -> Result<(), Failure> {
 pub(super) fn report_ready(line: &str, log: Option<&Path>) -> Result<(), Failure> {
     // A parent that was killed meanwhile is no reason to end the mount.
     let _ = output::print(line);
-    let null = File::options().write(true).open("/dev/null").map_err(Failure::io("open", Path::new("/dev/null")))?;
+    let null = File::options()
+        .write(true)
+        .open("/dev/null")
+        .map_err(Failure::io("open", Path::new("/dev/null")))?;
     let log = log.map(open_log).transpose()?;
     let redirected = rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null));
     let redirected = redirected.and_then(|()| rustix::stdio::dup2_stdout(&null));
@@ -66,5 +91,9 @@ pub(super) fn report_ready(line: &str, log: Option<&Path>) -> Result<(), Failure
 
 /// Opens the log of the background server for appending.
 pub(super) fn open_log(path: &Path) -> Result<File, Failure> {
-    File::options().append(true).create(true).open(path).map_err(Failure::io("open the log", path))
+    File::options()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(Failure::io("open the log", path))
 }

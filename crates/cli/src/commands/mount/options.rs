@@ -40,7 +40,9 @@ impl Options {
     }
 
     fn apply(&mut self, option: &str) -> Result<(), Failure> {
-        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) = option
+            .split_once('=')
+            .map_or((option, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
@@ -56,12 +58,29 @@ impl Options {
             ("suid", None) => self.restrictions -= MountFlags::NOSUID,
             ("dev", None) => self.restrictions -= MountFlags::NODEV,
             ("exec", None) => self.restrictions -= MountFlags::NOEXEC,
-            ("threads", Some(value)) => self.threads = value.parse().map_err(|_| refused(option))?,
+            ("threads", Some(value)) => {
+                self.threads = value.parse().map_err(|_| refused(option))?
+            }
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
             // True here anyway, or of no meaning for a mount of memory, or for others than us.
             (
-                "defaults" | "default_permissions" | "sync" | "async" | "dirsync" | "auto" | "noauto" | "nofail" | "user"
-                | "nouser" | "users" | "owner" | "group" | "_netdev" | "nodiratime" | "diratime" | "lazytime"
+                "defaults"
+                | "default_permissions"
+                | "sync"
+                | "async"
+                | "dirsync"
+                | "auto"
+                | "noauto"
+                | "nofail"
+                | "user"
+                | "nouser"
+                | "users"
+                | "owner"
+                | "group"
+                | "_netdev"
+                | "nodiratime"
+                | "diratime"
+                | "lazytime"
                 | "nolazytime",
                 None,
             ) => {}
@@ -87,12 +106,19 @@ impl Options {
             (self.restrictions.contains(MountFlags::NODEV), "nodev"),
             (self.restrictions.contains(MountFlags::NOEXEC), "noexec"),
         ];
-        list.extend(flags.iter().filter(|(set, _)| *set).map(|(_, name)| (*name).to_owned()));
+        list.extend(
+            flags
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| (*name).to_owned()),
+        );
         list.push(format!("threads={}", self.threads));
         let mut arguments = vec![OsString::from("-o"), OsString::from(list.join(","))];
         if let Some(log) = &self.log {
             super::daemon::open_log(log)?;
-            let log = log.canonicalize().map_err(Failure::io("find the log", log))?;
+            let log = log
+                .canonicalize()
+                .map_err(Failure::io("find the log", log))?;
             arguments.extend([OsString::from("--log"), log.into_os_string()]);
         }
         Ok(arguments)
@@ -107,13 +133,19 @@ impl Options {
         flags.set(MountFlags::RDONLY, self.read_only);
         rustix::mount::mount_remount(mountpoint, flags, "").map_err(|error| {
             let remedy = "mount as root, or without nosuid, nodev and noexec";
-            Failure::failed(format_args!("{}: the mount cannot be restricted: {error}; {remedy}", mountpoint.display()))
+            Failure::failed(format_args!(
+                "{}: the mount cannot be restricted: {error}; {remedy}",
+                mountpoint.display()
+            ))
         })
     }
 }
 
 fn refused(option: &str) -> Failure {
-    Failure::new(Status::Usage, format_args!("mount option `{option}` is not known; see perdure mount --help"))
+    Failure::new(
+        Status::Usage,
+        format_args!("mount option `{option}` is not known; see perdure mount --help"),
+    )
 }
 
 #[cfg(test)]
@@ -123,8 +155,13 @@ mod tests {
     use clap::Parser;
 
     fn parse(words: &str) -> Result<Options, Failure> {
-        let words = ["perdure", "mount", "/pool", "/mnt"].into_iter().chain(words.split(' ').filter(|word| !word.is_empty()));
-        match Arguments::try_parse_from(words).expect("a valid command line").command {
+        let words = ["perdure", "mount", "/pool", "/mnt"]
+            .into_iter()
+            .chain(words.split(' ').filter(|word| !word.is_empty()));
+        match Arguments::try_parse_from(words)
+            .expect("a valid command line")
+            .command
+        {
             Command::Mount(arguments) => Options::parse(&arguments),
             other => panic!("{other:?}"),
         }
@@ -132,7 +169,8 @@ mod tests {
 
     #[test]
     fn later_options_win() {
-        let options = parse("-o ro,noatime,threads=3 -o rw,nosuid,nodev,suid").expect("known options");
+        let options =
+            parse("-o ro,noatime,threads=3 -o rw,nosuid,nodev,suid").expect("known options");
         assert!(!options.read_only);
         assert_eq!(options.access_time, AccessTime::Never);
         assert_eq!(options.threads, 3);
@@ -141,16 +179,26 @@ mod tests {
 
     #[test]
     fn the_background_server_gets_the_same_options() {
-        let options = parse("-o ro,noatime,allow_other,noexec --threads 2 --volatile").expect("known options");
+        let options = parse("-o ro,noatime,allow_other,noexec --threads 2 --volatile")
+            .expect("known options");
         let arguments = options.to_arguments().expect("no log to open");
-        let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+        let words: Vec<_> = arguments
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
         let again = parse(&words.join(" ")).expect("known options");
         assert_eq!(format!("{again:?}"), format!("{options:?}"));
     }
 
     #[test]
     fn unknown_options_are_refused() {
-        for option in ["-o blocksize=4", "-o threads", "-o threads=many", "-o ro=1", "-o encrypt"] {
+        for option in [
+            "-o blocksize=4",
+            "-o threads",
+            "-o threads=many",
+            "-o ro=1",
+            "-o encrypt",
+        ] {
             let failure = parse(option).expect_err(option);
             assert_eq!(failure.status, Status::Usage, "{option}");
         }

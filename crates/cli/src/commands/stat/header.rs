@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use txn::layout::SegmentEntry;
 use txn::Superblock;
+use txn::layout::SegmentEntry;
 use txn::pool::SUPER_FILE;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -30,8 +30,13 @@ impl Header {
             let geometry = superblock.geometry();
             let mut entries = vec![SegmentEntry::new_zeroed(); geometry.segments as usize];
             file.read_exact_at(entries.as_mut_bytes(), geometry.segment_entry(0).get())?;
-            Ok(Header { superblock, entries })
+            Ok(Header {
+                superblock,
+                entries,
+            })
         };
-        read().map_err(|error| Failure::io("read the header", &path)(error).with_status(Status::BadPool))
+        read().map_err(|error| {
+            Failure::io("read the header", &path)(error).with_status(Status::BadPool)
+        })
     }
 }

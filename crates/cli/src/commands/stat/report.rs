@@ -88,7 +88,12 @@ impl Report {
     pub(super) fn new(pool: &Path, header: &Header) -> Report {
         let superblock = &header.superblock;
         let geometry = superblock.geometry();
-        let wear: Vec<u64> = header.entries.iter().zip(0..).map(|(entry, segment)| entry.wear(segment)).collect();
+        let wear: Vec<u64> = header
+            .entries
+            .iter()
+            .zip(0..)
+            .map(|(entry, segment)| entry.wear(segment))
+            .collect();
         Report {
             pool: pool.display().to_string(),
             state: "closed",
@@ -97,7 +102,12 @@ impl Report {
             program_version: env!("CARGO_PKG_VERSION"),
             format_version: superblock.version,
             uuid: uuid_text(&superblock.uuid),
-            class: if superblock.is_volatile() { "volatile" } else { "dax" }.to_owned(),
+            class: if superblock.is_volatile() {
+                "volatile"
+            } else {
+                "dax"
+            }
+            .to_owned(),
             clean: None,
             size_bytes: geometry.total_bytes(),
             free_bytes: None,
@@ -118,7 +128,13 @@ impl Report {
         }
     }
 
-    pub(super) fn set_space(&mut self, block_bytes: u32, free_blocks: u64, inodes: u64, free_inodes: u64) {
+    pub(super) fn set_space(
+        &mut self,
+        block_bytes: u32,
+        free_blocks: u64,
+        inodes: u64,
+        free_inodes: u64,
+    ) {
         self.free_bytes = Some(free_blocks * u64::from(block_bytes));
         self.inodes = Some(inodes);
         self.free_inodes = Some(free_inodes);
@@ -143,11 +159,18 @@ impl Segments {
                 Ok(None) => segments.free += 1,
                 Ok(Some(Domain::Metadata)) => segments.metadata += 1,
                 Ok(Some(Domain::Mixed)) => segments.mixed += 1,
-                Ok(Some(Domain::Owner { uid, gid, class })) => *owners.entry((uid, gid, class)).or_default() += 1,
+                Ok(Some(Domain::Owner { uid, gid, class })) => {
+                    *owners.entry((uid, gid, class)).or_default() += 1
+                }
                 Err(_) => segments.unreadable += 1,
             }
         }
-        let owner = |((uid, gid, class), segments)| Owner { uid, gid, access: access_text(class), segments };
+        let owner = |((uid, gid, class), segments)| Owner {
+            uid,
+            gid,
+            access: access_text(class),
+            segments,
+        };
         segments.owners = owners.into_iter().map(owner).collect();
         segments
     }
@@ -163,14 +186,22 @@ impl Wear {
             segment_min: wear.iter().copied().min().unwrap_or(0),
             segment_max,
             segment_mean,
-            spread: if written_blocks == 0 { 1.0 } else { segment_max as f64 / segment_mean },
+            spread: if written_blocks == 0 {
+                1.0
+            } else {
+                segment_max as f64 / segment_mean
+            },
         }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "pool       {} (format {}, {})", self.pool, self.format_version, self.uuid)?;
+        writeln!(
+            out,
+            "pool       {} (format {}, {})",
+            self.pool, self.format_version, self.uuid
+        )?;
         writeln!(out, "class      {}", self.class)?;
         write!(out, "state      {}", self.state)?;
         if let Some(mountpoint) = &self.mountpoint {
@@ -190,10 +221,19 @@ impl fmt::Display for Report {
             None => writeln!(out)?,
         }
         if let (Some(inodes), Some(free)) = (self.inodes, self.free_inodes) {
-            writeln!(out, "inodes     {} used, {free} free", inodes - free.min(inodes))?;
+            writeln!(
+                out,
+                "inodes     {} used, {free} free",
+                inodes - free.min(inodes)
+            )?;
         }
         self.fmt_segments(out)?;
-        write!(out, "journals   {} of {}", self.journals.count, Bytes(self.journals.bytes))?;
+        write!(
+            out,
+            "journals   {} of {}",
+            self.journals.count,
+            Bytes(self.journals.bytes)
+        )?;
         match self.journals.unretired_records {
             Some(records) => writeln!(out, ", {records} records to apply")?,
             None => writeln!(out)?,
@@ -233,14 +273,24 @@ impl Report {
         }
         writeln!(out)?;
         for owner in &segments.owners {
-            let Owner { uid, gid, access, segments } = owner;
-            writeln!(out, "           {segments} of user {uid}, group {gid}, {access}")?;
+            let Owner {
+                uid,
+                gid,
+                access,
+                segments,
+            } = owner;
+            writeln!(
+                out,
+                "           {segments} of user {uid}, group {gid}, {access}"
+            )?;
         }
         Ok(())
     }
 
     fn fmt_server(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(server) = &self.server else { return Ok(()) };
+        let Some(server) = &self.server else {
+            return Ok(());
+        };
         writeln!(
             out,
             "server     {} threads, up {} s, {} inodes in use by the kernel",
@@ -272,7 +322,11 @@ impl Report {
 fn access_text(class: u8) -> String {
     let letters = ['r', 'w', 'r', 'w', 'r', 'w'];
     let shown = letters.iter().enumerate().map(|(index, letter)| {
-        if class & (1 << (5 - index)) != 0 { *letter } else { '-' }
+        if class & (1 << (5 - index)) != 0 {
+            *letter
+        } else {
+            '-'
+        }
     });
     shown.collect()
 }
@@ -308,6 +362,9 @@ mod tests {
 
     #[test]
     fn uuids_have_dashes() {
-        assert_eq!(uuid_text(&[0xab; 16]), "abababab-abab-abab-abab-abababababab");
+        assert_eq!(
+            uuid_text(&[0xab; 16]),
+            "abababab-abab-abab-abab-abababababab"
+        );
     }
 }
