@@ -17,6 +17,7 @@
 //! ```
 
 pub mod block_map;
+pub mod check;
 pub mod directory;
 mod error;
 pub mod file;

@@ -21,7 +21,7 @@ pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an attribute's name.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Most blocks of a blob that does not fit the root block.
-const BLOB_BLOCKS_MAX: usize = 32;
+pub(crate) const BLOB_BLOCKS_MAX: usize = 32;
 
 /// Head of the root block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -37,7 +37,7 @@ pub struct AttributeHeader {
     pub reserved: u32,
 }
 
-const HEADER_BYTES: usize = size_of::<AttributeHeader>();
+pub(crate) const HEADER_BYTES: usize = size_of::<AttributeHeader>();
 const _: () = assert!(HEADER_BYTES == 16);
 
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
@@ -123,7 +123,7 @@ fn encode(attributes: &Attributes) -> Vec<u8> {
     blob
 }
 
-fn decode(mut blob: &[u8]) -> Option<Attributes> {
+pub(crate) fn decode(mut blob: &[u8]) -> Option<Attributes> {
     let mut attributes = Vec::new();
     let mut take = |bytes: usize| {
         let (part, rest) = blob.split_at_checked(bytes)?;

@@ -29,6 +29,7 @@ pub use record::{
     DentryFault, DentryOffset, Entry, FaultKind, FileType, Record, Records, entries, name_is_valid,
     record_bytes, records, write_fresh_block,
 };
+pub(crate) use record::{decode, free_header, write_dentry};
 pub use state::{Candidate, Directory};
 
 /// Bytes of a directory block.

@@ -20,7 +20,7 @@ pub use crate::format::FileType;
 use crate::format::InodeNumber;
 
 /// Bytes of a record's header; it is one word, so it is replaced atomically.
-pub(super) const HEADER_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 8;
 
 /// Bytes in front of a dentry's name.
 pub(super) const NAME_AT: usize = 16;
@@ -52,7 +52,7 @@ pub struct DentryOffset(u32);
 
 impl DentryOffset {
     /// The record at this unit of this block.
-    pub(super) const fn new(block_index: u64, unit: usize) -> Self {
+    pub(crate) const fn new(block_index: u64, unit: usize) -> Self {
         debug_assert!(block_index < BLOCKS_MAX && unit < UNITS_PER_BLOCK);
         Self((block_index as usize * UNITS_PER_BLOCK + unit) as u32)
     }
@@ -206,7 +206,7 @@ fn seal(directory: InodeNumber, offset: DentryOffset, record: &mut [u8]) {
 }
 
 /// The header of a free range.
-pub(super) fn free_header(
+pub(crate) fn free_header(
     directory: InodeNumber,
     offset: DentryOffset,
     range_bytes: usize,
@@ -218,7 +218,7 @@ pub(super) fn free_header(
 }
 
 /// Fills `record`, which has exactly the dentry's length.
-pub(super) fn write_dentry(directory: InodeNumber, entry: &Entry<'_>, record: &mut [u8]) {
+pub(crate) fn write_dentry(directory: InodeNumber, entry: &Entry<'_>, record: &mut [u8]) {
     let name = entry.name;
     debug_assert!(name_is_valid(name) && record.len() == record_bytes(name.len()));
     let padding = NAME_AT + name.len();
@@ -260,7 +260,7 @@ pub fn write_fresh_block(
 }
 
 /// Reads the record at `offset`; `bytes` reaches from there to the end of the block (at least to the end of the record).
-pub(super) fn decode(
+pub(crate) fn decode(
     directory: InodeNumber,
     offset: DentryOffset,
     bytes: &[u8],

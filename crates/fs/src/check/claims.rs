@@ -1,0 +1,146 @@
+//! Who owns which block.
+//!
+//! One bit per block, set by whoever claims it first. When a first pass finds blocks with two owners, a second pass in a
+//! fixed order also remembers the owners of those, so that "first" means the same in every run.
+
+use crate::format::InodeNumber;
+use pmem::BlockNumber;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use txn::Geometry;
+
+/// Who claims a block.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Owner {
+    Journal(u32),
+    Inode(InodeNumber),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Journal(index) => write!(formatter, "journal {index}"),
+            Owner::Inode(InodeNumber::TABLE) => formatter.write_str("the inode table"),
+            Owner::Inode(number) => write!(formatter, "inode {number}"),
+        }
+    }
+}
+
+/// What a block is used for, as far as protection domains care.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Use {
+    Data = 1,
+    Metadata = 2,
+}
+
+/// A block that somebody has already. The owner is known in the second pass only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Taken(pub(super) Option<Owner>);
+
+/// The blocks of all segments.
+#[derive(Debug)]
+pub(super) struct Claims {
+    geometry: Geometry,
+    /// Blocks that the region really has.
+    end: u64,
+    words: Vec<AtomicU64>,
+    /// Per segment: the uses of its blocks, as bits.
+    uses: Vec<AtomicU8>,
+    clashes: Mutex<BTreeSet<u64>>,
+    contested: HashMap<u64, Mutex<Option<Owner>>>,
+}
+
+impl Claims {
+    /// Nobody owns anything; `contested` are blocks whose owners shall be remembered.
+    pub(super) fn new(geometry: Geometry, region_blocks: u64, contested: &BTreeSet<u64>) -> Claims {
+        let end = geometry.total_blocks().min(region_blocks);
+        let blocks = end.saturating_sub(geometry.header_blocks);
+        Claims {
+            geometry,
+            end,
+            words: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            uses: (0..geometry.segments).map(|_| AtomicU8::new(0)).collect(),
+            clashes: Mutex::default(),
+            contested: contested.iter().map(|&block| (block, Mutex::new(None))).collect(),
+        }
+    }
+
+    /// Whether the block lies in a segment that is there.
+    pub(super) fn contains(&self, block: BlockNumber) -> bool {
+        (self.geometry.header_blocks..self.end).contains(&block.get())
+    }
+
+    /// Blocks of all segments that are there.
+    pub(super) fn blocks(&self) -> u64 {
+        self.end.saturating_sub(self.geometry.header_blocks)
+    }
+
+    fn place(&self, block: BlockNumber) -> (usize, u64) {
+        let index = block.get() - self.geometry.header_blocks;
+        ((index / 64) as usize, 1 << (index % 64))
+    }
+
+    /// Claims a block, which must be [contained](Self::contains).
+    pub(super) fn claim(&self, block: BlockNumber, owner: Owner, purpose: Use) -> Result<(), Taken> {
+        let (word, mask) = self.place(block);
+        // Relaxed: the bits carry no other data, and threads are joined before anybody looks at the whole.
+        let taken = self.words[word].fetch_or(mask, Ordering::Relaxed) & mask != 0;
+        if !taken {
+            let segment = (block.get() - self.geometry.header_blocks) / self.geometry.segment_blocks;
+            self.uses[segment as usize].fetch_or(purpose as u8, Ordering::Relaxed);
+        }
+        if let Some(first) = self.contested.get(&block.get()) {
+            let mut first = first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            return if taken { Err(Taken(*first)) } else { Ok(*first = Some(owner)) };
+        }
+        if taken {
+            self.clashes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(block.get());
+            return Err(Taken(None));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has claimed the block.
+    pub(super) fn is_claimed(&self, block: BlockNumber) -> bool {
+        let (word, mask) = self.place(block);
+        self.words[word].load(Ordering::Relaxed) & mask != 0
+    }
+
+    /// Blocks that were claimed twice although nobody expected it.
+    pub(super) fn clashes(&self) -> BTreeSet<u64> {
+        self.clashes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Whether the segment holds data and metadata.
+    pub(super) fn uses(&self, segment: u32) -> (bool, bool) {
+        let uses = self.uses[segment as usize].load(Ordering::Relaxed);
+        (uses & Use::Data as u8 != 0, uses & Use::Metadata as u8 != 0)
+    }
+
+    /// Claimed blocks.
+    pub(super) fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+
+    /// The blocks that are claimed, or those that are not.
+    pub(super) fn iter(&self, claimed: bool) -> impl Iterator<Item = BlockNumber> + '_ {
+        (self.geometry.header_blocks..self.end)
+            .map(BlockNumber::new)
+            .filter(move |&block| self.is_claimed(block) == claimed)
+    }
+
+    /// The claims of one segment as the allocator saves them: 64 blocks to a word.
+    pub(super) fn segment_words(&self, segment: u32) -> impl Iterator<Item = u64> + '_ {
+        let blocks = self.geometry.segment_blocks;
+        let first = self.geometry.header_blocks + u64::from(segment) * blocks;
+        (0..blocks.div_ceil(64)).map(move |word| {
+            let start = first + word * 64;
+            let count = 64.min(blocks - word * 64);
+            (0..count)
+                .filter(|bit| start + bit < self.end && self.is_claimed(BlockNumber::new(start + bit)))
+                .fold(0, |bits, bit| bits | 1 << bit)
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What all parts of a check share.
+
+use super::claims::Claims;
+use super::kind::FaultKind;
+use super::plan::Plan;
+use super::report::{Place, Report};
+use crate::format::{FileType, InodeNumber};
+use pmem::{BlockNumber, Offset, Region};
+use txn::{Geometry, Superblock};
+
+/// What is looked at.
+pub(super) struct Scan<'a> {
+    pub(super) region: &'a Region,
+    pub(super) superblock: Superblock,
+    pub(super) geometry: Geometry,
+    pub(super) claims: &'a Claims,
+}
+
+/// What one part of the check found and would change.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) report: Report,
+    pub(super) plan: Plan,
+}
+
+impl Findings {
+    /// Reports a fault.
+    pub(super) fn fault(&mut self, place: Place, kind: FaultKind, detail: impl Into<String>) {
+        self.report.add(place, kind, detail);
+    }
+
+    /// Takes over what another part found.
+    pub(super) fn merge(&mut self, other: Findings) {
+        self.report.merge(other.report);
+        self.plan.merge(other.plan);
+    }
+}
+
+/// What the second half of the check has to know of an inode.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum State {
+    /// Its block of the table is missing.
+    #[default]
+    Unknown,
+    Free,
+    Used(FileType),
+}
+
+/// An inode in a few words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Summary {
+    pub(super) state: State,
+    pub(super) links: u32,
+    pub(super) parent: u32,
+    /// Names that lead to it.
+    pub(super) names: u32,
+    /// Directories that are named in it.
+    pub(super) subdirectories: u32,
+}
+
+/// A directory whose blocks are known.
+#[derive(Debug)]
+pub(super) struct DirectoryBlocks {
+    pub(super) number: InodeNumber,
+    /// Index in the directory and block, ascending.
+    pub(super) blocks: Vec<(u64, BlockNumber)>,
+}
+
+/// All inodes.
+#[derive(Debug, Default)]
+pub(super) struct Inodes {
+    pub(super) summaries: Vec<Summary>,
+    pub(super) directories: Vec<DirectoryBlocks>,
+    /// Where each block of the table lies; `None` is missing.
+    pub(super) table: Vec<Option<BlockNumber>>,
+}
+
+impl Inodes {
+    /// The summary of an inode; `None` beyond the table.
+    pub(super) fn get(&self, number: InodeNumber) -> Option<&Summary> {
+        self.summaries.get(usize::try_from(number.get()).ok()?)
+    }
+
+    pub(super) fn get_mut(&mut self, number: InodeNumber) -> Option<&mut Summary> {
+        self.summaries.get_mut(usize::try_from(number.get()).ok()?)
+    }
+
+    /// Where an inode lies.
+    pub(super) fn offset(&self, number: InodeNumber) -> Option<Offset> {
+        use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
+        let block = (*self.table.get(usize::try_from(number.get() / INODES_PER_BLOCK).ok()?)?)?;
+        Some(block.offset() + number.get() % INODES_PER_BLOCK * INODE_BYTES as u64)
+    }
+
+    /// Whether a block of the table is missing, so that nobody knows what is in use.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.table.contains(&None)
+    }
+}

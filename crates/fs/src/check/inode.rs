@@ -1,0 +1,281 @@
+//! One inode: its own bytes, what it owns, what it says of its content.
+
+use super::attributes;
+use super::claims::Use;
+use super::context::{DirectoryBlocks, Findings, Scan, State, Summary};
+use super::kind::FaultKind;
+use super::map::{MapFound, MapWalk};
+use super::report::Place;
+use super::single_bit;
+use crate::block_map::HEIGHT_MAX;
+use crate::directory;
+use crate::file::FILE_BYTES_MAX;
+use crate::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
+use crate::format::{FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, Position, RawInode, SYMLINK_BYTES_MAX};
+use pmem::{BLOCK_BYTES, Offset};
+use zerocopy::{FromBytes, IntoBytes};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What an inode's bytes turned out to be.
+pub(super) enum Examined {
+    /// Nothing that can be used; free from now on.
+    Free(RawInode),
+    /// An inode in use; `certain` says whether its checksum (perhaps after a correction) matches.
+    Used { raw: RawInode, file_type: FileType, certain: bool },
+}
+
+/// Judges the bytes of inode `number` alone.
+pub(super) fn examine(findings: &mut Findings, number: InodeNumber, stored: RawInode) -> Examined {
+    let (mut raw, mut certain) = (stored, true);
+    if !raw.is_intact(number) {
+        let corrected = single_bit::correct(raw.as_mut_bytes(), INODE_BYTES * 8, |bytes| {
+            RawInode::read_from_bytes(bytes).is_ok_and(|raw| raw.is_intact(number))
+        });
+        let plausible = !corrected && is_plausible(&raw, number);
+        let (kind, detail) = match (corrected, plausible || raw.is_free()) {
+            (true, _) => (FaultKind::InodeChecksum, "one bit is flipped"),
+            (false, true) => (FaultKind::InodeChecksum, "the rest is plausible"),
+            (false, false) => (FaultKind::InodeLost, "wrong checksum, impossible content"),
+        };
+        findings.fault(Place::Inode(number), kind, detail);
+        if kind == FaultKind::InodeLost {
+            return Examined::Free(RawInode::ZERO);
+        }
+        certain = corrected;
+    }
+    if raw.is_free() {
+        let empty = RawInode { generation: raw.generation, checksum: raw.checksum, ..RawInode::ZERO };
+        if raw != empty && certain {
+            findings.fault(Place::Inode(number), FaultKind::FreeInodeNotEmpty, String::new());
+        }
+        return Examined::Free(empty);
+    }
+    match raw.file_type() {
+        Some(file_type) => Examined::Used { raw, file_type, certain },
+        None => {
+            findings.fault(Place::Inode(number), FaultKind::InodeLost, format!("mode {:o} has no known type", raw.mode));
+            Examined::Free(RawInode::ZERO)
+        }
+    }
+}
+
+/// Whether an inode with a wrong checksum can be believed: every field that has a check or a range is in order.
+fn is_plausible(raw: &RawInode, number: InodeNumber) -> bool {
+    let pointer = |word, level| Pointer::read(word, Position { inode: number, level, index: 0 }).is_ok();
+    raw.file_type().is_some()
+        && raw.mode & !(MODE_TYPE_MASK | MODE_PERMISSION_MASK) == 0
+        && raw.height <= HEIGHT_MAX
+        && raw.flags == 0
+        && raw.reserved == [0; 3]
+        && raw.reserved_words == [0; 5]
+        && raw.size <= FILE_BYTES_MAX
+        && pointer(raw.root, raw.height)
+        && pointer(raw.attributes, Position::ATTRIBUTES)
+}
+
+/// Checks the inode at `at`; returns what the second half of the check has to know.
+pub(super) fn check(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    number: InodeNumber,
+    at: Offset,
+    stored: RawInode,
+) -> (Summary, Option<DirectoryBlocks>) {
+    if stored == RawInode::ZERO {
+        return (Summary { state: State::Free, ..Summary::default() }, None);
+    }
+    if number == InodeNumber::TABLE {
+        findings.fault(Place::TableBlock(0), FaultKind::FreeInodeNotEmpty, "slot 0 is the table's own number");
+        findings.plan.inode(number, at, RawInode::ZERO);
+        return (Summary { state: State::Free, ..Summary::default() }, None);
+    }
+    let (mut raw, file_type, certain) = match examine(findings, number, stored) {
+        Examined::Free(free) => {
+            if free != stored {
+                findings.plan.inode(number, at, free);
+            }
+            return (Summary { state: State::Free, ..Summary::default() }, None);
+        }
+        Examined::Used { raw, file_type, certain } => (raw, file_type, certain),
+    };
+    check_fields(findings, number, &mut raw, file_type);
+    let found = check_map(scan, findings, number, &mut raw, file_type, certain);
+    if file_type == FileType::Symlink && !has_target(&raw, &found) {
+        findings.fault(Place::Inode(number), FaultKind::SymlinkTarget, format!("{} bytes", raw.size));
+        findings.plan.inode(number, at, RawInode::ZERO);
+        return (Summary { state: State::Free, ..Summary::default() }, None);
+    }
+    check_tail(scan, findings, number, &raw, &found);
+    if file_type == FileType::Directory {
+        find_holes(findings, number, &raw, &found);
+    }
+    let (word, owned) = attributes::check(scan, findings, number, raw.attributes);
+    raw.attributes = word;
+    check_blocks(findings, number, &mut raw, found.owned + owned);
+    if raw != stored {
+        findings.plan.inode(number, at, raw);
+    }
+    count(findings, &raw, file_type);
+    let summary = Summary {
+        state: State::Used(file_type),
+        links: raw.links,
+        parent: u32::try_from(raw.parent).unwrap_or(0),
+        ..Summary::default()
+    };
+    let blocks = (file_type == FileType::Directory).then(|| DirectoryBlocks { number, blocks: found.blocks });
+    (summary, blocks)
+}
+
+/// Fields that must be zero.
+pub(super) fn check_fields(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode, file_type: FileType) {
+    let before = *raw;
+    raw.mode &= MODE_TYPE_MASK | MODE_PERMISSION_MASK;
+    raw.flags = 0;
+    raw.reserved = [0; 3];
+    raw.reserved_words = [0; 5];
+    if file_type != FileType::Directory {
+        raw.parent = 0;
+    }
+    let inline = match file_type {
+        FileType::Symlink if raw.size <= INLINE_BYTES as u64 => raw.size as usize,
+        _ => 0,
+    };
+    raw.inline[inline..].fill(0);
+    if *raw != before {
+        findings.fault(Place::Inode(number), FaultKind::InodeFields, String::new());
+    }
+}
+
+/// Height, size and block map.
+pub(super) fn check_map(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    number: InodeNumber,
+    raw: &mut RawInode,
+    file_type: FileType,
+    certain: bool,
+) -> MapFound {
+    check_height(findings, number, raw);
+    let has_content = matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+    let is_table = number == InodeNumber::TABLE;
+    let limit = match file_type {
+        _ if is_table => scan.claims.blocks().min(InodeNumber::MAX.get() / INODES_PER_BLOCK) * BLOCK,
+        FileType::Regular => FILE_BYTES_MAX,
+        FileType::Directory => directory::BLOCKS_MAX * BLOCK,
+        FileType::Symlink => SYMLINK_BYTES_MAX as u64,
+        _ => 0,
+    };
+    let whole_blocks = file_type == FileType::Directory || is_table;
+    let possible = raw.size <= limit && (!whole_blocks || raw.size.is_multiple_of(BLOCK)) && (certain || !is_table);
+    let inline = file_type == FileType::Symlink && raw.size <= INLINE_BYTES as u64;
+    let may_grow = file_type == FileType::Regular || file_type == FileType::Directory;
+    let mut walk = MapWalk {
+        scan,
+        findings: &mut *findings,
+        inode: number,
+        purpose: if file_type == FileType::Regular && !is_table { Use::Data } else { Use::Metadata },
+        end_blocks: if inline || !has_content { 0 } else { raw.size.div_ceil(BLOCK) },
+        size_is_certain: (certain && possible && !is_table) || !may_grow,
+        may_be_unwritten: file_type == FileType::Regular && !is_table,
+        wanted: raw.size / BLOCK,
+        listed: whole_blocks,
+        found: MapFound::default(),
+    };
+    raw.root = walk.visit(raw.root, raw.height, 0);
+    let found = walk.found;
+    let mapped = found.written_end * BLOCK;
+    let size = match (possible, whole_blocks) {
+        (false, _) => mapped.min(limit),
+        // A directory gives up missing blocks at its end; the table's are searched for.
+        (true, true) if !is_table => mapped,
+        (true, _) if may_grow && raw.size.div_ceil(BLOCK) < found.written_end => mapped,
+        _ => raw.size,
+    };
+    if size != raw.size {
+        let kind = if possible && size < raw.size { FaultKind::DirectoryHole } else { FaultKind::InodeSize };
+        findings.fault(Place::Inode(number), kind, format!("{} bytes, {size} are mapped", raw.size));
+        raw.size = size;
+    }
+    found
+}
+
+/// The root pointer is only valid at the right height, so it tells the height when the field is wrong.
+fn check_height(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode) {
+    let fits = |height: u8| {
+        let position = Position { inode: number, level: height, index: 0 };
+        matches!(Pointer::read(raw.root, position), Ok(Some(_)))
+    };
+    if raw.height <= HEIGHT_MAX && (raw.root == 0 || fits(raw.height)) {
+        return;
+    }
+    match (0..=HEIGHT_MAX).find(|&height| fits(height)) {
+        Some(height) => {
+            findings.fault(Place::Inode(number), FaultKind::InodeHeight, format!("{}, should be {height}", raw.height));
+            raw.height = height;
+        }
+        None if raw.height > HEIGHT_MAX => {
+            findings.fault(Place::Inode(number), FaultKind::InodeHeight, format!("{}", raw.height));
+            raw.height = 0;
+            raw.root = 0;
+        }
+        // The pointer is damaged, not the height: the walk says so.
+        None => {}
+    }
+}
+
+fn has_target(raw: &RawInode, found: &MapFound) -> bool {
+    match raw.size as usize {
+        0 => false,
+        1..=INLINE_BYTES => true,
+        _ => found.written_end == 1,
+    }
+}
+
+/// Bytes of the last block beyond the end are zero (R5).
+fn check_tail(scan: &Scan<'_>, findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
+    let used = (raw.size % BLOCK) as usize;
+    let Some(block) = found.wanted.filter(|_| used > 0) else { return };
+    let mut bytes = [0; BLOCK_BYTES];
+    scan.region.read(block.offset(), &mut bytes);
+    if bytes[used..].iter().any(|&byte| byte != 0) {
+        findings.fault(Place::Inode(number), FaultKind::TailNotZero, format!("block {block}"));
+        findings.plan.bytes(block.offset() + used as u64, vec![0; BLOCK_BYTES - used]);
+    }
+}
+
+/// Missing blocks in the middle of a directory.
+fn find_holes(findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
+    let mut expected = 0;
+    // The end of the directory stands for one more block behind the last.
+    for index in found.blocks.iter().map(|(index, _)| *index).chain([raw.size / BLOCK]) {
+        for hole in expected..index {
+            let place = Place::Record { directory: number, byte: hole * BLOCK };
+            findings.fault(place, FaultKind::DirectoryHole, String::new());
+            findings.plan.hole(number, hole);
+        }
+        expected = index + 1;
+    }
+}
+
+/// The number of blocks owned.
+pub(super) fn check_blocks(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode, owned: u64) {
+    if raw.blocks != owned {
+        findings.fault(Place::Inode(number), FaultKind::BlockCount, format!("{}, but {owned} are owned", raw.blocks));
+        raw.blocks = owned;
+    }
+}
+
+fn count(findings: &mut Findings, raw: &RawInode, file_type: FileType) {
+    let counts = &mut findings.report.counts;
+    counts.inodes += 1;
+    match file_type {
+        FileType::Directory => counts.directories += 1,
+        FileType::Regular => {
+            counts.files += 1;
+            counts.bytes = counts.bytes.saturating_add(raw.size);
+        }
+        FileType::Symlink => counts.symlinks += 1,
+        _ => counts.others += 1,
+    }
+}

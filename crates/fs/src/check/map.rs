@@ -1,0 +1,147 @@
+//! The walk over a block map that takes whatever it finds.
+//!
+//! It ends on any bytes: a map has at most four levels, and a node is entered only by who claims its block first.
+
+use super::claims::{Owner, Use};
+use super::context::{Findings, Scan};
+use super::kind::FaultKind;
+use super::report::Place;
+use super::single_bit;
+use crate::block_map::{FANOUT_BITS, capacity};
+use crate::format::{InodeNumber, Pointer, Position};
+use pmem::{BLOCK_BYTES, BlockNumber};
+
+/// What a walk needs to know of the file.
+pub(super) struct MapWalk<'s, 'f> {
+    pub(super) scan: &'s Scan<'s>,
+    pub(super) findings: &'f mut Findings,
+    pub(super) inode: InodeNumber,
+    pub(super) purpose: Use,
+    /// Blocks of the file, as its size says.
+    pub(super) end_blocks: u64,
+    /// Whether the size is certain: if not, written blocks behind it make the file longer.
+    pub(super) size_is_certain: bool,
+    /// Whether blocks may be unwritten (regular files only).
+    pub(super) may_be_unwritten: bool,
+    /// The file block that the caller wants to look at.
+    pub(super) wanted: u64,
+    /// Whether the blocks are to be listed.
+    pub(super) listed: bool,
+    pub(super) found: MapFound,
+}
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub(super) struct MapFound {
+    /// Blocks that the map owns, nodes included.
+    pub(super) owned: u64,
+    /// One more than the last written block of the file.
+    pub(super) written_end: u64,
+    /// The wanted block, if it is written.
+    pub(super) wanted: Option<BlockNumber>,
+    /// All blocks by index in the file, if they were to be listed.
+    pub(super) blocks: Vec<(u64, BlockNumber)>,
+}
+
+impl MapWalk<'_, '_> {
+    /// Walks from `word`, a pointer of `level` to the file blocks from `first` on. Returns the word that should stand there.
+    pub(super) fn visit(&mut self, word: u64, level: u8, first: u64) -> u64 {
+        let position = Position { inode: self.inode, level, index: first >> (FANOUT_BITS * u32::from(level)) };
+        let Some((mut word, mut pointer)) = self.read(word, position) else { return 0 };
+        if pointer.unwritten && (level > 0 || !self.may_be_unwritten) {
+            self.fault(position, FaultKind::PointerFlag, String::new());
+            pointer.unwritten = false;
+            word = pointer.word(position);
+        }
+        if level == 0 && first >= self.end_blocks && self.size_is_certain && !pointer.unwritten {
+            self.fault(position, FaultKind::DataBeyondEnd, format!("block {}", pointer.block));
+            return 0;
+        }
+        let purpose = if level == 0 { self.purpose } else { Use::Metadata };
+        if let Err(taken) = self.scan.claims.claim(pointer.block, Owner::Inode(self.inode), purpose) {
+            let other = taken.0.map(|owner| format!(", which {owner} has")).unwrap_or_default();
+            self.fault(position, FaultKind::BlockShared, format!("block {}{other}", pointer.block));
+            return 0;
+        }
+        self.found.owned += 1;
+        if level > 0 {
+            self.visit_node(pointer.block, level - 1, first);
+            return word;
+        }
+        if self.listed {
+            self.found.blocks.push((first, pointer.block));
+        }
+        if !pointer.unwritten {
+            self.found.written_end = self.found.written_end.max(first + 1);
+            if first == self.wanted {
+                self.found.wanted = Some(pointer.block);
+            }
+        }
+        word
+    }
+
+    /// Visits the pointers of a node; they have `level`.
+    fn visit_node(&mut self, node: BlockNumber, level: u8, first: u64) {
+        let mut bytes = [0; BLOCK_BYTES];
+        self.scan.region.read(node.offset(), &mut bytes);
+        for (slot, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*bytes);
+            if word == 0 {
+                continue;
+            }
+            let should = self.visit(word, level, first + slot as u64 * capacity(level));
+            if should != word {
+                self.findings.plan.word(node.offset() + slot as u64 * 8, should);
+            }
+        }
+    }
+
+    /// Reads a pointer, corrected if need be. `None` is a hole.
+    fn read(&mut self, word: u64, position: Position) -> Option<(u64, Pointer)> {
+        match read_pointer(self.scan, word, position) {
+            Read::Hole => None,
+            Read::Sound(pointer) => Some((word, pointer)),
+            Read::Corrected(word, pointer) => {
+                let detail = format!("one bit is flipped; it points to block {}", pointer.block);
+                self.fault(position, FaultKind::PointerDamaged, detail);
+                Some((word, pointer))
+            }
+            Read::Damaged => {
+                self.fault(position, FaultKind::PointerDamaged, format!("{word:#018x}"));
+                None
+            }
+        }
+    }
+
+    fn fault(&mut self, position: Position, kind: FaultKind, detail: String) {
+        let Position { inode, level, index } = position;
+        self.findings.fault(Place::Pointer { inode, level, index }, kind, detail);
+    }
+}
+
+/// What a pointer's word turned out to be.
+pub(super) enum Read {
+    Hole,
+    Sound(Pointer),
+    /// One bit was flipped; the word without the flip.
+    Corrected(u64, Pointer),
+    Damaged,
+}
+
+/// Reads a pointer that must lead into the pool.
+pub(super) fn read_pointer(scan: &Scan<'_>, word: u64, position: Position) -> Read {
+    match Pointer::read(word, position) {
+        Ok(None) => return Read::Hole,
+        Ok(Some(pointer)) if scan.claims.contains(pointer.block) => return Read::Sound(pointer),
+        _ => {}
+    }
+    // A pointer's check has its lowest bit set, so a single bit can only come from a hole.
+    if word.is_power_of_two() {
+        return Read::Damaged;
+    }
+    let inside = |word| match Pointer::read(word, position) {
+        Ok(Some(pointer)) if scan.claims.contains(pointer.block) && !scan.claims.is_claimed(pointer.block) => Some(pointer),
+        _ => None,
+    };
+    single_bit::correct_word(word, inside).map_or(Read::Damaged, |(word, pointer)| Read::Corrected(word, pointer))
+}

@@ -1,0 +1,186 @@
+//! What a check found: faults, each with its place, its consequence and its repair, and counts.
+
+use super::kind::FaultKind;
+use crate::format::InodeNumber;
+use std::fmt;
+
+/// Most faults that a report lists; more are only counted.
+pub const LISTED_FAULTS_MAX: usize = 1000;
+
+/// How bad a fault is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Severity {
+    /// Nothing is lost and nothing will be.
+    Note,
+    /// Two places contradict each other; everything can be derived again.
+    Inconsistency,
+    /// Something is lost, or will be if the pool is written to.
+    Damage,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Severity::Note => "note",
+            Severity::Inconsistency => "inconsistency",
+            Severity::Damage => "damage",
+        })
+    }
+}
+
+/// Where a fault is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// The pool as a whole.
+    Pool,
+    /// A copy of the superblock, 1 or 2.
+    Superblock(u8),
+    /// A part of the state block.
+    StateBlock(&'static str),
+    /// A journal.
+    Journal(u32),
+    /// An entry of the segment table.
+    Segment(u32),
+    /// A block of the inode table.
+    TableBlock(u64),
+    /// An inode; number 0 is the inode table's own.
+    Inode(InodeNumber),
+    /// A block pointer.
+    Pointer {
+        /// The inode that owns it.
+        inode: InodeNumber,
+        /// Level of the block map: 0 = points to data.
+        level: u8,
+        /// Index among the pointers of the level.
+        index: u64,
+    },
+    /// An inode's extended attributes.
+    Attributes(InodeNumber),
+    /// A record of a directory.
+    Record {
+        /// The directory.
+        directory: InodeNumber,
+        /// Byte in the directory at which the record starts.
+        byte: u64,
+    },
+    /// The volatile state that a clean unmount saved.
+    SavedState,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Place::Pool => formatter.write_str("pool"),
+            Place::Superblock(copy) => write!(formatter, "superblock, copy {copy}"),
+            Place::StateBlock(part) => write!(formatter, "state block, {part}"),
+            Place::Journal(index) => write!(formatter, "journal {index}"),
+            Place::Segment(segment) => write!(formatter, "segment {segment}"),
+            Place::TableBlock(index) => write!(formatter, "inode table, block {index}"),
+            Place::Inode(InodeNumber::TABLE) => formatter.write_str("inode table"),
+            Place::Inode(number) => write!(formatter, "inode {number}"),
+            Place::Pointer { inode, level, index } => {
+                write!(formatter, "{}, pointer {index} of level {level}", Place::Inode(inode))
+            }
+            Place::Attributes(number) => write!(formatter, "extended attributes of inode {number}"),
+            Place::Record { directory, byte } => write!(formatter, "directory {directory}, byte {byte}"),
+            Place::SavedState => formatter.write_str("saved state"),
+        }
+    }
+}
+
+/// Something that contradicts `docs/FORMAT.md`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// What; it knows severity, consequence and repair.
+    pub kind: FaultKind,
+    /// Numbers and names that belong to it; may be empty.
+    pub detail: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.kind.summary())?;
+        if self.detail.is_empty() { Ok(()) } else { write!(formatter, " ({})", self.detail) }
+    }
+}
+
+/// What a pool holds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them, the root included.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Pipes, sockets and devices.
+    pub others: u64,
+    /// Inodes without a name, which the next mount frees: unlinked, but open when the power went.
+    pub orphans: u64,
+    /// Names in directories.
+    pub names: u64,
+    /// Blocks in use, journals included.
+    pub blocks_used: u64,
+    /// Blocks of all segments.
+    pub blocks: u64,
+    /// Bytes of all regular files, as their sizes say.
+    pub bytes: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.inodes += other.inodes;
+        self.directories += other.directories;
+        self.files += other.files;
+        self.symlinks += other.symlinks;
+        self.others += other.others;
+        self.orphans += other.orphans;
+        self.names += other.names;
+        self.blocks_used += other.blocks_used;
+        self.blocks += other.blocks;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// The first [`LISTED_FAULTS_MAX`] faults.
+    pub faults: Vec<Fault>,
+    /// All faults, listed or not.
+    pub faults_total: u64,
+    /// The worst severity among all faults.
+    pub worst: Option<Severity>,
+    /// What the pool holds, as far as it could be read.
+    pub counts: Counts,
+    /// Whether everything could be looked at; false if a superblock or the inode table is missing.
+    pub complete: bool,
+}
+
+impl Report {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.faults_total == 0 && self.complete
+    }
+
+    pub(super) fn add(&mut self, place: Place, kind: FaultKind, detail: impl Into<String>) {
+        self.faults_total += 1;
+        self.worst = self.worst.max(Some(kind.severity()));
+        if self.faults.len() < LISTED_FAULTS_MAX {
+            self.faults.push(Fault { place, kind, detail: detail.into() });
+        }
+    }
+
+    /// Takes over what another part of the check found.
+    pub(super) fn merge(&mut self, other: Report) {
+        self.faults_total += other.faults_total;
+        self.worst = self.worst.max(other.worst);
+        let room = LISTED_FAULTS_MAX - self.faults.len();
+        self.faults.extend(other.faults.into_iter().take(room));
+        self.counts.add(&other.counts);
+    }
+}
