@@ -68,7 +68,7 @@ echo mine >"$2/mnt/file"
 "$1" umount "$2/mnt"
 "$1" fsck "$2/pool"
 END
-    # shellcheck disable=SC2016 (the inner shell expands)
+    # shellcheck disable=SC2016
     unshare -m bash -c 'mount --bind "$1/fuse" /dev/fuse && exec setpriv --reuid 65534 --regid 65534 --clear-groups bash "$1/script" "$2" "$1"' \
         user "$own" "$work/program" >"$work/said" 2>&1 || { cat "$work/said"; rm -rf "$own"; fail "as an ordinary user"; }
     rm -rf "$own"

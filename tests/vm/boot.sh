@@ -13,7 +13,7 @@ source "$(dirname "$0")/common.sh"
 script=$1
 shift
 run=$(mktemp -d "$lab/run.XXXXXX")
-# shellcheck disable=SC2317 (called by the trap)
+# shellcheck disable=SC2317
 finish() {
     [ -e "$run/ended" ] || kill -9 "$(cat "$run/pid")" 2>/dev/null
     rm -rf "$run"
@@ -59,5 +59,5 @@ status=$(cat "$run/status" 2>/dev/null)
 echo "vm: the guest ended without a status (qemu: $ended); its console:" >&2
 tail -n 5 "$run/errors" >&2
 tail -n 20 "$run/console" >&2
-[ $ended = 124 ] && exit 124
+[ "$ended" = 124 ] && exit 124
 exit 125

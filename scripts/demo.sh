@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# `make run`: a mounted file system with a real tree in it that survives kill -9, from nothing, in one command.
+# Works for root and, with fusermount3, for an ordinary user. Leaves nothing mounted and nothing running.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+repository=$PWD
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+perdure=${CARGO_TARGET_DIR:-$repository/target}/release/perdure
+
+die() { echo "demo: $*" >&2; exit 1; }
+say() { printf '%-11s %s\n' "$1" "$2"; }
+
+scripts/install-tools.sh build run
+say building "release (some minutes the first time)"
+cargo build --quiet --release -p perdure-cli
+[ -c /dev/fuse ] || die "no /dev/fuse: load the module (modprobe fuse), or give the container --device /dev/fuse --cap-add SYS_ADMIN"
+{ [ -r /dev/fuse ] && [ -w /dev/fuse ]; } || die "no access to /dev/fuse: ask for read and write access, or run as root"
+
+# The pool needs shared memory of its size: what a laptop has instead of persistent memory.
+place=/dev/shm
+free_kib() { df --output=avail -k "$1" 2>/dev/null | tail -n 1; }
+if [ ! -w "$place" ] || [ "$(free_kib $place)" -lt $((1100 * 1024)) ]; then
+    say note "$place has not 1.1 GiB free, so the pool goes to ${TMPDIR:-/tmp}, a disk: slower, and the same otherwise"
+    place=${TMPDIR:-/tmp}
+    [ "$(free_kib "$place")" -ge $((1100 * 1024)) ] || die "$place has not 1.1 GiB free either; set TMPDIR to a place that has"
+fi
+work=$(mktemp -d "$place/perdure-demo.XXXXXX")
+pool=$work/pool mnt=$work/mnt
+mkdir "$mnt"
+
+cleanup() {
+    local status=$?
+    trap - EXIT
+    if grep -q " $mnt " /proc/self/mounts; then
+        "$perdure" umount "$mnt" >/dev/null 2>&1 || fusermount3 -uz "$mnt" 2>/dev/null || umount -l "$mnt" || true
+    fi
+    rm -rf "$work"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+server() { "$perdure" stat "$mnt" --json | sed -n 's/^ *"process": *\([0-9]*\).*/\1/p' | head -n 1; }
+nanoseconds() { date +%s%N; }
+
+"$perdure" mkfs "$pool" --size 1G --volatile >"$work/said"
+say pool "1 GiB in $pool"
+mounted=$("$perdure" mount "$pool" "$mnt")
+say mounted "${mounted#*: }"
+
+# This repository: what git tracks, or all but the build where it is no clone.
+if git rev-parse --git-dir >/dev/null 2>&1; then git ls-files -z; else find . -path ./target -prune -o -type f -printf '%P\0'; fi >"$work/files"
+(xargs -0 sha256sum <"$work/files") | sort >"$work/sums"
+files=$(wc -l <"$work/sums")
+start=$(nanoseconds)
+tar --null -T "$work/files" -cf - | tar -C "$mnt" -xf -
+copied=$(nanoseconds)
+say "copied in" "$files files of this repository in $(((copied - start) / 1000000)) ms, each durable as it was written"
+bytes=$((256 << 20))
+start=$(nanoseconds)
+head -c $bytes /dev/zero >"$mnt/large"
+end=$(nanoseconds)
+say "MB/s in" "$((bytes * 1000 / (end - start))) (256 MiB through the mount)"
+zeros=$(sha256sum <"$mnt/large")
+
+victim=$(server)
+kill -9 "$victim"
+while [ -e "/proc/$victim" ]; do sleep 0.01; done
+say killed "server process $victim with kill -9; the mount is dead"
+mounted=$("$perdure" mount "$pool" "$mnt")
+say mounted "${mounted#*: }"
+(cd "$mnt" && sha256sum --quiet -c "$work/sums") || die "checksums differ after kill -9"
+[ "$(sha256sum <"$mnt/large")" = "$zeros" ] || die "the large file differs after kill -9"
+say verified "$((files + 1)) checksums after kill -9, all the same"
+"$perdure" umount "$mnt" >"$work/said"
+"$perdure" fsck "$pool" >"$work/said" || { cat "$work/said"; die "fsck found something"; }
+say fsck "clean"
+
+rm -rf "$pool"
+say measuring "the library against bare memory and tmpfs"
+"$perdure" bench ops --size 512M --pool "$work"
+echo
+echo "Try it:  $perdure mkfs /dev/shm/mypool --size 4G --volatile && $perdure mount /dev/shm/mypool /mnt"
