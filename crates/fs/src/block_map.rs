@@ -36,17 +36,30 @@ impl BlockMap {
     /// The map of inode `number`.
     #[inline]
     pub fn of(number: InodeNumber, raw: &RawInode) -> BlockMap {
-        BlockMap { inode: number, root: raw.root, height: raw.height }
+        BlockMap {
+            inode: number,
+            root: raw.root,
+            height: raw.height,
+        }
     }
 
     #[inline]
     fn position(&self, level: u8, file_block: u64) -> Position {
-        Position { inode: self.inode, level, index: file_block >> (FANOUT_BITS * u32::from(level)) }
+        Position {
+            inode: self.inode,
+            level,
+            index: file_block >> (FANOUT_BITS * u32::from(level)),
+        }
     }
 
     /// Checks a pointer's word: its check, and that it stays inside the pool.
     #[inline]
-    fn read<S: Store>(&self, store: &S, word: u64, position: Position) -> Result<Option<Pointer>, Corruption> {
+    fn read<S: Store>(
+        &self,
+        store: &S,
+        word: u64,
+        position: Position,
+    ) -> Result<Option<Pointer>, Corruption> {
         match Pointer::read(word, position) {
             Ok(None) => Ok(None),
             Ok(Some(pointer)) if store.geometry().contains(pointer.block) => Ok(Some(pointer)),
@@ -78,7 +91,11 @@ impl BlockMap {
     ///
     /// A damaged pointer on the way.
     #[inline]
-    pub fn lookup<S: Store>(&self, store: &S, file_block: u64) -> Result<Option<Pointer>, Corruption> {
+    pub fn lookup<S: Store>(
+        &self,
+        store: &S,
+        file_block: u64,
+    ) -> Result<Option<Pointer>, Corruption> {
         if file_block >= capacity(self.height) {
             return Ok(None);
         }
@@ -108,14 +125,20 @@ impl BlockMap {
         let end = first + count;
         while block < end {
             let node_end = (block | (FANOUT - 1)).saturating_add(1).min(end);
-            let leaf = if block >= capacity(self.height) || self.height == 0 { None } else { self.leaf(store, block)? };
+            let leaf = if block >= capacity(self.height) || self.height == 0 {
+                None
+            } else {
+                self.leaf(store, block)?
+            };
             for index in block..node_end {
                 let pointer = match leaf {
                     Some(at) => {
                         let word = store.load_word(at + (index - block) * 8);
                         self.read(store, word, self.position(0, index))?
                     }
-                    None if self.height == 0 && index == 0 => self.read(store, self.root, self.position(0, 0))?,
+                    None if self.height == 0 && index == 0 => {
+                        self.read(store, self.root, self.position(0, 0))?
+                    }
                     None => None,
                 };
                 visit(index, pointer);
@@ -132,7 +155,13 @@ impl BlockMap {
     /// # Errors
     ///
     /// A damaged pointer.
-    pub fn seek<S: Store>(&self, store: &S, from: u64, end: u64, data: bool) -> Result<Option<u64>, Corruption> {
+    pub fn seek<S: Store>(
+        &self,
+        store: &S,
+        from: u64,
+        end: u64,
+        data: bool,
+    ) -> Result<Option<u64>, Corruption> {
         let mut block = from;
         while block < end {
             if block >= capacity(self.height) {
@@ -155,7 +184,11 @@ impl BlockMap {
     }
 
     /// Descends towards `file_block`; the level at which the path ends and the pointer found at level 0.
-    fn deepest<S: Store>(&self, store: &S, file_block: u64) -> Result<(u8, Option<Pointer>), Corruption> {
+    fn deepest<S: Store>(
+        &self,
+        store: &S,
+        file_block: u64,
+    ) -> Result<(u8, Option<Pointer>), Corruption> {
         let mut level = self.height;
         let mut word = self.root;
         loop {
@@ -181,7 +214,10 @@ impl BlockMap {
         visit: &mut impl FnMut(BlockNumber, u8, u64) -> Result<(), Corruption>,
     ) -> Result<(), Corruption> {
         if self.height > HEIGHT_MAX {
-            return Err(Corruption::new(format!("inode {}", self.inode), "its block map is too high"));
+            return Err(Corruption::new(
+                format!("inode {}", self.inode),
+                "its block map is too high",
+            ));
         }
         self.walk_word(store, self.root, self.height, 0, visit)
     }
@@ -194,7 +230,9 @@ impl BlockMap {
         first: u64,
         visit: &mut impl FnMut(BlockNumber, u8, u64) -> Result<(), Corruption>,
     ) -> Result<(), Corruption> {
-        let Some(pointer) = self.read(store, word, self.position(level, first))? else { return Ok(()) };
+        let Some(pointer) = self.read(store, word, self.position(level, first))? else {
+            return Ok(());
+        };
         visit(pointer.block, level, first)?;
         if level == 0 {
             return Ok(());
@@ -220,7 +258,13 @@ fn slot_offset(block: BlockNumber, level: u8, file_block: u64) -> Offset {
 
 fn damaged(position: Position) -> Corruption {
     let object = format!("block map of inode {}", position.inode);
-    Corruption::new(object, format!("pointer {} of level {} fails its check", position.index, position.level))
+    Corruption::new(
+        object,
+        format!(
+            "pointer {} of level {} fails its check",
+            position.index, position.level
+        ),
+    )
 }
 
 /// Changes a block map inside a transaction.
@@ -244,7 +288,14 @@ pub struct MapEditor<'a, S: Store> {
 impl<'a, S: Store> MapEditor<'a, S> {
     /// Starts from `map`.
     pub fn new(store: &'a S, map: BlockMap) -> MapEditor<'a, S> {
-        MapEditor { store, map, fresh: SmallVec::new(), linked: SmallVec::new(), added: 0, removed: 0 }
+        MapEditor {
+            store,
+            map,
+            fresh: SmallVec::new(),
+            linked: SmallVec::new(),
+            added: 0,
+            removed: 0,
+        }
     }
 
     /// Points the file's blocks from `first` on to `pointers`. Blocks that were there are *not* freed.
@@ -299,8 +350,9 @@ impl<'a, S: Store> MapEditor<'a, S> {
             transaction.store_word(at, word(&self.map, 0));
             return Ok(());
         }
-        let bytes: SmallVec<[u8; 512]> =
-            (0..pointers.len()).flat_map(|index| word(&self.map, index).to_le_bytes()).collect();
+        let bytes: SmallVec<[u8; 512]> = (0..pointers.len())
+            .flat_map(|index| word(&self.map, index).to_le_bytes())
+            .collect();
         transaction.store(at, &bytes);
         Ok(())
     }
@@ -359,7 +411,14 @@ impl<'a, S: Store> MapEditor<'a, S> {
         logged.map_or_else(|| self.store.load_word(at), |(_, word)| *word)
     }
 
-    fn link<T: Transaction>(&mut self, transaction: &mut T, node: BlockNumber, level: u8, file_block: u64, word: u64) {
+    fn link<T: Transaction>(
+        &mut self,
+        transaction: &mut T,
+        node: BlockNumber,
+        level: u8,
+        file_block: u64,
+        word: u64,
+    ) {
         let at = slot_offset(node, level, file_block);
         if let Some((_, words)) = self.fresh.iter_mut().find(|(block, _)| *block == node) {
             words[(at.get() - node.offset().get()) as usize / 8] = word;
@@ -377,7 +436,11 @@ impl<'a, S: Store> MapEditor<'a, S> {
         node_domain: scatter::DomainId,
     ) -> Result<(), crate::FsError> {
         while capacity(self.map.height) < blocks {
-            let old = self.map.read(self.store, self.map.root, self.map.position(self.map.height, 0))?;
+            let old = self.map.read(
+                self.store,
+                self.map.root,
+                self.map.position(self.map.height, 0),
+            )?;
             let height = self.map.height + 1;
             debug_assert!(height <= HEIGHT_MAX, "the caller limits the file's size");
             if let Some(old) = old {
@@ -397,7 +460,12 @@ impl<'a, S: Store> MapEditor<'a, S> {
     /// # Errors
     ///
     /// A damaged pointer.
-    pub fn remove<T: Transaction>(&mut self, transaction: &mut T, first: u64, end: u64) -> Result<(), Corruption> {
+    pub fn remove<T: Transaction>(
+        &mut self,
+        transaction: &mut T,
+        first: u64,
+        end: u64,
+    ) -> Result<(), Corruption> {
         let end = end.min(capacity(self.map.height));
         if first >= end {
             return Ok(());
@@ -411,7 +479,9 @@ impl<'a, S: Store> MapEditor<'a, S> {
         }
         let map = self.map;
         match map.read(self.store, map.root, map.position(map.height, 0))? {
-            Some(root) => self.remove_in_node(transaction, root.block, map.height - 1, 0, first, end),
+            Some(root) => {
+                self.remove_in_node(transaction, root.block, map.height - 1, 0, first, end)
+            }
             None => Ok(()),
         }
     }
@@ -440,7 +510,10 @@ impl<'a, S: Store> MapEditor<'a, S> {
                 self.free_tree(transaction, word, level, slot_first)?;
                 clear_from = clear_from.min(slot);
                 clear_to = clear_to.max(slot + 1);
-            } else if let Some(child) = self.map.read(self.store, word, self.map.position(level, slot_first))? {
+            } else if let Some(child) =
+                self.map
+                    .read(self.store, word, self.map.position(level, slot_first))?
+            {
                 self.remove_in_node(transaction, child.block, level - 1, slot_first, first, end)?;
             }
         }
@@ -461,7 +534,10 @@ impl<'a, S: Store> MapEditor<'a, S> {
         let mut removed = 0;
         let map = self.map;
         map.walk_word(self.store, word, level, first, &mut |block, _, _| {
-            transaction.free(scatter::Extent { start: block, blocks: 1 });
+            transaction.free(scatter::Extent {
+                start: block,
+                blocks: 1,
+            });
             removed += 1;
             Ok(())
         })?;

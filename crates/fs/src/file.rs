@@ -129,7 +129,9 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NoData`] beyond the end, [`FsError::Corrupt`].
     pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
         let end = node.read().raw.size;
-        Ok(self.seek(node, offset, false)?.map_or(end, |found| found.min(end)))
+        Ok(self
+            .seek(node, offset, false)?
+            .map_or(end, |found| found.min(end)))
     }
 
     fn seek(&self, node: &Node, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
@@ -177,7 +179,12 @@ fn access_is_stale(options: &crate::MountOptions, raw: &RawInode) -> bool {
 
 /// Copies a range that lies inside the file.
 #[inline]
-fn read_range<S: Store>(core: &Core<S>, map: &BlockMap, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+fn read_range<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<(), FsError> {
     let first = offset / BLOCK;
     let last = (offset + into.len() as u64 - 1) / BLOCK;
     if first == last {
@@ -198,9 +205,17 @@ fn read_range<S: Store>(core: &Core<S>, map: &BlockMap, offset: u64, into: &mut 
 }
 
 #[inline]
-fn read_block<S: Store>(core: &Core<S>, pointer: Option<Pointer>, in_block: usize, into: &mut [u8]) {
+fn read_block<S: Store>(
+    core: &Core<S>,
+    pointer: Option<Pointer>,
+    in_block: usize,
+    into: &mut [u8],
+) {
     match pointer {
-        Some(Pointer { block, unwritten: false }) => core.store.read_data(block, in_block, into),
+        Some(Pointer {
+            block,
+            unwritten: false,
+        }) => core.store.read_data(block, in_block, into),
         _ => into.fill(0),
     }
 }
@@ -216,14 +231,29 @@ fn write_all<S: Store>(
     if data.is_empty() {
         return Ok(0);
     }
-    offset.checked_add(data.len() as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+    offset
+        .checked_add(data.len() as u64)
+        .filter(|&end| end <= FILE_BYTES_MAX)
+        .ok_or(FsError::FileTooLarge)?;
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
         // Pieces end at block boundaries, so that only the first and the last block are partial.
         let whole = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
-        let length = if data.len() - done <= ATOMIC_WRITE_BYTES_MAX { data.len() - done } else { whole };
-        match write_once(core, number, body, &Range { offset: at, data: &data[done..done + length] }) {
+        let length = if data.len() - done <= ATOMIC_WRITE_BYTES_MAX {
+            data.len() - done
+        } else {
+            whole
+        };
+        match write_once(
+            core,
+            number,
+            body,
+            &Range {
+                offset: at,
+                data: &data[done..done + length],
+            },
+        ) {
             Ok(()) => done += length,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
@@ -248,10 +278,21 @@ fn write_once<S: Store>(
     if range.block_count() == 1 {
         let old = map.lookup(&core.store, range.first_block())?;
         match old {
-            Some(Pointer { block, unwritten: false }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
+            Some(Pointer {
+                block,
+                unwritten: false,
+            }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
                 transaction.store(block.offset() + range.offset % BLOCK, range.data);
             }
-            old => write_one_block(core, body.domain, &map, &mut new, range, old, &mut transaction)?,
+            old => write_one_block(
+                core,
+                body.domain,
+                &map,
+                &mut new,
+                range,
+                old,
+                &mut transaction,
+            )?,
         }
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
@@ -274,15 +315,29 @@ fn write_one_block<S: Store>(
     transaction: &mut impl Transaction,
 ) -> Result<(), FsError> {
     let block = match old {
-        Some(Pointer { block, unwritten: true }) => block,
+        Some(Pointer {
+            block,
+            unwritten: true,
+        }) => block,
         Some(_) => transaction.allocate_one(domain, Purpose::Overwrite)?,
         None => transaction.allocate_one(domain, Purpose::Ordinary)?,
     };
     fill_block(core, range, range.first_block(), old, block, transaction);
     let mut editor = MapEditor::new(&core.store, *map);
-    editor.set(transaction, range.first_block(), &[Pointer::written(block)], DomainId::METADATA)?;
+    editor.set(
+        transaction,
+        range.first_block(),
+        &[Pointer::written(block)],
+        DomainId::METADATA,
+    )?;
     match old {
-        Some(Pointer { block, unwritten: false }) => transaction.free(Extent { start: block, blocks: 1 }),
+        Some(Pointer {
+            block,
+            unwritten: false,
+        }) => transaction.free(Extent {
+            start: block,
+            blocks: 1,
+        }),
         Some(_) => {}
         None => new.blocks += 1,
     }
@@ -302,23 +357,51 @@ fn write_blocks<S: Store>(
     let (first, count) = (range.first_block(), range.block_count());
     let mut old: SmallVec<[Option<Pointer>; 64]> = SmallVec::with_capacity(count as usize);
     map.lookup_range(&core.store, first, count, |_, pointer| old.push(pointer))?;
-    let is_fill = |pointer: &Option<Pointer>| matches!(pointer, Some(Pointer { unwritten: true, .. }));
+    let is_fill = |pointer: &Option<Pointer>| {
+        matches!(
+            pointer,
+            Some(Pointer {
+                unwritten: true,
+                ..
+            })
+        )
+    };
     let needed = old.iter().filter(|pointer| !is_fill(pointer)).count() as u32;
     let holes = old.iter().filter(|pointer| pointer.is_none()).count() as u64;
-    let purpose = if holes == 0 { Purpose::Overwrite } else { Purpose::Ordinary };
-    let extents = if needed == 0 { Extents::new() } else { transaction.allocate(domain, needed, purpose)? };
-    let mut fresh = extents.iter().flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index));
+    let purpose = if holes == 0 {
+        Purpose::Overwrite
+    } else {
+        Purpose::Ordinary
+    };
+    let extents = if needed == 0 {
+        Extents::new()
+    } else {
+        transaction.allocate(domain, needed, purpose)?
+    };
+    let mut fresh = extents
+        .iter()
+        .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index));
     let mut pointers: SmallVec<[Pointer; 64]> = SmallVec::with_capacity(count as usize);
     for (index, old) in (first..).zip(&old) {
         let block = match old {
-            Some(Pointer { block, unwritten: true }) => *block,
+            Some(Pointer {
+                block,
+                unwritten: true,
+            }) => *block,
             // As many fresh blocks were taken as there are blocks without a place.
             _ => fresh.next().ok_or(FsError::NoSpace)?,
         };
         fill_block(core, range, index, *old, block, transaction);
         pointers.push(Pointer::written(block));
-        if let Some(Pointer { block, unwritten: false }) = old {
-            transaction.free(Extent { start: *block, blocks: 1 });
+        if let Some(Pointer {
+            block,
+            unwritten: false,
+        }) = old
+        {
+            transaction.free(Extent {
+                start: *block,
+                blocks: 1,
+            });
         }
     }
     let mut editor = MapEditor::new(&core.store, *map);

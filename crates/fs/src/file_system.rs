@@ -30,13 +30,19 @@ pub struct FileSystem<S: Store = PmemStore> {
 
 impl<S: Store> Clone for FileSystem<S> {
     fn clone(&self) -> Self {
-        FileSystem { core: Arc::clone(&self.core), root: self.root.clone() }
+        FileSystem {
+            core: Arc::clone(&self.core),
+            root: self.root.clone(),
+        }
     }
 }
 
 impl<S: Store> std::fmt::Debug for FileSystem<S> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("FileSystem").field("options", &self.core.options).finish_non_exhaustive()
+        formatter
+            .debug_struct("FileSystem")
+            .field("options", &self.core.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +90,8 @@ impl<S: Store> Core<S> {
 
     /// The node of an inode that this thread just created.
     pub(crate) fn adopt(&self, number: InodeNumber, raw: RawInode) -> Node {
-        let adopted: Result<Node, std::convert::Infallible> = self.cache.get(number, || Ok(self.state(number, raw)));
+        let adopted: Result<Node, std::convert::Infallible> =
+            self.cache.get(number, || Ok(self.state(number, raw)));
         match adopted {
             Ok(node) => node,
             Err(never) => match never {},
@@ -92,13 +99,20 @@ impl<S: Store> Core<S> {
     }
 
     fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
-        InodeState::new(number, raw, self.domain(&raw), self.this.clone() as Weak<dyn Reclaim>)
+        InodeState::new(
+            number,
+            raw,
+            self.domain(&raw),
+            self.this.clone() as Weak<dyn Reclaim>,
+        )
     }
 
     /// Where the data of this inode goes.
     pub(crate) fn domain(&self, raw: &RawInode) -> DomainId {
         match raw.file_type() {
-            Some(FileType::Regular) => self.store.domain_number(Domain::of_file(raw.mode, raw.uid, raw.gid)),
+            Some(FileType::Regular) => self
+                .store
+                .domain_number(Domain::of_file(raw.mode, raw.uid, raw.gid)),
             _ => DomainId::METADATA,
         }
     }
@@ -106,7 +120,9 @@ impl<S: Store> Core<S> {
     /// Where inode `number` lies; it exists.
     #[inline]
     pub(crate) fn inode_offset(&self, number: InodeNumber) -> Offset {
-        self.table.offset(number).expect("an inode in use has a place in the table")
+        self.table
+            .offset(number)
+            .expect("an inode in use has a place in the table")
     }
 
     /// An inode lost its last name and is still in use.
@@ -132,7 +148,11 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn require_writable(&self) -> Result<(), FsError> {
-        if self.options.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
+        if self.options.read_only {
+            Err(FsError::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -254,7 +274,11 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::ReadOnly`], [`FsError::IsADirectory`] or [`FsError::InvalidArgument`] for a size on
     /// something else than a file, [`FsError::FileTooLarge`], [`FsError::NoSpace`], [`FsError::Corrupt`].
-    pub fn set_attributes(&self, node: &Node, change: &SetAttributes) -> Result<Attributes, FsError> {
+    pub fn set_attributes(
+        &self,
+        node: &Node,
+        change: &SetAttributes,
+    ) -> Result<Attributes, FsError> {
         let core = &*self.core;
         core.require_writable()?;
         let mut body = node.write();
@@ -272,8 +296,12 @@ impl<S: Store> FileSystem<S> {
         }
         new.uid = change.uid.unwrap_or(new.uid);
         new.gid = change.gid.unwrap_or(new.gid);
-        new.accessed = change.accessed.map_or(new.accessed, |time| time.resolve(now));
-        new.modified = change.modified.map_or(new.modified, |time| time.resolve(now));
+        new.accessed = change
+            .accessed
+            .map_or(new.accessed, |time| time.resolve(now));
+        new.modified = change
+            .modified
+            .map_or(new.modified, |time| time.resolve(now));
         new.touch_changed(now);
         transaction.log_inode(node.number(), &body.raw, &mut new)?;
         transaction.commit()?;

@@ -53,7 +53,10 @@ pub(crate) struct InodeCache {
 
 impl InodeCache {
     pub(crate) fn new() -> InodeCache {
-        InodeCache { shards: Default::default(), directory_bytes: AtomicUsize::new(0) }
+        InodeCache {
+            shards: Default::default(),
+            directory_bytes: AtomicUsize::new(0),
+        }
     }
 
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
@@ -74,7 +77,11 @@ impl InodeCache {
         let state = Arc::new(load()?);
         shard.states.insert(number.get(), Arc::clone(&state));
         shard.order.push_back(number.get());
-        let evicted = if shard.order.len() > IDLE_PER_SHARD { shard.evict() } else { None };
+        let evicted = if shard.order.len() > IDLE_PER_SHARD {
+            shard.evict()
+        } else {
+            None
+        };
         drop(shard);
         // Dropped without the lock: dropping an unlinked inode's state runs a transaction.
         drop(evicted);
@@ -106,11 +113,16 @@ impl InodeCache {
             let shard = shard.lock();
             for state in shard.states.values() {
                 let idle = Arc::strong_count(state) == 1;
-                let Some(mut body) = state.body.try_write() else { continue };
+                let Some(mut body) = state.body.try_write() else {
+                    continue;
+                };
                 if idle {
                     body.directory = None;
                 }
-                kept += body.directory.as_ref().map_or(0, |directory| directory.heap_bytes());
+                kept += body
+                    .directory
+                    .as_ref()
+                    .map_or(0, |directory| directory.heap_bytes());
             }
         }
         self.directory_bytes.store(kept, Ordering::Relaxed);

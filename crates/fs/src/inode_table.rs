@@ -55,7 +55,10 @@ impl InodeTable {
     /// Where inode `number` lies.
     #[inline]
     pub(crate) fn offset(&self, number: InodeNumber) -> Option<Offset> {
-        let block = *self.blocks.read().get((number.get() / INODES_PER_BLOCK) as usize)?;
+        let block = *self
+            .blocks
+            .read()
+            .get((number.get() / INODES_PER_BLOCK) as usize)?;
         Some(block.offset() + (number.get() % INODES_PER_BLOCK) * INODE_BYTES as u64)
     }
 
@@ -63,7 +66,8 @@ impl InodeTable {
     pub(crate) fn add_free(&self, shard: usize, numbers: &[u32]) {
         let mut list = self.free[shard % self.free.len()].0.lock();
         list.extend_from_slice(numbers);
-        self.free_count.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+        self.free_count
+            .fetch_add(numbers.len() as u64, Ordering::Relaxed);
     }
 
     /// A number is free again. Its slot is only ever written through the log, so it can be reused at once.
@@ -73,11 +77,18 @@ impl InodeTable {
 
     /// All free numbers, for a clean unmount.
     pub(crate) fn free_numbers(&self) -> Vec<u32> {
-        self.free.iter().flat_map(|list| list.0.lock().clone()).collect()
+        self.free
+            .iter()
+            .flat_map(|list| list.0.lock().clone())
+            .collect()
     }
 
     /// Takes a free number, growing the table if there is none.
-    pub(crate) fn take<S: Store>(&self, store: &S, clock: fn() -> Timestamp) -> Result<InodeNumber, FsError> {
+    pub(crate) fn take<S: Store>(
+        &self,
+        store: &S,
+        clock: fn() -> Timestamp,
+    ) -> Result<InodeNumber, FsError> {
         let home = txn::transaction::thread_slot();
         loop {
             for step in 0..self.free.len() {
@@ -110,7 +121,10 @@ impl InodeTable {
         let start = (first * INODES_PER_BLOCK) as u32;
         let count = added.len() as u32 * INODES_PER_BLOCK as u32;
         // Popped from the end: low numbers first.
-        let numbers: Vec<u32> = (start..start + count).rev().filter(|&number| number > 1).collect();
+        let numbers: Vec<u32> = (start..start + count)
+            .rev()
+            .filter(|&number| number > 1)
+            .collect();
         self.add_free(txn::transaction::thread_slot(), &numbers);
         Ok(())
     }
@@ -131,7 +145,10 @@ impl InodeTable {
         for &block in &blocks {
             transaction.write_fresh(block, 0, &[0; BLOCK_BYTES]);
         }
-        let pointers: SmallVec<[Pointer; 16]> = blocks.iter().map(|&block| Pointer::written(block)).collect();
+        let pointers: SmallVec<[Pointer; 16]> = blocks
+            .iter()
+            .map(|&block| Pointer::written(block))
+            .collect();
         let mut new = *own;
         let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, own));
         editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
@@ -146,10 +163,19 @@ impl InodeTable {
     }
 
     /// Reads inode `number` from the medium, unchecked.
-    pub(crate) fn load<S: Store>(&self, store: &S, number: InodeNumber) -> Result<RawInode, FsError> {
+    pub(crate) fn load<S: Store>(
+        &self,
+        store: &S,
+        number: InodeNumber,
+    ) -> Result<RawInode, FsError> {
         if number == InodeNumber::TABLE {
-            return Err(damaged_inode(number, "the inode table was referred to as a file"));
+            return Err(damaged_inode(
+                number,
+                "the inode table was referred to as a file",
+            ));
         }
-        self.offset(number).map(|at| store.load(at)).ok_or(FsError::NotFound)
+        self.offset(number)
+            .map(|at| store.load(at))
+            .ok_or(FsError::NotFound)
     }
 }

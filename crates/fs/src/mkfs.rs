@@ -15,7 +15,11 @@ use txn::{FormatError, FormatOptions, Mode, PmemStore, Store, Transaction, pool}
 /// # Errors
 ///
 /// [`FormatError`]; nothing is left behind.
-pub fn mkfs(path: &Path, options: &FormatOptions, root_owner: (u32, u32)) -> Result<(), FormatError> {
+pub fn mkfs(
+    path: &Path,
+    options: &FormatOptions,
+    root_owner: (u32, u32),
+) -> Result<(), FormatError> {
     let region = pool::create(path, options)?;
     let result = initialise(region, root_owner).map(drop);
     if result.is_err() && path.is_dir() {
@@ -29,7 +33,11 @@ pub fn mkfs(path: &Path, options: &FormatOptions, root_owner: (u32, u32)) -> Res
 /// # Errors
 ///
 /// [`FormatError`] for options that do not fit the region.
-pub fn mkfs_region(region: Region, options: &FormatOptions, root_owner: (u32, u32)) -> Result<Region, FormatError> {
+pub fn mkfs_region(
+    region: Region,
+    options: &FormatOptions,
+    root_owner: (u32, u32),
+) -> Result<Region, FormatError> {
     let superblock = options.superblock()?;
     if superblock.geometry().total_bytes() > region.length() {
         return Err(FormatError::TooSmall {
@@ -43,10 +51,13 @@ pub fn mkfs_region(region: Region, options: &FormatOptions, root_owner: (u32, u3
 fn initialise(region: Region, root_owner: (u32, u32)) -> Result<Region, FormatError> {
     let failed = |error: &dyn std::fmt::Display| FormatError::Initialise(error.to_string());
     let store = PmemStore::open_region(region, Mode::ReadWrite).map_err(|error| failed(&error))?;
-    store.install(store.rebuild(), Options::default());
+    let rebuild = store.rebuild().map_err(|error| failed(&error))?;
+    store.install(rebuild, Options::default());
     write_root(&store, root_owner).map_err(|error| failed(&error))?;
     store.checkpoint();
-    store.into_region().ok_or_else(|| FormatError::Initialise("the region is still in use".into()))
+    store
+        .into_region()
+        .ok_or_else(|| FormatError::Initialise("the region is still in use".into()))
 }
 
 fn write_root<S: Store>(store: &S, (uid, gid): (u32, u32)) -> Result<(), FsError> {
@@ -80,9 +91,19 @@ fn write_root<S: Store>(store: &S, (uid, gid): (u32, u32)) -> Result<(), FsError
     };
     table.touch_modified(now);
     let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, &table));
-    editor.set(&mut transaction, 0, &[Pointer::written(block)], DomainId::METADATA)?;
+    editor.set(
+        &mut transaction,
+        0,
+        &[Pointer::written(block)],
+        DomainId::METADATA,
+    )?;
     (table.root, table.height) = editor.finish(&mut transaction);
-    table.log_changes(&RawInode::ZERO, InodeNumber::TABLE, store.root_area(), &mut transaction);
+    table.log_changes(
+        &RawInode::ZERO,
+        InodeNumber::TABLE,
+        store.root_area(),
+        &mut transaction,
+    );
     transaction.commit()?;
     Ok(())
 }

@@ -6,8 +6,8 @@ use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{
-    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, NAME_BYTES_MAX, Pointer, RawInode,
-    SYMLINK_BYTES_MAX, Timestamp,
+    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, NAME_BYTES_MAX,
+    Pointer, RawInode, SYMLINK_BYTES_MAX, Timestamp,
 };
 use crate::node::{Body, Node};
 use crate::operation::Operation;
@@ -45,14 +45,26 @@ pub(crate) fn require_name(name: &[u8]) -> Result<(), FsError> {
         return Err(FsError::NameTooLong { length: name.len() });
     }
     if name == b"." || name == b".." {
-        return Err(FsError::InvalidArgument("the names . and .. are not for changing"));
+        return Err(FsError::InvalidArgument(
+            "the names . and .. are not for changing",
+        ));
     }
-    if name_is_valid(name) { Ok(()) } else { Err(FsError::InvalidArgument("a name is not empty and has no / or NUL")) }
+    if name_is_valid(name) {
+        Ok(())
+    } else {
+        Err(FsError::InvalidArgument(
+            "a name is not empty and has no / or NUL",
+        ))
+    }
 }
 
 impl<S: Store> Core<S> {
     /// Builds the index of a directory that was not used before.
-    pub(crate) fn build_directory(&self, number: InodeNumber, body: &mut Body) -> Result<(), FsError> {
+    pub(crate) fn build_directory(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+    ) -> Result<(), FsError> {
         body.require_directory()?;
         if body.directory.is_some() {
             return Ok(());
@@ -60,7 +72,10 @@ impl<S: Store> Core<S> {
         let mut directory = Box::new(Directory::new(number));
         let blocks = body.raw.size / BLOCK_BYTES as u64;
         if blocks > directory::BLOCKS_MAX {
-            return Err(damaged_inode(number, "its size is impossible for a directory"));
+            return Err(damaged_inode(
+                number,
+                "its size is impossible for a directory",
+            ));
         }
         let mut block = [0; BLOCK_BYTES];
         let map = BlockMap::of(number, &body.raw);
@@ -76,7 +91,12 @@ impl<S: Store> Core<S> {
 
     /// Finds a name in a directory whose index is built.
     #[inline]
-    pub(crate) fn find(&self, number: InodeNumber, body: &Body, name: &[u8]) -> Result<Option<Found>, FsError> {
+    pub(crate) fn find(
+        &self,
+        number: InodeNumber,
+        body: &Body,
+        name: &[u8],
+    ) -> Result<Option<Found>, FsError> {
         let Some(index) = &body.directory else {
             return Err(damaged_inode(number, "its index is missing"));
         };
@@ -94,14 +114,24 @@ impl<S: Store> Core<S> {
             // Nearly always the candidate is right, and only its own bytes are needed.
             let expected = record_bytes(name.len()).min(rest);
             self.store.read(at, &mut record[..expected]);
-            let is_likely = usize::from(record[2]) == name.len() && record[NAME_AT..expected].starts_with(name);
-            let length = if is_likely { expected } else { RECORD_BYTES_MAX.min(rest) };
+            let is_likely =
+                usize::from(record[2]) == name.len() && record[NAME_AT..expected].starts_with(name);
+            let length = if is_likely {
+                expected
+            } else {
+                RECORD_BYTES_MAX.min(rest)
+            };
             if !is_likely {
                 self.store.read(at, &mut record[..length]);
             }
-            index.has_name(candidate, name, &record[..length]).map_err(dentry_fault)
+            index
+                .has_name(candidate, name, &record[..length])
+                .map_err(dentry_fault)
         })?;
-        Ok(found.map(|(candidate, file_type)| Found { candidate, file_type }))
+        Ok(found.map(|(candidate, file_type)| Found {
+            candidate,
+            file_type,
+        }))
     }
 
     /// Logs edits of a directory's blocks.
@@ -142,7 +172,12 @@ impl<S: Store> Core<S> {
         let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
         transaction.write_fresh(block, 0, &bytes);
         let mut editor = MapEditor::new(&self.store, BlockMap::of(number, new_parent));
-        editor.set(transaction, block_index, &[Pointer::written(block)], DomainId::METADATA)?;
+        editor.set(
+            transaction,
+            block_index,
+            &[Pointer::written(block)],
+            DomainId::METADATA,
+        )?;
         new_parent.blocks += 1 + editor.added;
         (new_parent.root, new_parent.height) = editor.finish(transaction);
         new_parent.size = (block_index + 1) * BLOCK_BYTES as u64;
@@ -237,7 +272,15 @@ impl<S: Store> Core<S> {
             return Err(FsError::AlreadyExists);
         }
         let number = self.table.take(&self.store, self.options.clock)?;
-        let created = self.create_locked(parent.number(), &mut body, name, number, file_type, new, target);
+        let created = self.create_locked(
+            parent.number(),
+            &mut body,
+            name,
+            number,
+            file_type,
+            new,
+            target,
+        );
         match created {
             Ok(raw) => Ok(self.adopt(number, raw)),
             Err(error) => {
@@ -267,12 +310,22 @@ impl<S: Store> Core<S> {
             permissions |= if is_directory { SET_GROUP_ID } else { 0 };
         }
         let links = if is_directory { 2 } else { 1 };
-        let (old, mut raw) = self.new_inode(number, file_type.mode_bits() | permissions, links, &wanted, now)?;
+        let (old, mut raw) = self.new_inode(
+            number,
+            file_type.mode_bits() | permissions,
+            links,
+            &wanted,
+            now,
+        )?;
         let mut transaction = self.begin();
         let mut new_parent = body.raw;
         if is_directory {
             raw.parent = parent.get();
-            new_parent.links = new_parent.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
+            new_parent.links = new_parent
+                .links
+                .checked_add(1)
+                .filter(|&l| l <= LINKS_MAX)
+                .ok_or(FsError::TooManyLinks)?;
         }
         if let Some(target) = target {
             self.write_target(number, &mut raw, target, &mut transaction)?;
@@ -281,7 +334,14 @@ impl<S: Store> Core<S> {
             return Err(damaged_inode(parent, "its index is missing"));
         };
         let mut plan = index.plan();
-        self.insert_name((parent, body), &mut new_parent, &mut plan, name, (number, file_type), &mut transaction)?;
+        self.insert_name(
+            (parent, body),
+            &mut new_parent,
+            &mut plan,
+            name,
+            (number, file_type),
+            &mut transaction,
+        )?;
         transaction.log_inode(number, &old, &mut raw)?;
         new_parent.touch_modified(now);
         transaction.log_inode(parent, &body.raw, &mut new_parent)?;
@@ -309,7 +369,12 @@ impl<S: Store> Core<S> {
         bytes[..target.len()].copy_from_slice(target);
         transaction.write_fresh(block, 0, &bytes);
         let mut editor = MapEditor::new(&self.store, BlockMap::of(number, raw));
-        editor.set(transaction, 0, &[Pointer::written(block)], DomainId::METADATA)?;
+        editor.set(
+            transaction,
+            0,
+            &[Pointer::written(block)],
+            DomainId::METADATA,
+        )?;
         (raw.root, raw.height) = editor.finish(transaction);
         raw.blocks = 1;
         Ok(())
@@ -326,7 +391,11 @@ impl<S: Store> Core<S> {
     ) -> Result<(RawInode, bool), FsError> {
         let mut new = body.raw;
         let is_directory = body.raw.file_type() == Some(FileType::Directory);
-        new.links = if is_directory { 0 } else { body.raw.links.saturating_sub(1) };
+        new.links = if is_directory {
+            0
+        } else {
+            body.raw.links.saturating_sub(1)
+        };
         new.touch_changed(now);
         // Only the cache and this operation refer to it: nobody has it open, so it goes at once.
         let last = new.links == 0 && Arc::strong_count(&child.0) <= 2;
@@ -355,14 +424,20 @@ impl<S: Store> Core<S> {
         self.require_writable()?;
         require_name(name)?;
         let mut body = self.lock_directory(parent)?;
-        let found = self.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+        let found = self
+            .find(parent.number(), &body, name)?
+            .ok_or(FsError::NotFound)?;
         match (directory, found.file_type == FileType::Directory) {
             (true, false) => return Err(FsError::NotADirectory),
             (false, true) => return Err(FsError::IsADirectory),
             _ => {}
         }
         let child = self.node(found.inode())?;
-        let mut child_body = if directory { self.lock_directory(&child)? } else { child.write() };
+        let mut child_body = if directory {
+            self.lock_directory(&child)?
+        } else {
+            child.write()
+        };
         require_empty(&child_body)?;
         let now = self.now();
         let mut transaction = self.begin();
@@ -371,7 +446,14 @@ impl<S: Store> Core<S> {
             return Err(damaged_inode(parent.number(), "its index is missing"));
         };
         let mut plan = index.plan();
-        self.remove_name((parent.number(), &body), &mut new_parent, &mut plan, name, found, &mut transaction)?;
+        self.remove_name(
+            (parent.number(), &body),
+            &mut new_parent,
+            &mut plan,
+            name,
+            found,
+            &mut transaction,
+        )?;
         if directory {
             new_parent.links = new_parent.links.saturating_sub(1);
         }
@@ -402,7 +484,11 @@ pub(crate) fn commit_plan(body: &mut Body, plan: Plan) {
 }
 
 pub(crate) fn dentry_fault(fault: directory::DentryFault) -> FsError {
-    let object = format!("directory {} at byte {}", fault.directory, fault.offset.bytes());
+    let object = format!(
+        "directory {} at byte {}",
+        fault.directory,
+        fault.offset.bytes()
+    );
     FsError::Corrupt(Corruption::new(object, fault.kind.to_string()))
 }
 
@@ -437,12 +523,16 @@ impl<S: Store> FileSystem<S> {
             return core.node(InodeNumber::new(body.raw.parent));
         }
         if body.directory.is_some() {
-            let found = core.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+            let found = core
+                .find(parent.number(), &body, name)?
+                .ok_or(FsError::NotFound)?;
             return core.node(found.inode());
         }
         drop(body);
         let body = core.lock_directory(parent)?;
-        let found = core.find(parent.number(), &body, name)?.ok_or(FsError::NotFound)?;
+        let found = core
+            .find(parent.number(), &body, name)?
+            .ok_or(FsError::NotFound)?;
         core.node(found.inode())
     }
 
@@ -454,7 +544,8 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NameTooLong`], [`FsError::InvalidArgument`], [`FsError::NoSpace`], [`FsError::NoInodes`],
     /// [`FsError::ReadOnly`], [`FsError::Corrupt`].
     pub fn create(&self, parent: &Node, name: &[u8], new: &NewInode) -> Result<Node, FsError> {
-        self.core.create_named(parent, name, type_of_new(new)?, new, None)
+        self.core
+            .create_named(parent, name, type_of_new(new)?, new, None)
     }
 
     /// Makes a directory: one transaction.
@@ -462,8 +553,14 @@ impl<S: Store> FileSystem<S> {
     /// # Errors
     ///
     /// As [`create`](Self::create), and [`FsError::TooManyLinks`].
-    pub fn make_directory(&self, parent: &Node, name: &[u8], new: &NewInode) -> Result<Node, FsError> {
-        self.core.create_named(parent, name, FileType::Directory, new, None)
+    pub fn make_directory(
+        &self,
+        parent: &Node,
+        name: &[u8],
+        new: &NewInode,
+    ) -> Result<Node, FsError> {
+        self.core
+            .create_named(parent, name, FileType::Directory, new, None)
     }
 
     /// Makes a symbolic link to `target` (1 to 4,095 bytes): one transaction.
@@ -471,15 +568,30 @@ impl<S: Store> FileSystem<S> {
     /// # Errors
     ///
     /// As [`create`](Self::create); [`FsError::NotFound`] for an empty target.
-    pub fn make_symlink(&self, parent: &Node, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Node, FsError> {
+    pub fn make_symlink(
+        &self,
+        parent: &Node,
+        name: &[u8],
+        target: &[u8],
+        uid: u32,
+        gid: u32,
+    ) -> Result<Node, FsError> {
         if target.is_empty() {
             return Err(FsError::NotFound);
         }
         if target.len() > SYMLINK_BYTES_MAX {
-            return Err(FsError::NameTooLong { length: target.len() });
+            return Err(FsError::NameTooLong {
+                length: target.len(),
+            });
         }
-        let new = NewInode { mode: 0o777, uid, gid, device: 0 };
-        self.core.create_named(parent, name, FileType::Symlink, &new, Some(target))
+        let new = NewInode {
+            mode: 0o777,
+            uid,
+            gid,
+            device: 0,
+        };
+        self.core
+            .create_named(parent, name, FileType::Symlink, &new, Some(target))
     }
 
     /// Makes a file without a name (`O_TMPFILE`): it is freed when its last node drops, unless it is
@@ -533,13 +645,20 @@ impl<S: Store> FileSystem<S> {
         }
         let mut child = node.write();
         let file_type = match child.raw.file_type() {
-            Some(FileType::Directory) => return Err(FsError::NotPermitted("a directory has one name only")),
+            Some(FileType::Directory) => {
+                return Err(FsError::NotPermitted("a directory has one name only"));
+            }
             Some(file_type) => file_type,
             None => return Err(FsError::NotFound),
         };
         let now = core.now();
         let mut new_child = child.raw;
-        new_child.links = child.raw.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
+        new_child.links = child
+            .raw
+            .links
+            .checked_add(1)
+            .filter(|&l| l <= LINKS_MAX)
+            .ok_or(FsError::TooManyLinks)?;
         new_child.touch_changed(now);
         let mut new_parent = body.raw;
         let mut transaction = core.begin();
@@ -548,7 +667,14 @@ impl<S: Store> FileSystem<S> {
         };
         let mut plan = index.plan();
         let child_name = (node.number(), file_type);
-        core.insert_name((parent.number(), &body), &mut new_parent, &mut plan, name, child_name, &mut transaction)?;
+        core.insert_name(
+            (parent.number(), &body),
+            &mut new_parent,
+            &mut plan,
+            name,
+            child_name,
+            &mut transaction,
+        )?;
         new_parent.touch_modified(now);
         transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
         transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
@@ -603,7 +729,8 @@ impl<S: Store> FileSystem<S> {
             return Err(damaged_inode(node.number(), "its target is too long"));
         }
         let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
-        let pointer = pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
+        let pointer =
+            pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
         let mut target = vec![0; length];
         core.store.read(pointer.block.offset(), &mut target);
         Ok(target)
@@ -628,9 +755,17 @@ impl<S: Store> FileSystem<S> {
             return Err(FsError::NotADirectory);
         }
         let parent = InodeNumber::new(body.raw.parent);
-        for (index, (name, inode)) in [(&b"."[..], node.number()), (&b".."[..], parent)].into_iter().enumerate() {
+        for (index, (name, inode)) in [(&b"."[..], node.number()), (&b".."[..], parent)]
+            .into_iter()
+            .enumerate()
+        {
             let next_cookie = index as u64 + 1;
-            let entry = DirectoryEntry { next_cookie, inode, file_type: FileType::Directory, name };
+            let entry = DirectoryEntry {
+                next_cookie,
+                inode,
+                file_type: FileType::Directory,
+                name,
+            };
             if cookie < next_cookie && !visit(entry) {
                 return Ok(());
             }
@@ -641,13 +776,21 @@ impl<S: Store> FileSystem<S> {
         let first_unit = cookie.saturating_sub(FIRST_COOKIE);
         let map = BlockMap::of(node.number(), &body.raw);
         let mut block = [0; BLOCK_BYTES];
-        for index in first_unit / directory::UNITS_PER_BLOCK as u64..body.raw.size / BLOCK_BYTES as u64 {
-            core.store.read(directory_block(&core.store, &map, index)?, &mut block);
+        for index in
+            first_unit / directory::UNITS_PER_BLOCK as u64..body.raw.size / BLOCK_BYTES as u64
+        {
+            core.store
+                .read(directory_block(&core.store, &map, index)?, &mut block);
             for entry in directory::entries(&block, index, node.number()) {
                 let entry = entry.map_err(dentry_fault)?;
                 let unit = u64::from(entry.offset.units());
                 let next_cookie = unit + 1 + FIRST_COOKIE;
-                let listed = DirectoryEntry { next_cookie, inode: entry.inode, file_type: entry.file_type, name: entry.name };
+                let listed = DirectoryEntry {
+                    next_cookie,
+                    inode: entry.inode,
+                    file_type: entry.file_type,
+                    name: entry.name,
+                };
                 if unit >= first_unit && !visit(listed) {
                     return Ok(());
                 }
@@ -662,9 +805,9 @@ const FIRST_COOKIE: u64 = 2;
 
 fn type_of_new(new: &NewInode) -> Result<FileType, FsError> {
     match FileType::from_mode(new.mode) {
-        Some(FileType::Directory | FileType::Symlink) => {
-            Err(FsError::InvalidArgument("directories and symbolic links have their own calls"))
-        }
+        Some(FileType::Directory | FileType::Symlink) => Err(FsError::InvalidArgument(
+            "directories and symbolic links have their own calls",
+        )),
         Some(file_type) => Ok(file_type),
         None if new.mode & MODE_TYPE_MASK == 0 => Ok(FileType::Regular),
         None => Err(FsError::InvalidArgument("unknown file type")),

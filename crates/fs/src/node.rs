@@ -80,9 +80,23 @@ impl Body {
 }
 
 impl InodeState {
-    pub(crate) fn new(number: InodeNumber, raw: RawInode, domain: DomainId, reclaim: Weak<dyn Reclaim>) -> InodeState {
-        let body = Body { raw, domain, directory: None };
-        InodeState { number, generation: raw.generation, body: RwLock::new(body), reclaim }
+    pub(crate) fn new(
+        number: InodeNumber,
+        raw: RawInode,
+        domain: DomainId,
+        reclaim: Weak<dyn Reclaim>,
+    ) -> InodeState {
+        let body = Body {
+            raw,
+            domain,
+            directory: None,
+        };
+        InodeState {
+            number,
+            generation: raw.generation,
+            body: RwLock::new(body),
+            reclaim,
+        }
     }
 }
 
@@ -100,6 +114,9 @@ impl Drop for InodeState {
     }
 }
 
+/// More blocks than any inode can own: the largest file, its map and its attributes.
+pub(crate) const INODE_BLOCKS_MAX: u64 = 1 << 40;
+
 /// Checks what the medium said of inode `number` before anybody acts on it.
 pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsError> {
     if !raw.is_intact(number) {
@@ -114,6 +131,15 @@ pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsErro
     if raw.height > crate::block_map::HEIGHT_MAX {
         return Err(damaged_inode(number, "its block map is too high"));
     }
+    // From here on nobody needs to fear an overflow when he adds to these.
+    if raw.size > crate::file::FILE_BYTES_MAX
+        || raw.blocks > INODE_BLOCKS_MAX
+        || raw.links > crate::format::LINKS_MAX
+    {
+        return Err(damaged_inode(
+            number,
+            "its size, blocks or links are impossible",
+        ));
+    }
     Ok(())
 }
-

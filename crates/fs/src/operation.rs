@@ -19,7 +19,11 @@ impl<S: Store> Core<S> {
     /// Starts an operation.
     #[inline]
     pub(crate) fn begin(&self) -> Operation<'_, S> {
-        Operation { core: self, transaction: self.store.begin(), charges: Charges::new(&self.quotas) }
+        Operation {
+            core: self,
+            transaction: self.store.begin(),
+            charges: Charges::new(&self.quotas),
+        }
     }
 }
 
@@ -30,9 +34,19 @@ impl<S: Store> Operation<'_, S> {
     ///
     /// [`FsError::QuotaExceeded`].
     #[inline]
-    pub(crate) fn log_inode(&mut self, number: InodeNumber, old: &RawInode, new: &mut RawInode) -> Result<(), FsError> {
+    pub(crate) fn log_inode(
+        &mut self,
+        number: InodeNumber,
+        old: &RawInode,
+        new: &mut RawInode,
+    ) -> Result<(), FsError> {
         self.charges.charge(old, new)?;
-        new.log_changes(old, number, self.core.inode_offset(number), &mut self.transaction);
+        new.log_changes(
+            old,
+            number,
+            self.core.inode_offset(number),
+            &mut self.transaction,
+        );
         Ok(())
     }
 }
@@ -54,12 +68,21 @@ impl<S: Store> Transaction for Operation<'_, S> {
     }
 
     #[inline]
-    fn allocate(&mut self, domain: DomainId, blocks: u32, purpose: Purpose) -> Result<Extents, OutOfSpace> {
+    fn allocate(
+        &mut self,
+        domain: DomainId,
+        blocks: u32,
+        purpose: Purpose,
+    ) -> Result<Extents, OutOfSpace> {
         self.transaction.allocate(domain, blocks, purpose)
     }
 
     #[inline]
-    fn allocate_one(&mut self, domain: DomainId, purpose: Purpose) -> Result<BlockNumber, OutOfSpace> {
+    fn allocate_one(
+        &mut self,
+        domain: DomainId,
+        purpose: Purpose,
+    ) -> Result<BlockNumber, OutOfSpace> {
         self.transaction.allocate_one(domain, purpose)
     }
 

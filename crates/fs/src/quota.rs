@@ -45,7 +45,9 @@ pub struct Usage {
 
 /// A line of the limits' text that cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("quota line {line}: expected `user|group ID blocks N inodes N` (either limit may be left out), found `{text}`")]
+#[error(
+    "quota line {line}: expected `user|group ID blocks N inodes N` (either limit may be left out), found `{text}`"
+)]
 pub struct LimitsError {
     /// Number of the line, from 1.
     pub line: usize,
@@ -59,10 +61,16 @@ pub struct LimitsError {
 ///
 /// The first line that cannot be read.
 pub fn parse(text: &str) -> Result<Vec<(Subject, Limits)>, LimitsError> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(index, line)| {
-            parse_line(line).ok_or_else(|| LimitsError { line: index + 1, text: line.to_string() })
+            parse_line(line).ok_or_else(|| LimitsError {
+                line: index + 1,
+                text: line.to_string(),
+            })
         })
         .collect()
 }
@@ -100,8 +108,14 @@ impl fmt::Display for Subject {
 /// Writes limits as the text of [`ATTRIBUTE`].
 pub fn format(limits: &[(Subject, Limits)]) -> String {
     let line = |(subject, limits): &(Subject, Limits)| {
-        let blocks = limits.blocks.map(|blocks| format!(" blocks {blocks}")).unwrap_or_default();
-        let inodes = limits.inodes.map(|inodes| format!(" inodes {inodes}")).unwrap_or_default();
+        let blocks = limits
+            .blocks
+            .map(|blocks| format!(" blocks {blocks}"))
+            .unwrap_or_default();
+        let inodes = limits
+            .inodes
+            .map(|inodes| format!(" inodes {inodes}"))
+            .unwrap_or_default();
         format!("{subject}{blocks}{inodes}\n")
     };
     limits.iter().map(line).collect()
@@ -125,7 +139,14 @@ pub(crate) struct Quotas {
 
 /// What one inode counts for.
 fn footprint(raw: &RawInode) -> Usage {
-    if raw.is_free() { Usage::default() } else { Usage { blocks: raw.blocks, inodes: 1 } }
+    if raw.is_free() {
+        Usage::default()
+    } else {
+        Usage {
+            blocks: raw.blocks,
+            inodes: 1,
+        }
+    }
 }
 
 impl Quotas {
@@ -133,8 +154,15 @@ impl Quotas {
     pub(crate) fn set_limits(&self, limits: &[(Subject, Limits)]) {
         let mut accounts = self.accounts.lock();
         accounts.clear();
-        let account = |limits| Account { limits, usage: Usage::default() };
-        accounts.extend(limits.iter().map(|&(subject, limits)| (subject, account(limits))));
+        let account = |limits| Account {
+            limits,
+            usage: Usage::default(),
+        };
+        accounts.extend(
+            limits
+                .iter()
+                .map(|&(subject, limits)| (subject, account(limits))),
+        );
         self.active.store(!accounts.is_empty(), Ordering::Release);
     }
 
@@ -159,7 +187,7 @@ impl Quotas {
         let mut accounts = self.accounts.lock();
         for subject in [Subject::User(raw.uid), Subject::Group(raw.gid)] {
             if let Some(account) = accounts.get_mut(&subject) {
-                account.usage.blocks += usage.blocks;
+                account.usage.blocks = account.usage.blocks.saturating_add(usage.blocks);
                 account.usage.inodes += usage.inodes;
             }
         }
@@ -168,8 +196,10 @@ impl Quotas {
     /// Limits and usage, by subject.
     pub(crate) fn report(&self) -> Vec<(Subject, Limits, Usage)> {
         let accounts = self.accounts.lock();
-        let mut report: Vec<_> =
-            accounts.iter().map(|(&subject, account)| (subject, account.limits, account.usage)).collect();
+        let mut report: Vec<_> = accounts
+            .iter()
+            .map(|(&subject, account)| (subject, account.limits, account.usage))
+            .collect();
         report.sort_by_key(|(subject, ..)| *subject);
         report
     }
@@ -182,13 +212,29 @@ impl Quotas {
             (Subject::User as fn(u32) -> Subject, old.uid, new.uid),
             (Subject::Group as fn(u32) -> Subject, old.gid, new.gid),
         ] {
-            for id in [Some(old_id), (new_id != old_id).then_some(new_id)].into_iter().flatten() {
-                let Some(account) = accounts.get(&make(id)) else { continue };
+            for id in [Some(old_id), (new_id != old_id).then_some(new_id)]
+                .into_iter()
+                .flatten()
+            {
+                let Some(account) = accounts.get(&make(id)) else {
+                    continue;
+                };
                 let before = account.usage;
-                let minus = if id == old_id { old.usage } else { Usage::default() };
-                let plus = if id == new_id { new.usage } else { Usage::default() };
+                let minus = if id == old_id {
+                    old.usage
+                } else {
+                    Usage::default()
+                };
+                let plus = if id == new_id {
+                    new.usage
+                } else {
+                    Usage::default()
+                };
                 let after = Usage {
-                    blocks: (before.blocks + plus.blocks).saturating_sub(minus.blocks),
+                    blocks: before
+                        .blocks
+                        .saturating_add(plus.blocks)
+                        .saturating_sub(minus.blocks),
                     inodes: (before.inodes + plus.inodes).saturating_sub(minus.inodes),
                 };
                 let over = |after: u64, before: u64, limit: Option<u64>| {
@@ -224,7 +270,11 @@ impl Footprint {
     /// A free version has no owner of its own: it takes that of `other`.
     fn of(raw: &RawInode, other: &RawInode) -> Footprint {
         let owner = if raw.is_free() { other } else { raw };
-        Footprint { uid: owner.uid, gid: owner.gid, usage: footprint(raw) }
+        Footprint {
+            uid: owner.uid,
+            gid: owner.gid,
+            usage: footprint(raw),
+        }
     }
 }
 
@@ -238,13 +288,20 @@ pub(crate) struct Charges<'q> {
 impl<'q> Charges<'q> {
     #[inline]
     pub(crate) fn new(quotas: &'q Quotas) -> Charges<'q> {
-        Charges { quotas, made: SmallVec::new() }
+        Charges {
+            quotas,
+            made: SmallVec::new(),
+        }
     }
 
     /// Charges the difference between two versions of an inode.
     #[inline]
     pub(crate) fn charge(&mut self, old: &RawInode, new: &RawInode) -> Result<(), FsError> {
-        if self.quotas.is_active() { self.charge_active(old, new) } else { Ok(()) }
+        if self.quotas.is_active() {
+            self.charge_active(old, new)
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]
@@ -279,14 +336,32 @@ mod tests {
     use super::*;
 
     fn inode(uid: u32, blocks: u64) -> RawInode {
-        RawInode { mode: 0o100_644, uid, gid: 7, blocks, ..RawInode::ZERO }
+        RawInode {
+            mode: 0o100_644,
+            uid,
+            gid: 7,
+            blocks,
+            ..RawInode::ZERO
+        }
     }
 
     #[test]
     fn limits_read_back_as_written() {
         let limits = vec![
-            (Subject::User(1000), Limits { blocks: Some(5), inodes: None }),
-            (Subject::Group(7), Limits { blocks: None, inodes: Some(9) }),
+            (
+                Subject::User(1000),
+                Limits {
+                    blocks: Some(5),
+                    inodes: None,
+                },
+            ),
+            (
+                Subject::Group(7),
+                Limits {
+                    blocks: None,
+                    inodes: Some(9),
+                },
+            ),
         ];
         assert_eq!(parse(&format(&limits)), Ok(limits));
         assert_eq!(parse("user x").unwrap_err().line, 1);
@@ -297,7 +372,13 @@ mod tests {
     #[test]
     fn growth_beyond_a_limit_is_refused_and_an_aborted_charge_goes_back() {
         let quotas = Quotas::default();
-        quotas.set_limits(&[(Subject::User(1), Limits { blocks: Some(10), inodes: Some(1) })]);
+        quotas.set_limits(&[(
+            Subject::User(1),
+            Limits {
+                blocks: Some(10),
+                inodes: Some(1),
+            },
+        )]);
         let (free, small, large) = (RawInode::ZERO, inode(1, 4), inode(1, 11));
         let mut charges = Charges::new(&quotas);
         charges.charge(&free, &small).expect("within the limits");
@@ -309,9 +390,17 @@ mod tests {
         let mut charges = Charges::new(&quotas);
         let refused = charges.charge(&small, &large).unwrap_err();
         assert_eq!(refused, FsError::QuotaExceeded(Subject::User(1)));
-        assert!(matches!(charges.charge(&free, &inode(1, 0)), Err(FsError::QuotaExceeded(_))), "a second inode");
+        assert!(
+            matches!(
+                charges.charge(&free, &inode(1, 0)),
+                Err(FsError::QuotaExceeded(_))
+            ),
+            "a second inode"
+        );
         // Giving it to somebody else frees it here, and shrinking always works.
-        charges.charge(&small, &inode(2, 4)).expect("change of owner");
+        charges
+            .charge(&small, &inode(2, 4))
+            .expect("change of owner");
         charges.keep();
         assert_eq!(quotas.report()[0].2, Usage::default());
     }

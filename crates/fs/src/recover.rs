@@ -33,9 +33,11 @@ fn reserve_blocks(segments_blocks: u64) -> u64 {
 pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Recovered, OpenError> {
     let own: RawInode = store.load(store.root_area());
     if own.is_free() || !own.is_intact(InodeNumber::TABLE) {
-        return Err(Corruption::new("inode table", "the checksum of its inode does not match").into());
+        return Err(
+            Corruption::new("inode table", "the checksum of its inode does not match").into(),
+        );
     }
-    let rebuild = store.rebuild();
+    let rebuild = store.rebuild()?;
     let blocks = table_blocks(store, &own)?;
     let geometry = store.geometry();
     let total = u64::from(geometry.segments) * geometry.segment_blocks;
@@ -46,15 +48,29 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
         ..defaults
     };
     let shards = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    if let Some(saved) = store.saved_state().and_then(|bytes| Saved::parse(&bytes, &blocks)) {
+    if let Some(saved) = store
+        .saved_state()
+        .and_then(|bytes| Saved::parse(&bytes, &blocks))
+    {
         let mut rebuild = rebuild;
         if rebuild.mark_word_image(&saved.bitmap).is_ok() {
             store.install(rebuild, install);
             let table = InodeTable::new(own, blocks, shards);
             table.add_free(0, &saved.free_numbers);
-            return Ok(Recovered { table, orphans: Vec::new() });
+            return Ok(Recovered {
+                table,
+                orphans: Vec::new(),
+            });
         }
-        return walk(store, store.rebuild(), own, blocks, install, options, shards);
+        return walk(
+            store,
+            store.rebuild()?,
+            own,
+            blocks,
+            install,
+            options,
+            shards,
+        );
     }
     walk(store, rebuild, own, blocks, install, options, shards)
 }
@@ -70,7 +86,11 @@ fn walk<S: Store>(
 ) -> Result<Recovered, OpenError> {
     let started = std::time::Instant::now();
     mark_map(store, &rebuild, InodeNumber::TABLE, &own)?;
-    let threads = if options.threads == 0 { shards } else { options.threads };
+    let threads = if options.threads == 0 {
+        shards
+    } else {
+        options.threads
+    };
     let next = AtomicUsize::new(0);
     let scan = || scan_table(store, &rebuild, &blocks, &next);
     let parts = if blocks.len() <= BATCH_BLOCKS || threads <= 1 {
@@ -78,7 +98,10 @@ fn walk<S: Store>(
     } else {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(scan)).collect();
-            workers.into_iter().map(|worker| worker.join().expect("scanning does not panic")).collect()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("scanning does not panic"))
+                .collect()
         })
     };
     let mut found = Vec::with_capacity(parts.len());
@@ -102,15 +125,27 @@ fn walk<S: Store>(
 fn table_blocks<S: Store>(store: &S, own: &RawInode) -> Result<Vec<BlockNumber>, Corruption> {
     let count = own.size / BLOCK_BYTES as u64;
     let damaged = |detail: &str| Corruption::new("inode table", detail);
-    if own.height > crate::block_map::HEIGHT_MAX || count > store.geometry().total_blocks() {
+    let too_many = own.blocks > crate::node::INODE_BLOCKS_MAX;
+    if own.height > crate::block_map::HEIGHT_MAX
+        || count > store.geometry().total_blocks()
+        || too_many
+    {
         return Err(damaged("its size is impossible"));
     }
     let mut blocks = Vec::with_capacity(count as usize);
     let mut hole = false;
-    BlockMap::of(InodeNumber::TABLE, own).lookup_range(store, 0, count, |_, pointer| match pointer {
-        Some(Pointer { block, unwritten: false }) => blocks.push(block),
-        _ => hole = true,
-    })?;
+    BlockMap::of(InodeNumber::TABLE, own).lookup_range(
+        store,
+        0,
+        count,
+        |_, pointer| match pointer {
+            Some(Pointer {
+                block,
+                unwritten: false,
+            }) => blocks.push(block),
+            _ => hole = true,
+        },
+    )?;
     if hole || blocks.is_empty() {
         return Err(damaged("it has a hole"));
     }
@@ -153,7 +188,10 @@ fn scan_block<S: Store>(
     for (slot, raw) in inodes.iter().enumerate() {
         let number = InodeNumber::new(index * INODES_PER_BLOCK + slot as u64);
         if !raw.is_intact(number) {
-            return Err(Corruption::new(format!("inode {number}"), "its checksum does not match"));
+            return Err(Corruption::new(
+                format!("inode {number}"),
+                "its checksum does not match",
+            ));
         }
         if raw.is_free() {
             if number > InodeNumber::ROOT {
@@ -169,18 +207,35 @@ fn scan_block<S: Store>(
     Ok(())
 }
 
-fn mark_map<S: Store>(store: &S, rebuild: &Rebuild, number: InodeNumber, raw: &RawInode) -> Result<(), Corruption> {
+fn mark_map<S: Store>(
+    store: &S,
+    rebuild: &Rebuild,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<(), Corruption> {
     let mark = |block: BlockNumber| {
-        rebuild.mark(Extent { start: block, blocks: 1 }).map_err(|error| {
-            Corruption::new(format!("inode {number}"), error.to_string())
-        })
+        rebuild
+            .mark(Extent {
+                start: block,
+                blocks: 1,
+            })
+            .map_err(|error| Corruption::new(format!("inode {number}"), error.to_string()))
     };
     BlockMap::of(number, raw).walk(store, &mut |block, _, _| mark(block))?;
-    let position = Position { inode: number, level: Position::ATTRIBUTES, index: 0 };
+    let position = Position {
+        inode: number,
+        level: Position::ATTRIBUTES,
+        index: 0,
+    };
     match Pointer::read(raw.attributes, position) {
         Ok(None) => Ok(()),
-        Ok(Some(pointer)) => xattr::blocks(store, number, pointer.block)?.into_iter().try_for_each(mark),
-        Err(_) => Err(Corruption::new(format!("inode {number}"), "its attribute pointer fails its check")),
+        Ok(Some(pointer)) => xattr::blocks(store, number, pointer.block)?
+            .into_iter()
+            .try_for_each(mark),
+        Err(_) => Err(Corruption::new(
+            format!("inode {number}"),
+            "its attribute pointer fails its check",
+        )),
     }
 }
 
@@ -214,13 +269,23 @@ impl Saved {
             return None;
         }
         let (free, bitmap) = rest.split_at_checked(count.checked_mul(4)?)?;
-        let free_numbers: Vec<u32> =
-            free.chunks_exact(4).filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?))).collect();
-        if free_numbers.iter().any(|&number| number < 2 || u64::from(number) >= inodes) {
+        let free_numbers: Vec<u32> = free
+            .chunks_exact(4)
+            .filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?)))
+            .collect();
+        if free_numbers
+            .iter()
+            .any(|&number| number < 2 || u64::from(number) >= inodes)
+        {
             return None;
         }
-        let bitmap =
-            bitmap.chunks_exact(8).filter_map(|chunk| Some(u64::from_le_bytes(chunk.try_into().ok()?))).collect();
-        Some(Saved { free_numbers, bitmap })
+        let bitmap = bitmap
+            .chunks_exact(8)
+            .filter_map(|chunk| Some(u64::from_le_bytes(chunk.try_into().ok()?)))
+            .collect();
+        Some(Saved {
+            free_numbers,
+            bitmap,
+        })
     }
 }

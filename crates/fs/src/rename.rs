@@ -54,21 +54,30 @@ impl<S: Store> FileSystem<S> {
         require_name(name)?;
         require_name(new_name)?;
         if options.exchange && (options.no_replace || options.whiteout) {
-            return Err(FsError::InvalidArgument("exchange excludes the other rename options"));
+            return Err(FsError::InvalidArgument(
+                "exchange excludes the other rename options",
+            ));
         }
         let from = Side { parent, name };
-        let to = Side { parent: new_parent, name: new_name };
+        let to = Side {
+            parent: new_parent,
+            name: new_name,
+        };
         let across = parent.number() != new_parent.number();
         let _shape = across.then(|| core.renames.lock());
         let mut parents = core.lock_parents(parent, new_parent)?;
-        let source = core.find(parent.number(), &parents.from, name)?.ok_or(FsError::NotFound)?;
+        let source = core
+            .find(parent.number(), &parents.from, name)?
+            .ok_or(FsError::NotFound)?;
         let target = core.find(new_parent.number(), parents.to(), new_name)?;
         if across {
             core.require_outside(source, new_parent, "a directory cannot move into itself")?;
             if let Some(target) = target.filter(|_| !options.no_replace) {
                 match core.require_outside(target, parent, "a directory cannot move into itself") {
                     // What would be replaced holds the source. (Its lock is held: going on would wait for ourselves.)
-                    Err(FsError::InvalidArgument(_)) if !options.exchange => return Err(FsError::DirectoryNotEmpty),
+                    Err(FsError::InvalidArgument(_)) if !options.exchange => {
+                        return Err(FsError::DirectoryNotEmpty);
+                    }
                     outcome => outcome?,
                 }
             }
@@ -77,7 +86,9 @@ impl<S: Store> FileSystem<S> {
             None if options.exchange => Err(FsError::NotFound),
             Some(_) if options.no_replace => Err(FsError::AlreadyExists),
             Some(target) if target.inode() == source.inode() => Ok(()),
-            Some(target) if options.exchange => core.exchange(&mut parents, from, to, source, target),
+            Some(target) if options.exchange => {
+                core.exchange(&mut parents, from, to, source, target)
+            }
             target => core.move_name(&mut parents, from, to, source, target, options.whiteout),
         }
     }
@@ -86,7 +97,10 @@ impl<S: Store> FileSystem<S> {
 impl<S: Store> Core<S> {
     fn lock_parents<'n>(&self, from: &'n Node, to: &'n Node) -> Result<Parents<'n>, FsError> {
         if from.number() == to.number() {
-            return Ok(Parents { from: self.lock_directory(from)?, to: None });
+            return Ok(Parents {
+                from: self.lock_directory(from)?,
+                to: None,
+            });
         }
         // Only directories have a parent number that leads anywhere.
         from.read().require_directory()?;
@@ -101,10 +115,16 @@ impl<S: Store> Core<S> {
         };
         if from_first {
             let first = self.lock_directory(from)?;
-            Ok(Parents { from: first, to: Some(self.lock_directory(to)?) })
+            Ok(Parents {
+                from: first,
+                to: Some(self.lock_directory(to)?),
+            })
         } else {
             let first = self.lock_directory(to)?;
-            Ok(Parents { from: self.lock_directory(from)?, to: Some(first) })
+            Ok(Parents {
+                from: self.lock_directory(from)?,
+                to: Some(first),
+            })
         }
     }
 
@@ -127,7 +147,12 @@ impl<S: Store> Core<S> {
 
     /// Fails if the directory `moved` is `place` or above it. The parents are locked, so only parent numbers of
     /// unlocked directories are read: `place` itself is compared first, then its ancestors from the medium.
-    fn require_outside(&self, moved: Found, place: &Node, message: &'static str) -> Result<(), FsError> {
+    fn require_outside(
+        &self,
+        moved: Found,
+        place: &Node,
+        message: &'static str,
+    ) -> Result<(), FsError> {
         if moved.file_type != FileType::Directory {
             return Ok(());
         }
@@ -183,9 +208,13 @@ impl<S: Store> Core<S> {
         if is_directory {
             new_moved.parent = to.parent.number().get();
         }
-        change.transaction.log_inode(moved.number(), &moved_body.raw, &mut new_moved)?;
+        change
+            .transaction
+            .log_inode(moved.number(), &moved_body.raw, &mut new_moved)?;
         let dropped = match (&victim, &victim_body) {
-            (Some(victim), Some(body)) => Some(self.drop_link(victim, body, now, &mut change.transaction)?),
+            (Some(victim), Some(body)) => {
+                Some(self.drop_link(victim, body, now, &mut change.transaction)?)
+            }
             _ => None,
         };
         let done = change.commit().inspect_err(|_| {
@@ -195,7 +224,8 @@ impl<S: Store> Core<S> {
         })?;
         done.apply(parents);
         moved_body.raw = new_moved;
-        if let (Some(victim), Some(body), Some((new, freed))) = (&victim, &mut victim_body, dropped) {
+        if let (Some(victim), Some(body), Some((new, freed))) = (&victim, &mut victim_body, dropped)
+        {
             self.link_dropped(victim, body, new, freed);
         }
         Ok(())
@@ -225,8 +255,12 @@ impl<S: Store> Core<S> {
         if target.file_type == FileType::Directory {
             new_second.parent = from.parent.number().get();
         }
-        change.transaction.log_inode(first.number(), &first_body.raw, &mut new_first)?;
-        change.transaction.log_inode(second.number(), &second_body.raw, &mut new_second)?;
+        change
+            .transaction
+            .log_inode(first.number(), &first_body.raw, &mut new_first)?;
+        change
+            .transaction
+            .log_inode(second.number(), &second_body.raw, &mut new_second)?;
         change.commit()?.apply(parents);
         first_body.raw = new_first;
         second_body.raw = new_second;
@@ -239,7 +273,13 @@ impl<S: Store> Core<S> {
         &self,
         moved: &'n Node,
         other: Option<&'n Node>,
-    ) -> Result<(RwLockWriteGuard<'n, Body>, Option<RwLockWriteGuard<'n, Body>>), FsError> {
+    ) -> Result<
+        (
+            RwLockWriteGuard<'n, Body>,
+            Option<RwLockWriteGuard<'n, Body>>,
+        ),
+        FsError,
+    > {
         let lock_other = |node: &'n Node| {
             let mut body = node.write();
             if body.raw.file_type() == Some(FileType::Directory) {
@@ -282,8 +322,16 @@ struct DirectoryChange<'c> {
 
 impl<'c> DirectoryChange<'c> {
     fn start(node: &Node, body: &'c Body) -> Result<DirectoryChange<'c>, FsError> {
-        let index = body.directory.as_ref().ok_or_else(|| damaged_inode(node.number(), "its index is missing"))?;
-        Ok(DirectoryChange { number: node.number(), body, new: body.raw, plan: index.plan() })
+        let index = body
+            .directory
+            .as_ref()
+            .ok_or_else(|| damaged_inode(node.number(), "its index is missing"))?;
+        Ok(DirectoryChange {
+            number: node.number(),
+            body,
+            new: body.raw,
+            plan: index.plan(),
+        })
     }
 }
 
@@ -312,7 +360,11 @@ impl<'c, S: Store> Change<'c, S> {
         to: Side<'c>,
         now: Timestamp,
     ) -> Result<Change<'c, S>, FsError> {
-        let second = parents.to.as_deref().map(|body| DirectoryChange::start(to.parent, body)).transpose()?;
+        let second = parents
+            .to
+            .as_deref()
+            .map(|body| DirectoryChange::start(to.parent, body))
+            .transpose()?;
         Ok(Change {
             core,
             transaction: core.begin(),
@@ -329,13 +381,31 @@ impl<'c, S: Store> Change<'c, S> {
         let to = self.to.as_mut().unwrap_or(&mut self.from);
         match target {
             Some(target) => {
-                let edit = to.plan.replace(self.to_name, target.candidate, source.inode(), source.file_type);
-                self.core.log_edit(to.number, &to.body.raw, &edit, &mut self.transaction)
+                let edit = to.plan.replace(
+                    self.to_name,
+                    target.candidate,
+                    source.inode(),
+                    source.file_type,
+                );
+                self.core
+                    .log_edit(to.number, &to.body.raw, &edit, &mut self.transaction)
             }
             None => {
                 let child = (source.inode(), source.file_type);
-                let DirectoryChange { number, body, new, plan } = to;
-                self.core.insert_name((*number, body), new, plan, self.to_name, child, &mut self.transaction)
+                let DirectoryChange {
+                    number,
+                    body,
+                    new,
+                    plan,
+                } = to;
+                self.core.insert_name(
+                    (*number, body),
+                    new,
+                    plan,
+                    self.to_name,
+                    child,
+                    &mut self.transaction,
+                )
             }
         }
     }
@@ -346,8 +416,20 @@ impl<'c, S: Store> Change<'c, S> {
         if deliberate::is(Bug::RenameLosesTarget) {
             return Ok(());
         }
-        let DirectoryChange { number, body, new, plan } = &mut self.from;
-        self.core.remove_name((*number, body), new, plan, self.from_name, source, &mut self.transaction)
+        let DirectoryChange {
+            number,
+            body,
+            new,
+            plan,
+        } = &mut self.from;
+        self.core.remove_name(
+            (*number, body),
+            new,
+            plan,
+            self.from_name,
+            source,
+            &mut self.transaction,
+        )
     }
 
     /// Makes the old name a whiteout: a character device 0/0.
@@ -355,12 +437,19 @@ impl<'c, S: Store> Change<'c, S> {
         let core = self.core;
         let number = core.table.take(&core.store, core.options.clock)?;
         let mode = FileType::CharacterDevice.mode_bits();
-        let made = core.new_inode(number, mode, 1, &NewInode::default(), self.now).and_then(|(old, mut raw)| {
-            self.transaction.log_inode(number, &old, &mut raw)?;
-            let from = &mut self.from;
-            let edit = from.plan.replace(self.from_name, source.candidate, number, FileType::CharacterDevice);
-            core.log_edit(from.number, &from.body.raw, &edit, &mut self.transaction)
-        });
+        let made = core
+            .new_inode(number, mode, 1, &NewInode::default(), self.now)
+            .and_then(|(old, mut raw)| {
+                self.transaction.log_inode(number, &old, &mut raw)?;
+                let from = &mut self.from;
+                let edit = from.plan.replace(
+                    self.from_name,
+                    source.candidate,
+                    number,
+                    FileType::CharacterDevice,
+                );
+                core.log_edit(from.number, &from.body.raw, &edit, &mut self.transaction)
+            });
         if made.is_err() {
             core.table.release(number);
         }
@@ -374,7 +463,12 @@ impl<'c, S: Store> Change<'c, S> {
         }
         if across && !replaced {
             let to = self.to.as_mut().unwrap_or(&mut self.from);
-            to.new.links = to.new.links.checked_add(1).filter(|&l| l <= LINKS_MAX).ok_or(FsError::TooManyLinks)?;
+            to.new.links = to
+                .new
+                .links
+                .checked_add(1)
+                .filter(|&l| l <= LINKS_MAX)
+                .ok_or(FsError::TooManyLinks)?;
         }
         if !across && replaced {
             self.from.new.links = self.from.new.links.saturating_sub(1);
@@ -384,26 +478,48 @@ impl<'c, S: Store> Change<'c, S> {
 
     fn exchange(&mut self, source: Found, target: Found) -> Result<(), FsError> {
         let from = &mut self.from;
-        let edit = from.plan.replace(self.from_name, source.candidate, target.inode(), target.file_type);
-        self.core.log_edit(from.number, &from.body.raw, &edit, &mut self.transaction)?;
+        let edit = from.plan.replace(
+            self.from_name,
+            source.candidate,
+            target.inode(),
+            target.file_type,
+        );
+        self.core
+            .log_edit(from.number, &from.body.raw, &edit, &mut self.transaction)?;
         let to = self.to.as_mut().unwrap_or(&mut self.from);
-        let edit = to.plan.replace(self.to_name, target.candidate, source.inode(), source.file_type);
-        self.core.log_edit(to.number, &to.body.raw, &edit, &mut self.transaction)?;
+        let edit = to.plan.replace(
+            self.to_name,
+            target.candidate,
+            source.inode(),
+            source.file_type,
+        );
+        self.core
+            .log_edit(to.number, &to.body.raw, &edit, &mut self.transaction)?;
         let directories = |found: Found| u32::from(found.file_type == FileType::Directory);
         if let Some(to) = &mut self.to {
             let (coming, going) = (directories(source), directories(target));
-            to.new.links = to.new.links + coming - going;
-            self.from.new.links = self.from.new.links + going - coming;
+            to.new.links = (to.new.links + coming).saturating_sub(going);
+            self.from.new.links = (self.from.new.links + going).saturating_sub(coming);
         }
         Ok(())
     }
 
     fn commit(mut self) -> Result<Done, FsError> {
-        for directory in [Some(&mut self.from), self.to.as_mut()].into_iter().flatten() {
+        for directory in [Some(&mut self.from), self.to.as_mut()]
+            .into_iter()
+            .flatten()
+        {
             directory.new.touch_modified(self.now);
-            self.transaction.log_inode(directory.number, &directory.body.raw, &mut directory.new)?;
+            self.transaction.log_inode(
+                directory.number,
+                &directory.body.raw,
+                &mut directory.new,
+            )?;
         }
         self.transaction.commit()?;
-        Ok(Done { from: (self.from.new, self.from.plan), to: self.to.map(|to| (to.new, to.plan)) })
+        Ok(Done {
+            from: (self.from.new, self.from.plan),
+            to: self.to.map(|to| (to.new, to.plan)),
+        })
     }
 }

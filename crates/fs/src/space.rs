@@ -27,17 +27,31 @@ pub(crate) fn free_contents<S: Store>(
 ) -> Result<RawInode, FsError> {
     let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
     editor.remove(transaction, 0, u64::MAX)?;
-    let position = Position { inode: number, level: Position::ATTRIBUTES, index: 0 };
+    let position = Position {
+        inode: number,
+        level: Position::ATTRIBUTES,
+        index: 0,
+    };
     if let Ok(Some(pointer)) = Pointer::read(raw.attributes, position) {
         for block in xattr::blocks(&core.store, number, pointer.block)? {
-            transaction.free(Extent { start: block, blocks: 1 });
+            transaction.free(Extent {
+                start: block,
+                blocks: 1,
+            });
         }
     }
-    Ok(RawInode { generation: raw.generation, ..RawInode::ZERO })
+    Ok(RawInode {
+        generation: raw.generation,
+        ..RawInode::ZERO
+    })
 }
 
 /// Frees an inode without a name: one transaction.
-pub(crate) fn free_inode<S: Store>(core: &Core<S>, number: InodeNumber, raw: &RawInode) -> Result<(), FsError> {
+pub(crate) fn free_inode<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<(), FsError> {
     let mut transaction = core.begin();
     let mut new = free_contents(core, number, raw, &mut transaction)?;
     transaction.log_inode(number, raw, &mut new)?;
@@ -61,7 +75,13 @@ pub(crate) fn resize<S: Store>(
     }
     if size < body.raw.size {
         let map = BlockMap::of(number, &body.raw);
-        zero_range_in_block(core, &map, size, body.raw.size.min(size.next_multiple_of(BLOCK)), transaction)?;
+        zero_range_in_block(
+            core,
+            &map,
+            size,
+            body.raw.size.min(size.next_multiple_of(BLOCK)),
+            transaction,
+        )?;
         let mut editor = MapEditor::new(&core.store, map);
         editor.remove(transaction, size.div_ceil(BLOCK), u64::MAX)?;
         new.blocks = new.blocks.saturating_sub(editor.removed);
@@ -101,20 +121,35 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::InvalidArgument`] for an empty range, [`FsError::FileTooLarge`], [`FsError::NoSpace`],
     /// [`FsError::NotSupported`] for a combination that makes no sense, [`FsError::ReadOnly`], [`FsError::Corrupt`].
-    pub fn allocate(&self, node: &Node, offset: u64, length: u64, options: AllocateOptions) -> Result<(), FsError> {
+    pub fn allocate(
+        &self,
+        node: &Node,
+        offset: u64,
+        length: u64,
+        options: AllocateOptions,
+    ) -> Result<(), FsError> {
         let core = &*self.core;
         core.require_writable()?;
         if length == 0 {
             return Err(FsError::InvalidArgument("an empty range"));
         }
-        let end = offset.checked_add(length).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= FILE_BYTES_MAX)
+            .ok_or(FsError::FileTooLarge)?;
         let mut body = node.write();
         body.require_regular()?;
         match (options.punch_hole, options.zero_range) {
-            (true, true) => Err(FsError::NotSupported("punching and zeroing at the same time")),
+            (true, true) => Err(FsError::NotSupported(
+                "punching and zeroing at the same time",
+            )),
             (true, false) => punch(core, node.number(), &mut body, offset, end),
             (false, zero) => {
-                let size = if options.keep_size { body.raw.size } else { body.raw.size.max(end) };
+                let size = if options.keep_size {
+                    body.raw.size
+                } else {
+                    body.raw.size.max(end)
+                };
                 reserve(core, node.number(), &mut body, offset..end, size, zero)
             }
         }
@@ -137,7 +172,13 @@ fn punch<S: Store>(
     let head_end = end.min(offset.next_multiple_of(BLOCK));
     zero_range_in_block(core, &map, offset, head_end, &mut transaction)?;
     if end_whole >= first_whole {
-        zero_range_in_block(core, &map, (end_whole * BLOCK).max(offset), end, &mut transaction)?;
+        zero_range_in_block(
+            core,
+            &map,
+            (end_whole * BLOCK).max(offset),
+            end,
+            &mut transaction,
+        )?;
         let mut editor = MapEditor::new(&core.store, map);
         editor.remove(&mut transaction, first_whole, end_whole)?;
         new.blocks = new.blocks.saturating_sub(editor.removed);
@@ -163,7 +204,11 @@ fn reserve<S: Store>(
     let mut at = range.start;
     while at < range.end {
         let end = range.end.min((at / BLOCK + ALLOCATE_BLOCKS_MAX) * BLOCK);
-        let size = if end == range.end { size } else { body.raw.size };
+        let size = if end == range.end {
+            size
+        } else {
+            body.raw.size
+        };
         reserve_step(core, number, body, at..end, size, zero)?;
         at = end;
     }
@@ -190,36 +235,73 @@ fn reserve_step<S: Store>(
     let map = BlockMap::of(number, &body.raw);
     let mut new = body.raw;
     let mut transaction = core.begin();
-    let whole = if zero { range.start.div_ceil(BLOCK)..range.end / BLOCK } else { 0..0 };
-    let (first, count) = (range.start / BLOCK, range.end.div_ceil(BLOCK) - range.start / BLOCK);
+    let whole = if zero {
+        range.start.div_ceil(BLOCK)..range.end / BLOCK
+    } else {
+        0..0
+    };
+    let (first, count) = (
+        range.start / BLOCK,
+        range.end.div_ceil(BLOCK) - range.start / BLOCK,
+    );
     let mut runs: SmallVec<[Run; 8]> = SmallVec::new();
     map.lookup_range(&core.store, first, count, |block, pointer| {
         let is_hole = pointer.is_none();
         match pointer {
-            Some(Pointer { block: old, unwritten: false }) if whole.contains(&block) => {
-                transaction.free(Extent { start: old, blocks: 1 });
+            Some(Pointer {
+                block: old,
+                unwritten: false,
+            }) if whole.contains(&block) => {
+                transaction.free(Extent {
+                    start: old,
+                    blocks: 1,
+                });
             }
             Some(_) => return,
             None => {}
         }
         match runs.last_mut() {
-            Some(run) if run.first + run.length == block && run.is_hole == is_hole => run.length += 1,
-            _ => runs.push(Run { first: block, length: 1, is_hole }),
+            Some(run) if run.first + run.length == block && run.is_hole == is_hole => {
+                run.length += 1
+            }
+            _ => runs.push(Run {
+                first: block,
+                length: 1,
+                is_hole,
+            }),
         }
     })?;
     if zero {
         let head_end = range.end.min(range.start.next_multiple_of(BLOCK));
         zero_range_in_block(core, &map, range.start, head_end, &mut transaction)?;
-        zero_range_in_block(core, &map, (range.end / BLOCK * BLOCK).max(head_end), range.end, &mut transaction)?;
+        zero_range_in_block(
+            core,
+            &map,
+            (range.end / BLOCK * BLOCK).max(head_end),
+            range.end,
+            &mut transaction,
+        )?;
     }
     let mut editor = MapEditor::new(&core.store, map);
-    for Run { first, length, is_hole } in runs {
-        let purpose = if is_hole { Purpose::Ordinary } else { Purpose::Overwrite };
+    for Run {
+        first,
+        length,
+        is_hole,
+    } in runs
+    {
+        let purpose = if is_hole {
+            Purpose::Ordinary
+        } else {
+            Purpose::Overwrite
+        };
         let extents = transaction.allocate(body.domain, length as u32, purpose)?;
         let pointers: SmallVec<[Pointer; 64]> = extents
             .iter()
             .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
-            .map(|block| Pointer { block, unwritten: true })
+            .map(|block| Pointer {
+                block,
+                unwritten: true,
+            })
             .collect();
         editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
         new.blocks += if is_hole { length } else { 0 };

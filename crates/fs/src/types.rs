@@ -81,7 +81,10 @@ pub struct NewInode {
 impl NewInode {
     /// A file or directory of root's with these permissions.
     pub fn file(mode: u32) -> NewInode {
-        NewInode { mode, ..NewInode::default() }
+        NewInode {
+            mode,
+            ..NewInode::default()
+        }
     }
 }
 

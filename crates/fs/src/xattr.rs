@@ -43,14 +43,22 @@ const _: () = assert!(HEADER_BYTES == 16);
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn position(number: InodeNumber, index: u64) -> Position {
-    Position { inode: number, level: Position::ATTRIBUTES, index }
+    Position {
+        inode: number,
+        level: Position::ATTRIBUTES,
+        index,
+    }
 }
 
 fn damaged(number: InodeNumber, detail: &str) -> Corruption {
     Corruption::new(format!("extended attributes of inode {number}"), detail)
 }
 
-fn header<S: Store>(store: &S, number: InodeNumber, root: BlockNumber) -> Result<AttributeHeader, Corruption> {
+fn header<S: Store>(
+    store: &S,
+    number: InodeNumber,
+    root: BlockNumber,
+) -> Result<AttributeHeader, Corruption> {
     if !store.geometry().contains(root) {
         return Err(damaged(number, "their block is outside the pool"));
     }
@@ -84,7 +92,11 @@ fn blob_blocks<S: Store>(
 }
 
 /// Every block that an inode's attributes take, the root first.
-pub(crate) fn blocks<S: Store>(store: &S, number: InodeNumber, root: BlockNumber) -> Result<Vec<BlockNumber>, Corruption> {
+pub(crate) fn blocks<S: Store>(
+    store: &S,
+    number: InodeNumber,
+    root: BlockNumber,
+) -> Result<Vec<BlockNumber>, Corruption> {
     let header = header(store, number, root)?;
     let mut blocks = vec![root];
     blocks.extend(blob_blocks(store, number, root, &header)?);
@@ -92,10 +104,16 @@ pub(crate) fn blocks<S: Store>(store: &S, number: InodeNumber, root: BlockNumber
 }
 
 /// Reads all attributes of an inode, checked.
-pub(crate) fn load<S: Store>(store: &S, number: InodeNumber, raw: &RawInode) -> Result<Attributes, FsError> {
+pub(crate) fn load<S: Store>(
+    store: &S,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<Attributes, FsError> {
     let pointer = Pointer::read(raw.attributes, position(number, 0))
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
-    let Some(pointer) = pointer else { return Ok(Vec::new()) };
+    let Some(pointer) = pointer else {
+        return Ok(Vec::new());
+    };
     let header = header(store, number, pointer.block)?;
     let mut blob = vec![0; header.length as usize];
     if header.blocks == 0 {
@@ -131,7 +149,9 @@ pub(crate) fn decode(mut blob: &[u8]) -> Option<Attributes> {
         Some((part, rest.is_empty()))
     };
     loop {
-        let Some((name_length, _)) = take(4) else { return attributes.is_empty().then_some(attributes) };
+        let Some((name_length, _)) = take(4) else {
+            return attributes.is_empty().then_some(attributes);
+        };
         let name_length = u32::from_le_bytes(name_length.try_into().ok()?) as usize;
         let value_length = u32::from_le_bytes(take(4)?.0.try_into().ok()?) as usize;
         let name = take(name_length)?.0.to_vec();
@@ -152,7 +172,11 @@ impl<S: Store> FileSystem<S> {
     pub fn get_xattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, FsError> {
         let body = node.read();
         let attributes = load(&self.core.store, node.number(), &body.raw)?;
-        attributes.into_iter().find(|(known, _)| known == name).map(|(_, value)| value).ok_or(FsError::NoAttribute)
+        attributes
+            .into_iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value)
+            .ok_or(FsError::NoAttribute)
     }
 
     /// The names of all attributes.
@@ -172,9 +196,17 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::AlreadyExists`] or [`FsError::NoAttribute`] as `mode` asks, [`FsError::InvalidArgument`] for an empty or
     /// too long name, [`FsError::AttributeTooLarge`], [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
-    pub fn set_xattr(&self, node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), FsError> {
+    pub fn set_xattr(
+        &self,
+        node: &Node,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), FsError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(FsError::InvalidArgument("an attribute's name has 1 to 255 bytes"));
+            return Err(FsError::InvalidArgument(
+                "an attribute's name has 1 to 255 bytes",
+            ));
         }
         if value.len() > VALUE_BYTES_MAX {
             return Err(FsError::AttributeTooLarge("a value has at most 64 KiB"));
@@ -221,12 +253,18 @@ impl<S: Store> FileSystem<S> {
 }
 
 /// The limits in `value`, if this attribute is the one that holds them.
-fn quota_limits(node: &Node, name: &[u8], value: &[u8]) -> Result<Option<Vec<(Subject, Limits)>>, FsError> {
+fn quota_limits(
+    node: &Node,
+    name: &[u8],
+    value: &[u8],
+) -> Result<Option<Vec<(Subject, Limits)>>, FsError> {
     if node.number() != InodeNumber::ROOT || name != quota::ATTRIBUTE {
         return Ok(None);
     }
     let text = String::from_utf8_lossy(value);
-    quota::parse(&text).map(Some).map_err(|_| FsError::InvalidArgument("quotas that cannot be read"))
+    quota::parse(&text)
+        .map(Some)
+        .map_err(|_| FsError::InvalidArgument("quotas that cannot be read"))
 }
 
 /// Replaces all attributes of an inode: one transaction.
@@ -242,7 +280,10 @@ fn store_attributes<S: Store>(
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
     if let Some(old) = old {
         for block in blocks(&core.store, number, old.block)? {
-            transaction.free(Extent { start: block, blocks: 1 });
+            transaction.free(Extent {
+                start: block,
+                blocks: 1,
+            });
             new.blocks = new.blocks.saturating_sub(1);
         }
     }
@@ -267,13 +308,23 @@ fn write_blob(
     transaction: &mut impl Transaction,
 ) -> Result<(BlockNumber, u64), FsError> {
     let inline = blob.len() <= BLOCK_BYTES - HEADER_BYTES;
-    let count = if inline { 0 } else { blob.len().div_ceil(BLOCK_BYTES) };
+    let count = if inline {
+        0
+    } else {
+        blob.len().div_ceil(BLOCK_BYTES)
+    };
     if count > BLOB_BLOCKS_MAX {
-        return Err(FsError::AttributeTooLarge("all attributes of an inode have at most 128 KiB together"));
+        return Err(FsError::AttributeTooLarge(
+            "all attributes of an inode have at most 128 KiB together",
+        ));
     }
     let root = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
-    let header =
-        AttributeHeader { checksum: crc32c(blob), length: blob.len() as u32, blocks: count as u32, reserved: 0 };
+    let header = AttributeHeader {
+        checksum: crc32c(blob),
+        length: blob.len() as u32,
+        blocks: count as u32,
+        reserved: 0,
+    };
     let mut bytes = [0; BLOCK_BYTES];
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     if inline {

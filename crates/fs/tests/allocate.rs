@@ -8,7 +8,8 @@ const BLOCK: usize = 4096;
 
 fn mounted() -> FileSystem {
     let options = FormatOptions::tiny();
-    let region = mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0)).expect("mkfs");
+    let region =
+        mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0)).expect("mkfs");
     let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
     FileSystem::mount(store, MountOptions::default()).expect("mount")
 }
@@ -18,12 +19,21 @@ fn mounted() -> FileSystem {
 #[test]
 fn zeroing_a_range_is_one_transaction() {
     let files = mounted();
-    let node = files.create(&files.root(), b"a", &NewInode::file(0o644)).expect("create");
+    let node = files
+        .create(&files.root(), b"a", &NewInode::file(0o644))
+        .expect("create");
     files.write(&node, 0, &[1; 5 * BLOCK]).expect("write");
-    files.write(&node, 7 * BLOCK as u64, &[1; BLOCK]).expect("write");
+    files
+        .write(&node, 7 * BLOCK as u64, &[1; BLOCK])
+        .expect("write");
     let before = files.store().sequences().0;
-    let zero = AllocateOptions { zero_range: true, ..AllocateOptions::default() };
-    files.allocate(&node, 100, 9 * BLOCK as u64, zero).expect("zero");
+    let zero = AllocateOptions {
+        zero_range: true,
+        ..AllocateOptions::default()
+    };
+    files
+        .allocate(&node, 100, 9 * BLOCK as u64, zero)
+        .expect("zero");
     assert_eq!(files.store().sequences().0, before + 1);
 
     let attributes = files.attributes(&node).expect("attributes");

@@ -1,8 +1,8 @@
 //! Every operation once, on a small pool, across clean and unclean remounts.
 
 use perdure_fs::{
-    AllocateOptions, FileSystem, FileType, FsError, InodeNumber, MountOptions, NewInode, Node, RenameOptions,
-    SetAttributes, XattrMode, mkfs_region,
+    AllocateOptions, FileSystem, FileType, FsError, InodeNumber, MountOptions, NewInode, Node,
+    RenameOptions, SetAttributes, XattrMode, mkfs_region,
 };
 use pmem::Region;
 use txn::{FormatOptions, Mode, PmemStore};
@@ -58,7 +58,9 @@ fn content(files: &FileSystem, node: &Node) -> Vec<u8> {
 #[test]
 fn a_file_survives_a_crash_and_a_clean_remount() {
     let files = new_pool();
-    let node = files.create(&files.root(), b"a", &NewInode::file(0o644)).expect("create");
+    let node = files
+        .create(&files.root(), b"a", &NewInode::file(0o644))
+        .expect("create");
     let data: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
     assert_eq!(files.write(&node, 3, &data).expect("write"), data.len());
     let mut expected = vec![0; 3];
@@ -83,11 +85,16 @@ fn a_file_survives_a_crash_and_a_clean_remount() {
 #[test]
 fn small_overwrites_and_appends() {
     let files = new_pool();
-    let node = files.create(&files.root(), b"log", &NewInode::file(0o600)).expect("create");
+    let node = files
+        .create(&files.root(), b"log", &NewInode::file(0o600))
+        .expect("create");
     let mut model = Vec::new();
     for i in 0..3000u32 {
         let piece = vec![i as u8; (i % 97) as usize + 1];
-        assert_eq!(files.append(&node, &piece).expect("append"), model.len() as u64);
+        assert_eq!(
+            files.append(&node, &piece).expect("append"),
+            model.len() as u64
+        );
         model.extend_from_slice(&piece);
     }
     for i in 0..500u64 {
@@ -106,20 +113,36 @@ fn small_overwrites_and_appends() {
 fn names_links_and_removal() {
     let files = new_pool();
     let root = files.root();
-    let directory = files.make_directory(&root, b"d", &NewInode::file(0o755)).expect("mkdir");
-    let file = files.create(&directory, b"f", &NewInode::file(0o644)).expect("create");
+    let directory = files
+        .make_directory(&root, b"d", &NewInode::file(0o755))
+        .expect("mkdir");
+    let file = files
+        .create(&directory, b"f", &NewInode::file(0o644))
+        .expect("create");
     files.write(&file, 0, b"content").expect("write");
     files.link(&file, &root, b"g").expect("link");
     assert_eq!(files.attributes(&file).expect("attributes").links, 2);
-    assert_eq!(files.create(&directory, b"f", &NewInode::file(0o644)).unwrap_err(), FsError::AlreadyExists);
-    assert_eq!(files.remove_directory(&root, b"d").unwrap_err(), FsError::DirectoryNotEmpty);
+    assert_eq!(
+        files
+            .create(&directory, b"f", &NewInode::file(0o644))
+            .unwrap_err(),
+        FsError::AlreadyExists
+    );
+    assert_eq!(
+        files.remove_directory(&root, b"d").unwrap_err(),
+        FsError::DirectoryNotEmpty
+    );
     files.unlink(&directory, b"f").expect("unlink");
     files.remove_directory(&root, b"d").expect("rmdir");
     assert_eq!(names(&files, &root), [".", "..", "g"]);
-    let symlink = files.make_symlink(&root, b"s", b"g", 1, 2).expect("symlink");
+    let symlink = files
+        .make_symlink(&root, b"s", b"g", 1, 2)
+        .expect("symlink");
     assert_eq!(files.read_link(&symlink).expect("readlink"), b"g");
     let long = vec![b'x'; 4000];
-    let symlink = files.make_symlink(&root, b"long", &long, 1, 2).expect("symlink");
+    let symlink = files
+        .make_symlink(&root, b"long", &long, 1, 2)
+        .expect("symlink");
     assert_eq!(files.read_link(&symlink).expect("readlink"), long);
     let after = crash(&files);
     assert_eq!(names(&after, &after.root()), [".", "..", "g", "long", "s"]);
@@ -134,7 +157,9 @@ fn an_unlinked_open_file_lives_until_its_last_node() {
     let files = new_pool();
     let root = files.root();
     let free = files.statistics().free_blocks;
-    let node = files.create(&root, b"f", &NewInode::file(0o644)).expect("create");
+    let node = files
+        .create(&root, b"f", &NewInode::file(0o644))
+        .expect("create");
     files.write(&node, 0, &[7; 50_000]).expect("write");
     files.unlink(&root, b"f").expect("unlink");
     assert_eq!(content(&files, &node), vec![7; 50_000]);
@@ -151,7 +176,9 @@ fn an_unlinked_open_file_lives_until_its_last_node() {
 #[test]
 fn unnamed_files_can_be_linked() {
     let files = new_pool();
-    let node = files.create_unnamed(&NewInode::file(0o600)).expect("tmpfile");
+    let node = files
+        .create_unnamed(&NewInode::file(0o600))
+        .expect("tmpfile");
     files.write(&node, 0, b"now you see me").expect("write");
     files.link(&node, &files.root(), b"visible").expect("link");
     drop(node);
@@ -166,37 +193,88 @@ fn renames() {
     let files = new_pool();
     let root = files.root();
     let plain = RenameOptions::default();
-    let a = files.make_directory(&root, b"a", &NewInode::file(0o755)).expect("mkdir");
-    let b = files.make_directory(&root, b"b", &NewInode::file(0o755)).expect("mkdir");
-    let file = files.create(&a, b"file", &NewInode::file(0o644)).expect("create");
+    let a = files
+        .make_directory(&root, b"a", &NewInode::file(0o755))
+        .expect("mkdir");
+    let b = files
+        .make_directory(&root, b"b", &NewInode::file(0o755))
+        .expect("mkdir");
+    let file = files
+        .create(&a, b"file", &NewInode::file(0o644))
+        .expect("create");
     files.write(&file, 0, b"one").expect("write");
-    files.rename(&a, b"file", &b, b"moved", plain).expect("rename");
+    files
+        .rename(&a, b"file", &b, b"moved", plain)
+        .expect("rename");
     assert_eq!(files.lookup(&a, b"file").unwrap_err(), FsError::NotFound);
-    let other = files.create(&b, b"other", &NewInode::file(0o644)).expect("create");
+    let other = files
+        .create(&b, b"other", &NewInode::file(0o644))
+        .expect("create");
     files.write(&other, 0, b"two").expect("write");
     drop(other);
-    let no_replace = RenameOptions { no_replace: true, ..plain };
-    assert_eq!(files.rename(&b, b"moved", &b, b"other", no_replace).unwrap_err(), FsError::AlreadyExists);
-    let exchange = RenameOptions { exchange: true, ..plain };
-    files.rename(&b, b"moved", &b, b"other", exchange).expect("exchange");
-    assert_eq!(content(&files, &files.lookup(&b, b"moved").expect("lookup")), b"two");
-    files.rename(&b, b"moved", &b, b"other", plain).expect("replace");
-    assert_eq!(content(&files, &files.lookup(&b, b"other").expect("lookup")), b"two");
+    let no_replace = RenameOptions {
+        no_replace: true,
+        ..plain
+    };
+    assert_eq!(
+        files
+            .rename(&b, b"moved", &b, b"other", no_replace)
+            .unwrap_err(),
+        FsError::AlreadyExists
+    );
+    let exchange = RenameOptions {
+        exchange: true,
+        ..plain
+    };
+    files
+        .rename(&b, b"moved", &b, b"other", exchange)
+        .expect("exchange");
+    assert_eq!(
+        content(&files, &files.lookup(&b, b"moved").expect("lookup")),
+        b"two"
+    );
+    files
+        .rename(&b, b"moved", &b, b"other", plain)
+        .expect("replace");
+    assert_eq!(
+        content(&files, &files.lookup(&b, b"other").expect("lookup")),
+        b"two"
+    );
     assert_eq!(names(&files, &b), [".", "..", "other"]);
     // Directories: into itself, across, over an empty one.
-    assert!(matches!(files.rename(&root, b"a", &a, b"inside", plain), Err(FsError::InvalidArgument(_))));
-    files.rename(&root, b"a", &b, b"a", plain).expect("move directory");
+    assert!(matches!(
+        files.rename(&root, b"a", &a, b"inside", plain),
+        Err(FsError::InvalidArgument(_))
+    ));
+    files
+        .rename(&root, b"a", &b, b"a", plain)
+        .expect("move directory");
     assert_eq!(files.attributes(&root).expect("attributes").links, 3);
     assert_eq!(files.attributes(&b).expect("attributes").links, 3);
-    assert_eq!(files.lookup(&a, b"..").expect("parent").number(), b.number());
-    files.make_directory(&root, b"empty", &NewInode::file(0o755)).expect("mkdir");
-    files.rename(&b, b"a", &root, b"empty", plain).expect("replace directory");
+    assert_eq!(
+        files.lookup(&a, b"..").expect("parent").number(),
+        b.number()
+    );
+    files
+        .make_directory(&root, b"empty", &NewInode::file(0o755))
+        .expect("mkdir");
+    files
+        .rename(&b, b"a", &root, b"empty", plain)
+        .expect("replace directory");
     assert_eq!(files.attributes(&b).expect("attributes").links, 2);
     assert_eq!(files.attributes(&root).expect("attributes").links, 4);
-    let whiteout = RenameOptions { whiteout: true, ..plain };
-    files.rename(&b, b"other", &root, b"w", whiteout).expect("whiteout");
+    let whiteout = RenameOptions {
+        whiteout: true,
+        ..plain
+    };
+    files
+        .rename(&b, b"other", &root, b"w", whiteout)
+        .expect("whiteout");
     let hidden = files.lookup(&b, b"other").expect("whiteout");
-    assert_eq!(files.attributes(&hidden).expect("attributes").file_type(), FileType::CharacterDevice);
+    assert_eq!(
+        files.attributes(&hidden).expect("attributes").file_type(),
+        FileType::CharacterDevice
+    );
     let after = crash(&files);
     assert_eq!(names(&after, &after.root()), [".", "..", "b", "empty", "w"]);
 }
@@ -204,9 +282,14 @@ fn renames() {
 #[test]
 fn truncation_holes_and_allocation() {
     let files = new_pool();
-    let node = files.create(&files.root(), b"f", &NewInode::file(0o644)).expect("create");
+    let node = files
+        .create(&files.root(), b"f", &NewInode::file(0o644))
+        .expect("create");
     files.write(&node, 0, &[1; 20_000]).expect("write");
-    let size = |bytes| SetAttributes { size_bytes: Some(bytes), ..SetAttributes::default() };
+    let size = |bytes| SetAttributes {
+        size_bytes: Some(bytes),
+        ..SetAttributes::default()
+    };
     files.set_attributes(&node, &size(5000)).expect("shrink");
     files.set_attributes(&node, &size(9000)).expect("grow");
     let mut model = vec![1; 5000];
@@ -216,43 +299,77 @@ fn truncation_holes_and_allocation() {
     files.write(&node, 1 << 40, b"far").expect("far write");
     assert_eq!(files.seek_data(&node, 10_000).expect("seek"), 1 << 40);
     assert_eq!(files.seek_hole(&node, 0).expect("seek"), 8192);
-    assert_eq!(files.seek_hole(&node, 1 << 40).expect("seek"), (1 << 40) + 3);
+    assert_eq!(
+        files.seek_hole(&node, 1 << 40).expect("seek"),
+        (1 << 40) + 3
+    );
     let before = files.attributes(&node).expect("attributes").sectors;
     files.set_attributes(&node, &size(9000)).expect("shrink");
     assert!(files.attributes(&node).expect("attributes").sectors < before);
     // Reserve, fill, punch.
-    let keep = AllocateOptions { keep_size: true, ..AllocateOptions::default() };
+    let keep = AllocateOptions {
+        keep_size: true,
+        ..AllocateOptions::default()
+    };
     files.allocate(&node, 0, 100_000, keep).expect("allocate");
     assert_eq!(content(&files, &node), model);
-    assert_eq!(files.attributes(&node).expect("attributes").sectors, 8 * (25 + 4), "blocks and the path of nodes");
+    assert_eq!(
+        files.attributes(&node).expect("attributes").sectors,
+        8 * (25 + 4),
+        "blocks and the path of nodes"
+    );
     files.write(&node, 40_000, &[9; 10_000]).expect("fill");
     model.resize(40_000, 0);
     model.extend_from_slice(&[9; 10_000]);
     assert_eq!(content(&files, &node), model);
-    let punch = AllocateOptions { punch_hole: true, ..AllocateOptions::default() };
+    let punch = AllocateOptions {
+        punch_hole: true,
+        ..AllocateOptions::default()
+    };
     files.allocate(&node, 3000, 42_000, punch).expect("punch");
     model[3000..45_000].fill(0);
     assert_eq!(content(&files, &node), model);
-    let zero = AllocateOptions { zero_range: true, ..AllocateOptions::default() };
+    let zero = AllocateOptions {
+        zero_range: true,
+        ..AllocateOptions::default()
+    };
     files.allocate(&node, 46_000, 10_000, zero).expect("zero");
     model[46_000..].fill(0);
     model.resize(56_000, 0);
     assert_eq!(content(&files, &node), model);
     let after = crash(&files);
-    assert_eq!(content(&after, &after.lookup(&after.root(), b"f").expect("lookup")), model);
+    assert_eq!(
+        content(&after, &after.lookup(&after.root(), b"f").expect("lookup")),
+        model
+    );
 }
 
 #[test]
 fn extended_attributes() {
     let files = new_pool();
-    let node = files.create(&files.root(), b"f", &NewInode::file(0o644)).expect("create");
-    files.set_xattr(&node, b"user.small", b"value", XattrMode::Any).expect("set");
-    files.set_xattr(&node, b"user.large", &[5; 60_000], XattrMode::Create).expect("set");
-    assert_eq!(files.set_xattr(&node, b"user.small", b"", XattrMode::Create), Err(FsError::AlreadyExists));
-    assert_eq!(files.set_xattr(&node, b"user.none", b"", XattrMode::Replace), Err(FsError::NoAttribute));
+    let node = files
+        .create(&files.root(), b"f", &NewInode::file(0o644))
+        .expect("create");
+    files
+        .set_xattr(&node, b"user.small", b"value", XattrMode::Any)
+        .expect("set");
+    files
+        .set_xattr(&node, b"user.large", &[5; 60_000], XattrMode::Create)
+        .expect("set");
+    assert_eq!(
+        files.set_xattr(&node, b"user.small", b"", XattrMode::Create),
+        Err(FsError::AlreadyExists)
+    );
+    assert_eq!(
+        files.set_xattr(&node, b"user.none", b"", XattrMode::Replace),
+        Err(FsError::NoAttribute)
+    );
     let after = crash(&files);
     let node = after.lookup(&after.root(), b"f").expect("lookup");
-    assert_eq!(after.get_xattr(&node, b"user.large").expect("get"), vec![5; 60_000]);
+    assert_eq!(
+        after.get_xattr(&node, b"user.large").expect("get"),
+        vec![5; 60_000]
+    );
     assert_eq!(after.list_xattrs(&node).expect("list").len(), 2);
     after.remove_xattr(&node, b"user.large").expect("remove");
     after.remove_xattr(&node, b"user.small").expect("remove");
@@ -264,27 +381,42 @@ fn many_files_many_remounts() {
     let files = new_pool();
     let root = files.root();
     for i in 0..2000u32 {
-        let node = files.create(&root, format!("file-{i}").as_bytes(), &NewInode::file(0o644)).expect("create");
+        let node = files
+            .create(
+                &root,
+                format!("file-{i}").as_bytes(),
+                &NewInode::file(0o644),
+            )
+            .expect("create");
         files.write(&node, 0, &i.to_le_bytes()).expect("write");
     }
     for i in (0..2000u32).step_by(2) {
-        files.unlink(&root, format!("file-{i}").as_bytes()).expect("unlink");
+        files
+            .unlink(&root, format!("file-{i}").as_bytes())
+            .expect("unlink");
     }
     let after = crash(&files);
     assert_eq!(names(&after, &after.root()).len(), 1002);
     for i in (1..2000u32).step_by(2) {
-        let node = after.lookup(&after.root(), format!("file-{i}").as_bytes()).expect("lookup");
+        let node = after
+            .lookup(&after.root(), format!("file-{i}").as_bytes())
+            .expect("lookup");
         assert_eq!(content(&after, &node), i.to_le_bytes());
     }
     assert!(after.store().recovered_records() > 0);
-    assert_eq!(after.node(InodeNumber::new(1)).expect("root").number(), InodeNumber::ROOT);
+    assert_eq!(
+        after.node(InodeNumber::new(1)).expect("root").number(),
+        InodeNumber::ROOT
+    );
 }
 
 #[test]
 fn a_full_pool_still_overwrites_and_unlinks() {
     let files = new_pool();
     let root = files.root();
-    let node = files.create(&root, b"big", &NewInode::file(0o644)).expect("create");
+    let node = files
+        .create(&root, b"big", &NewInode::file(0o644))
+        .expect("create");
     let block = vec![1; 64 << 10];
     let mut written = 0;
     loop {
@@ -298,24 +430,42 @@ fn a_full_pool_still_overwrites_and_unlinks() {
     }
     assert!(written as u64 > POOL_BYTES * 3 / 4, "{written}");
     for i in 0..200 {
-        files.write(&node, i * 65_536, &[2; 65_536]).expect("overwrite in a full pool");
+        files
+            .write(&node, i * 65_536, &[2; 65_536])
+            .expect("overwrite in a full pool");
     }
     files.unlink(&root, b"big").expect("unlink");
     drop(node);
-    let node = files.create(&root, b"again", &NewInode::file(0o644)).expect("create");
-    files.write(&node, 0, &vec![3; written / 2]).expect("space is back");
+    let node = files
+        .create(&root, b"again", &NewInode::file(0o644))
+        .expect("create");
+    files
+        .write(&node, 0, &vec![3; written / 2])
+        .expect("space is back");
 }
 
 #[test]
 fn quotas_limit_users_and_groups_from_the_next_mount_on() {
     let files = new_pool();
     let root = files.root();
-    let of = |uid| NewInode { mode: 0o644, uid, gid: 50, device: 0 };
+    let of = |uid| NewInode {
+        mode: 0o644,
+        uid,
+        gid: 50,
+        device: 0,
+    };
     let first = files.create(&root, b"first", &of(1000)).expect("create");
     files.write(&first, 0, &[1; 8192]).expect("write");
     let text = b"user 1000 blocks 6 inodes 2\ngroup 50 inodes 3\n";
-    files.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, text, XattrMode::Any).expect("limits");
-    let bad = files.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, b"nonsense", XattrMode::Any);
+    files
+        .set_xattr(&root, perdure_fs::quota::ATTRIBUTE, text, XattrMode::Any)
+        .expect("limits");
+    let bad = files.set_xattr(
+        &root,
+        perdure_fs::quota::ATTRIBUTE,
+        b"nonsense",
+        XattrMode::Any,
+    );
     assert!(matches!(bad, Err(FsError::InvalidArgument(_))));
 
     let after = crash(&files);
@@ -327,15 +477,43 @@ fn quotas_limit_users_and_groups_from_the_next_mount_on() {
     let refused = after.write(&first, 8192, &[2; 5 * 4096]).unwrap_err();
     assert_eq!(refused.errno(), 122, "EDQUOT");
     assert_eq!(used(&after).blocks, 3, "a refused write charges nothing");
-    after.write(&first, 8192, &[2; 3 * 4096]).expect("up to the limit");
-    after.write(&first, 0, &[3; 8192]).expect("overwrites always work");
-    after.create(&root, b"second", &of(1000)).expect("second inode");
-    assert!(matches!(after.create(&root, b"third", &of(1000)), Err(FsError::QuotaExceeded(_))));
-    after.create(&root, b"other", &of(2000)).expect("another user, same group");
-    assert!(matches!(after.create(&root, b"more", &of(2000)), Err(FsError::QuotaExceeded(_))), "the group's limit");
+    after
+        .write(&first, 8192, &[2; 3 * 4096])
+        .expect("up to the limit");
+    after
+        .write(&first, 0, &[3; 8192])
+        .expect("overwrites always work");
+    after
+        .create(&root, b"second", &of(1000))
+        .expect("second inode");
+    assert!(matches!(
+        after.create(&root, b"third", &of(1000)),
+        Err(FsError::QuotaExceeded(_))
+    ));
+    after
+        .create(&root, b"other", &of(2000))
+        .expect("another user, same group");
+    assert!(
+        matches!(
+            after.create(&root, b"more", &of(2000)),
+            Err(FsError::QuotaExceeded(_))
+        ),
+        "the group's limit"
+    );
     after.unlink(&root, b"second").expect("unlink");
-    after.create(&root, b"third", &of(1000)).expect("there is room again");
+    after
+        .create(&root, b"third", &of(1000))
+        .expect("there is room again");
     // Known subjects' limits change at once.
-    after.set_xattr(&root, perdure_fs::quota::ATTRIBUTE, b"user 1000 inodes 9", XattrMode::Any).expect("limits");
-    after.write(&first, 0, &[4; 100_000]).expect("no limit on blocks any more");
+    after
+        .set_xattr(
+            &root,
+            perdure_fs::quota::ATTRIBUTE,
+            b"user 1000 inodes 9",
+            XattrMode::Any,
+        )
+        .expect("limits");
+    after
+        .write(&first, 0, &[4; 100_000])
+        .expect("no limit on blocks any more");
 }

@@ -15,11 +15,30 @@ fn new_region() -> Region {
 fn times_come_from_the_clock_of_the_mount() {
     let noon = || Timestamp::from_parts(43_200, 7);
     let store = PmemStore::open_region(new_region(), Mode::ReadWrite).expect("open");
-    let files = FileSystem::mount(store, MountOptions { clock: noon, ..MountOptions::default() }).expect("mount");
-    let node = files.create(&files.root(), b"a", &NewInode::file(0o644)).expect("create");
+    let files = FileSystem::mount(
+        store,
+        MountOptions {
+            clock: noon,
+            ..MountOptions::default()
+        },
+    )
+    .expect("mount");
+    let node = files
+        .create(&files.root(), b"a", &NewInode::file(0o644))
+        .expect("create");
     files.write(&node, 0, b"x").expect("write");
-    let (file, root) = (files.attributes(&node).expect("file"), files.attributes(&files.root()).expect("root"));
-    let times = [file.created, file.accessed, file.modified, file.changed, root.modified, root.changed];
+    let (file, root) = (
+        files.attributes(&node).expect("file"),
+        files.attributes(&files.root()).expect("root"),
+    );
+    let times = [
+        file.created,
+        file.accessed,
+        file.modified,
+        file.changed,
+        root.modified,
+        root.changed,
+    ];
     assert_eq!(times, [noon(); 6]);
 }
 
@@ -32,7 +51,9 @@ fn a_region_is_opened_again_without_a_copy() {
         let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
         assert_eq!(files.lookup(&files.root(), b"a").is_ok(), round);
         if !round {
-            files.create(&files.root(), b"a", &NewInode::file(0o644)).expect("create");
+            files
+                .create(&files.root(), b"a", &NewInode::file(0o644))
+                .expect("create");
         }
     }
 }

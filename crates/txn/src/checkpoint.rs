@@ -10,7 +10,11 @@ use scatter::Extent;
 /// Makes "records up to `sequence` are retired" durable: one sealed 8-byte store.
 pub(crate) fn write_checkpoint(region: &Region, sequence: u64) {
     let word = seal(sequence, Seal::Checkpoint, 0);
-    region.fence(region.store_u64(STATE_BLOCK.offset() + CHECKPOINT_AT, word).flush());
+    region.fence(
+        region
+            .store_u64(STATE_BLOCK.offset() + CHECKPOINT_AT, word)
+            .flush(),
+    );
 }
 
 impl Journals {
@@ -38,7 +42,10 @@ impl Journals {
         }
         write_checkpoint(region, sequence);
         *last = sequence;
-        retired.into_iter().flat_map(|journal| journal.freed).collect()
+        retired
+            .into_iter()
+            .flat_map(|journal| journal.freed)
+            .collect()
     }
 
     /// Sequence number of the last finished checkpoint.

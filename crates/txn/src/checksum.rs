@@ -51,7 +51,11 @@ pub const fn seal(value: u64, seal: Seal, position: u64) -> u64 {
 /// The value of a sealed word, or `None` if its check does not hold.
 pub const fn unseal(word: u64, seal: Seal, position: u64) -> Option<u64> {
     let value = word & SEALED_MAX;
-    if word >> 48 == check(value, seal, position) { Some(value) } else { None }
+    if word >> 48 == check(value, seal, position) {
+        Some(value)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,11 @@ impl Domain {
     /// The domain of a file with these attributes.
     pub fn of_file(mode: u32, uid: u32, gid: u32) -> Domain {
         let bits = |shift: u32| ((mode >> shift) & 0o6) as u8 >> 1;
-        Domain::Owner { uid, gid, class: (bits(6) << 4) | (bits(3) << 2) | bits(0) }
+        Domain::Owner {
+            uid,
+            gid,
+            class: (bits(6) << 4) | (bits(3) << 2) | bits(0),
+        }
     }
 
     /// The words `owner` and `seal` of a segment's entry that assign it to this domain.
@@ -105,7 +109,11 @@ impl Domains {
             (Domain::Metadata, DomainId::METADATA),
             (Domain::Mixed, DomainId::MIXED),
         ]);
-        Arc::new(Domains { region, geometry, known: RwLock::new(Known { numbers, domains }) })
+        Arc::new(Domains {
+            region,
+            geometry,
+            known: RwLock::new(Known { numbers, domains }),
+        })
     }
 
     /// The number of `domain`.
@@ -146,7 +154,9 @@ impl Domains {
 
     /// Saved wear of every segment.
     pub fn segment_wear(&self) -> Vec<u64> {
-        (0..self.geometry.segments).map(|segment| self.entry(segment).wear(segment)).collect()
+        (0..self.geometry.segments)
+            .map(|segment| self.entry(segment).wear(segment))
+            .collect()
     }
 
     /// Saves the wear of every segment.
@@ -154,7 +164,11 @@ impl Domains {
         let mut batch = pmem::Flushed::nothing(&self.region);
         for (segment, &blocks) in wear.iter().enumerate() {
             let at = self.geometry.segment_entry(segment as u32) + 16;
-            let word = seal(blocks.min(crate::checksum::SEALED_MAX), Seal::Wear, segment as u64);
+            let word = seal(
+                blocks.min(crate::checksum::SEALED_MAX),
+                Seal::Wear,
+                segment as u64,
+            );
             batch.join(self.region.store_u64(at, word).flush());
         }
         self.region.fence(batch);
@@ -173,7 +187,8 @@ impl Domains {
             }
             self.region.fence(self.region.store_u64(at, owner).flush());
         }
-        self.region.fence(self.region.store_u64(at + 8, word).flush());
+        self.region
+            .fence(self.region.store_u64(at + 8, word).flush());
     }
 }
 
@@ -183,7 +198,8 @@ pub struct Ledger(pub Arc<Domains>);
 
 impl SegmentLedger for Ledger {
     fn assign(&self, segment: SegmentNumber, domain: DomainId) {
-        self.0.write_assignment(segment.0, Some(self.0.domain(domain)));
+        self.0
+            .write_assignment(segment.0, Some(self.0.domain(domain)));
     }
 
     fn release(&self, segment: SegmentNumber) {

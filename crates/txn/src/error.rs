@@ -16,7 +16,10 @@ pub struct Corruption {
 impl Corruption {
     /// Names a damaged object.
     pub fn new(object: impl Into<String>, detail: impl Into<String>) -> Corruption {
-        Corruption { object: object.into(), detail: detail.into() }
+        Corruption {
+            object: object.into(),
+            detail: detail.into(),
+        }
     }
 }
 
@@ -25,7 +28,9 @@ impl Corruption {
 #[non_exhaustive]
 pub enum FormatError {
     /// The size is below the minimum for the chosen segments and journals.
-    #[error("{size_bytes} bytes are too few for a pool: at least {minimum_bytes} are needed (--size), or smaller segments (--segment-size)")]
+    #[error(
+        "{size_bytes} bytes are too few for a pool: at least {minimum_bytes} are needed (--size), or smaller segments (--segment-size)"
+    )]
     TooSmall {
         /// Size asked for.
         size_bytes: u64,
@@ -33,7 +38,10 @@ pub enum FormatError {
         minimum_bytes: u64,
     },
     /// The size needs more segments than a pool can have.
-    #[error("{size_bytes} bytes in segments of {segment_bytes} are more than {} segments; use --segment-size {suggested_segment_bytes}", crate::layout::SEGMENTS_MAX)]
+    #[error(
+        "{size_bytes} bytes in segments of {segment_bytes} are more than {} segments; use --segment-size {suggested_segment_bytes}",
+        crate::layout::SEGMENTS_MAX
+    )]
     TooManySegments {
         /// Size asked for.
         size_bytes: u64,
@@ -53,7 +61,9 @@ pub enum FormatError {
         expected: &'static str,
     },
     /// The disk has not enough free space.
-    #[error("{path}: {size_bytes} bytes do not fit, {free_bytes} are free there; choose a smaller --size")]
+    #[error(
+        "{path}: {size_bytes} bytes do not fit, {free_bytes} are free there; choose a smaller --size"
+    )]
     NoSpace {
         /// Pool.
         path: PathBuf,
@@ -105,7 +115,9 @@ pub enum OpenError {
         reason: String,
     },
     /// The pool's format has another version.
-    #[error("{path}: format version {found}, this program reads version {supported}; use the matching release of Perdure")]
+    #[error(
+        "{path}: format version {found}, this program reads version {supported}; use the matching release of Perdure"
+    )]
     OtherVersion {
         /// Pool.
         path: PathBuf,
@@ -115,7 +127,9 @@ pub enum OpenError {
         supported: u32,
     },
     /// Both superblocks are unusable.
-    #[error("{path}: both superblocks are damaged ({first}; {second}); restore the pool from a copy")]
+    #[error(
+        "{path}: both superblocks are damaged ({first}; {second}); restore the pool from a copy"
+    )]
     Superblocks {
         /// Pool.
         path: PathBuf,

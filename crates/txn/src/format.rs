@@ -5,8 +5,8 @@ use crate::checksum::{Seal, seal};
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
-    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENTS_MAX, STATE_BLOCK,
-    Superblock, header_blocks,
+    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENTS_MAX,
+    STATE_BLOCK, Superblock, header_blocks,
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
 use std::sync::Arc;
@@ -58,30 +58,67 @@ impl FormatOptions {
     /// A parameter out of range, a size too small or with too many segments.
     pub fn superblock(&self) -> Result<Superblock, FormatError> {
         let range = |ok: bool, name, value, expected| {
-            if ok { Ok(()) } else { Err(FormatError::Parameter { name, value, expected }) }
+            if ok {
+                Ok(())
+            } else {
+                Err(FormatError::Parameter {
+                    name,
+                    value,
+                    expected,
+                })
+            }
         };
         let block = BLOCK_BYTES as u64;
         let segment = self.segment_bytes;
         let segment_ok = segment.is_power_of_two() && (64 << 10..=1 << 40).contains(&segment);
-        range(segment_ok, "segment size", segment, "a power of two from 64K to 1T")?;
+        range(
+            segment_ok,
+            "segment size",
+            segment,
+            "a power of two from 64K to 1T",
+        )?;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        let journals = if self.journals == 0 { cores.min(JOURNALS_MAX) } else { self.journals };
-        range(journals <= JOURNALS_MAX, "number of journals", journals.into(), "1 to 64")?;
+        let journals = if self.journals == 0 {
+            cores.min(JOURNALS_MAX)
+        } else {
+            self.journals
+        };
+        range(
+            journals <= JOURNALS_MAX,
+            "number of journals",
+            journals.into(),
+            "1 to 64",
+        )?;
         let journal = self.journal_bytes;
-        let journal_ok = journal.is_multiple_of(2 * block) && (2 * block..=segment).contains(&journal);
-        range(journal_ok, "journal size", journal, "a multiple of 8K, at most one segment")?;
+        let journal_ok =
+            journal.is_multiple_of(2 * block) && (2 * block..=segment).contains(&journal);
+        range(
+            journal_ok,
+            "journal size",
+            journal,
+            "a multiple of 8K, at most one segment",
+        )?;
         let (segments, minimum_bytes) = self.segments(journals);
         if self.size_bytes < minimum_bytes {
-            return Err(FormatError::TooSmall { size_bytes: self.size_bytes, minimum_bytes });
-        }
-        let segments = u32::try_from(segments).ok().filter(|&count| count <= SEGMENTS_MAX).ok_or_else(|| {
-            let suggested = self.size_bytes.div_ceil(u64::from(SEGMENTS_MAX)).next_power_of_two();
-            FormatError::TooManySegments {
+            return Err(FormatError::TooSmall {
                 size_bytes: self.size_bytes,
-                segment_bytes: segment,
-                suggested_segment_bytes: suggested,
-            }
-        })?;
+                minimum_bytes,
+            });
+        }
+        let segments = u32::try_from(segments)
+            .ok()
+            .filter(|&count| count <= SEGMENTS_MAX)
+            .ok_or_else(|| {
+                let suggested = self
+                    .size_bytes
+                    .div_ceil(u64::from(SEGMENTS_MAX))
+                    .next_power_of_two();
+                FormatError::TooManySegments {
+                    size_bytes: self.size_bytes,
+                    segment_bytes: segment,
+                    suggested_segment_bytes: suggested,
+                }
+            })?;
         let mut superblock = Superblock {
             magic: MAGIC,
             version: FORMAT_VERSION,
@@ -104,7 +141,12 @@ impl FormatOptions {
     fn segments(&self, journals: u32) -> (u64, u64) {
         let block = BLOCK_BYTES as u64;
         let mut segments = self.size_bytes / self.segment_bytes;
-        let header = |segments: u64| header_blocks(segments.min(SEGMENTS_MAX.into()) as u32, self.segment_bytes / block) * block;
+        let header = |segments: u64| {
+            header_blocks(
+                segments.min(SEGMENTS_MAX.into()) as u32,
+                self.segment_bytes / block,
+            ) * block
+        };
         while segments > 0 && segments * self.segment_bytes + header(segments) > self.size_bytes {
             segments -= 1;
         }
@@ -154,7 +196,11 @@ pub fn write_header(region: Region, superblock: &Superblock) -> Region {
     region.fence(batch);
     write_checkpoint(&region, 0);
     let mut superblocks = region.store(Offset::new(0), superblock.as_bytes()).flush();
-    superblocks.join(region.store(geometry.second_superblock(), superblock.as_bytes()).flush());
+    superblocks.join(
+        region
+            .store(geometry.second_superblock(), superblock.as_bytes())
+            .flush(),
+    );
     region.fence(superblocks);
     drop(domains);
     Arc::into_inner(region).expect("nobody else holds the region")

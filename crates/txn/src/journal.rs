@@ -58,7 +58,10 @@ impl Journal {
         self.active ^= 1;
         self.position = 0;
         self.filter = [0; FILTER_LINES];
-        Retired { touched: std::mem::take(&mut self.touched), freed: std::mem::take(&mut self.freed) }
+        Retired {
+            touched: std::mem::take(&mut self.touched),
+            freed: std::mem::take(&mut self.freed),
+        }
     }
 
     fn has_room(&self, bytes: usize) -> bool {
@@ -83,7 +86,9 @@ impl Journal {
         for (head, entry) in record.entries() {
             match entry.payload {
                 Some(payload) => region.store(entry.at, payload).leave_to_checkpoint(),
-                None => region.fill_zero(entry.at, entry.length as u64).leave_to_checkpoint(),
+                None => region
+                    .fill_zero(entry.at, entry.length as u64)
+                    .leave_to_checkpoint(),
             }
             self.note(head);
         }
@@ -115,8 +120,15 @@ pub struct Journals {
 
 impl Journals {
     /// Takes over empty journals; `sequence` is the last number that is retired.
-    pub(crate) fn new(region: Arc<Region>, starts: &[Offset], journal_bytes: u64, sequence: u64) -> Journals {
-        let journals = starts.iter().map(|&start| Mutex::new(Journal::new(start, journal_bytes)));
+    pub(crate) fn new(
+        region: Arc<Region>,
+        starts: &[Offset],
+        journal_bytes: u64,
+        sequence: u64,
+    ) -> Journals {
+        let journals = starts
+            .iter()
+            .map(|&start| Mutex::new(Journal::new(start, journal_bytes)));
         Journals {
             region,
             journals: journals.collect(),

@@ -114,12 +114,20 @@ impl Superblock {
         }
         // The version decides how the rest is read, so it is judged before the checksum.
         if self.version != FORMAT_VERSION {
-            return Err(SuperblockFault::OtherVersion { found: self.version });
+            return Err(SuperblockFault::OtherVersion {
+                found: self.version,
+            });
         }
         if self.checksum != self.expected_checksum() {
             return Err(SuperblockFault::Checksum);
         }
-        let field = |ok: bool, name| if ok { Ok(()) } else { Err(SuperblockFault::Field(name)) };
+        let field = |ok: bool, name| {
+            if ok {
+                Ok(())
+            } else {
+                Err(SuperblockFault::Field(name))
+            }
+        };
         field((1..=SEGMENTS_MAX).contains(&self.segments), "segments")?;
         field((1..=JOURNALS_MAX).contains(&self.journals), "journals")?;
         field(
@@ -130,7 +138,10 @@ impl Superblock {
             self.header_blocks == header_blocks(self.segments, self.segment_blocks),
             "header_blocks",
         )?;
-        field((2..=self.segment_blocks).contains(&self.journal_blocks), "journal_blocks")?;
+        field(
+            (2..=self.segment_blocks).contains(&self.journal_blocks),
+            "journal_blocks",
+        )?;
         field(self.journal_blocks.is_multiple_of(2), "journal_blocks")?;
         field(self.flags & !FLAG_VOLATILE == 0, "flags")
     }
@@ -159,7 +170,11 @@ const HUGE_PAGE_BLOCKS: u64 = 512;
 /// huge mappings are possible.
 pub const fn header_blocks(segments: u32, segment_blocks: u64) -> u64 {
     let needed = 3 + (segments as u64 * SEGMENT_ENTRY_BYTES).div_ceil(BLOCK_BYTES as u64);
-    let alignment = if segment_blocks < HUGE_PAGE_BLOCKS { segment_blocks } else { HUGE_PAGE_BLOCKS };
+    let alignment = if segment_blocks < HUGE_PAGE_BLOCKS {
+        segment_blocks
+    } else {
+        HUGE_PAGE_BLOCKS
+    };
     needed.next_multiple_of(alignment)
 }
 
@@ -217,7 +232,9 @@ impl Geometry {
 /// Entry of the segment table.
 ///
 /// `owner` is made durable first, then `seal`: the entry changes hands by one 8-byte store.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct SegmentEntry {
     /// `uid << 32 | gid` of an owner domain, else 0.
@@ -236,7 +253,8 @@ impl SegmentEntry {
     /// The `seal` word for these values.
     pub fn seal_word(segment: u32, kind: u8, class: u8, owner: u64) -> u64 {
         let head = u64::from(kind) | (u64::from(class) << 8);
-        let check = mix64(mix64(owner ^ head) ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let check =
+            mix64(mix64(owner ^ head) ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         head | (check << 16)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
-use crate::layout::{HEADER_BLOCKS_MAX, Geometry, Superblock, SuperblockFault};
+use crate::layout::{Geometry, HEADER_BLOCKS_MAX, Superblock, SuperblockFault};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -53,7 +53,11 @@ struct Files {
 
 fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_path_buf();
-    move |source| OpenError::Io { path, action, source }
+    move |source| OpenError::Io {
+        path,
+        action,
+        source,
+    }
 }
 
 /// The part of a pool that holds its superblock, opened and locked.
@@ -68,35 +72,83 @@ pub(crate) struct Head {
 /// Opens and locks the pool at `path` and finds its superblock.
 pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
     let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_path_buf() },
-        _ => OpenError::Io { path: path.to_path_buf(), action: "look at it", source },
+        io::ErrorKind::NotFound => OpenError::Missing {
+            path: path.to_path_buf(),
+        },
+        _ => OpenError::Io {
+            path: path.to_path_buf(),
+            action: "look at it",
+            source,
+        },
     })?;
     let device = metadata.file_type().is_char_device();
     if !device && !metadata.is_dir() {
         let reason = "it is neither a directory nor a device-DAX node".to_string();
-        return Err(OpenError::NotAPool { path: path.to_path_buf(), reason });
+        return Err(OpenError::NotAPool {
+            path: path.to_path_buf(),
+            reason,
+        });
     }
-    let head_path = if device { path.to_path_buf() } else { path.join(SUPER_FILE) };
+    let head_path = if device {
+        path.to_path_buf()
+    } else {
+        path.join(SUPER_FILE)
+    };
     let head = open_file(&head_path, mode).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::NotAPool {
             path: path.to_path_buf(),
             reason: format!("it has no file `{SUPER_FILE}`"),
         },
-        _ => OpenError::Io { path: head_path.clone(), action: "open", source },
+        _ => OpenError::Io {
+            path: head_path.clone(),
+            action: "open",
+            source,
+        },
     })?;
     let lock = lock(path, &head, mode, device)?;
-    let superblock = if device { device_superblock(path, &head, mode)? } else { file_superblock(path, &head)? };
-    Ok(Head { file: head, path: head_path, is_device: device, superblock, lock })
+    let superblock = if device {
+        device_superblock(path, &head, mode)?
+    } else {
+        file_superblock(path, &head)?
+    };
+    Ok(Head {
+        file: head,
+        path: head_path,
+        is_device: device,
+        superblock,
+        lock,
+    })
 }
 
 /// Opens, locks and maps the pool at `path`.
-pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Superblock, Lock), OpenError> {
-    let Head { file: head, path: head_path, is_device: device, superblock, lock } = open_head(path, mode)?;
+pub(crate) fn map(
+    path: &Path,
+    mode: Mode,
+    volatile: bool,
+) -> Result<(Region, Superblock, Lock), OpenError> {
+    let Head {
+        file: head,
+        path: head_path,
+        is_device: device,
+        superblock,
+        lock,
+    } = open_head(path, mode)?;
     let geometry = superblock.geometry();
-    let class = if volatile || superblock.is_volatile() { DurabilityClass::Volatile } else { DurabilityClass::Dax };
-    let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
+    let class = if volatile || superblock.is_volatile() {
+        DurabilityClass::Volatile
+    } else {
+        DurabilityClass::Dax
+    };
+    let access = if mode == Mode::ReadWrite {
+        Access::ReadWrite
+    } else {
+        Access::PrivateCopy
+    };
     let files = if device {
-        Files { paths: vec![head_path], files: vec![head] }
+        Files {
+            paths: vec![head_path],
+            files: vec![head],
+        }
     } else {
         open_segments(path, head, &geometry, mode)?
     };
@@ -105,7 +157,10 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<(Region, Su
 }
 
 pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
-    File::options().read(true).write(mode == Mode::ReadWrite).open(path)
+    File::options()
+        .read(true)
+        .write(mode == Mode::ReadWrite)
+        .open(path)
 }
 
 fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, OpenError> {
@@ -117,17 +172,31 @@ fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, Open
     flock(head, operation).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => OpenError::InUse {
             path: pool.to_path_buf(),
-            owner: fs::read_to_string(&owner).ok().and_then(|text| text.trim().parse().ok()),
+            owner: fs::read_to_string(&owner)
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
         },
-        error => OpenError::Io { path: pool.to_path_buf(), action: "lock", source: error.into() },
+        error => OpenError::Io {
+            path: pool.to_path_buf(),
+            action: "lock",
+            source: error.into(),
+        },
     })?;
     let file = head.try_clone().map_err(io_error(pool, "lock"))?;
-    let named = mode == Mode::ReadWrite && !device && fs::write(&owner, format!("{}\n", std::process::id())).is_ok();
-    Ok(Lock { _file: file, owner: named.then_some(owner) })
+    let named = mode == Mode::ReadWrite
+        && !device
+        && fs::write(&owner, format!("{}\n", std::process::id())).is_ok();
+    Ok(Lock {
+        _file: file,
+        owner: named.then_some(owner),
+    })
 }
 
 fn file_superblock(pool: &Path, head: &File) -> Result<Superblock, OpenError> {
-    let length = head.metadata().map_err(io_error(pool, "read its size"))?.len();
+    let length = head
+        .metadata()
+        .map_err(io_error(pool, "read its size"))?
+        .len();
     let read = |at: u64| {
         let mut superblock = Superblock::new_zeroed();
         let bytes = superblock.as_mut_bytes();
@@ -146,6 +215,14 @@ fn file_superblock(pool: &Path, head: &File) -> Result<Superblock, OpenError> {
 ///
 /// Neither copy is valid; the error says why.
 pub fn read_superblock(region: &Region) -> Result<Superblock, OpenError> {
+    let least = header_bytes_min();
+    if region.length() < least {
+        return Err(OpenError::Truncated {
+            path: "region".into(),
+            expected: least,
+            found: region.length(),
+        });
+    }
     let first: Superblock = region.load(Offset::new(0));
     if first.validate().is_ok() {
         return Ok(first);
@@ -155,6 +232,11 @@ pub fn read_superblock(region: &Region) -> Result<Superblock, OpenError> {
         .find(|copy| copy.validate().is_ok())
         .unwrap_or_else(Superblock::new_zeroed);
     choose(Path::new("region"), first, second)
+}
+
+/// Bytes of the smallest header: nothing shorter can be a pool.
+const fn header_bytes_min() -> u64 {
+    4 * BLOCK_BYTES as u64
 }
 
 /// Every place where the second superblock of a pool of this length can be.
@@ -168,8 +250,17 @@ fn device_superblock(path: &Path, device: &File, mode: Mode) -> Result<Superbloc
     // A device-DAX node cannot be read, only mapped.
     let length = HEADER_BLOCKS_MAX * BLOCK_BYTES as u64;
     let length = length.next_multiple_of(2 << 20);
-    let access = if mode == Mode::ReadWrite { Access::ReadWrite } else { Access::PrivateCopy };
-    let part = Part { file: device, path, file_offset: 0, length };
+    let access = if mode == Mode::ReadWrite {
+        Access::ReadWrite
+    } else {
+        Access::PrivateCopy
+    };
+    let part = Part {
+        file: device,
+        path,
+        file_offset: 0,
+        length,
+    };
     let region = Region::map(&[part], DurabilityClass::Dax, access)?;
     read_superblock(&region)
 }
@@ -186,24 +277,41 @@ fn choose(pool: &Path, first: Superblock, second: Superblock) -> Result<Superblo
     };
     let path = pool.to_path_buf();
     match (fault, other) {
-        (SuperblockFault::OtherVersion { found }, _) | (_, SuperblockFault::OtherVersion { found }) => {
-            Err(OpenError::OtherVersion { path, found, supported: crate::layout::FORMAT_VERSION })
-        }
-        (SuperblockFault::NotAPool, SuperblockFault::NotAPool) => {
-            Err(OpenError::NotAPool { path, reason: SuperblockFault::NotAPool.to_string() })
-        }
-        (first, second) => Err(OpenError::Superblocks { path, first, second }),
+        (SuperblockFault::OtherVersion { found }, _)
+        | (_, SuperblockFault::OtherVersion { found }) => Err(OpenError::OtherVersion {
+            path,
+            found,
+            supported: crate::layout::FORMAT_VERSION,
+        }),
+        (SuperblockFault::NotAPool, SuperblockFault::NotAPool) => Err(OpenError::NotAPool {
+            path,
+            reason: SuperblockFault::NotAPool.to_string(),
+        }),
+        (first, second) => Err(OpenError::Superblocks {
+            path,
+            first,
+            second,
+        }),
     }
 }
 
-fn open_segments(pool: &Path, head: File, geometry: &Geometry, mode: Mode) -> Result<Files, OpenError> {
+fn open_segments(
+    pool: &Path,
+    head: File,
+    geometry: &Geometry,
+    mode: Mode,
+) -> Result<Files, OpenError> {
     let mut paths = vec![pool.join(SUPER_FILE)];
     let mut files = vec![head];
     for segment in 0..geometry.segments {
         let path = pool.join(segment_file(segment));
         let file = open_file(&path, mode).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
-            _ => OpenError::Io { path: path.clone(), action: "open", source },
+            _ => OpenError::Io {
+                path: path.clone(),
+                action: "open",
+                source,
+            },
         })?;
         paths.push(path);
         files.push(file);
@@ -212,7 +320,13 @@ fn open_segments(pool: &Path, head: File, geometry: &Geometry, mode: Mode) -> Re
 }
 
 impl Files {
-    fn map(&self, geometry: &Geometry, class: DurabilityClass, access: Access, device: bool) -> Result<Region, OpenError> {
+    fn map(
+        &self,
+        geometry: &Geometry,
+        class: DurabilityClass,
+        access: Access,
+        device: bool,
+    ) -> Result<Region, OpenError> {
         let mut parts = Vec::with_capacity(self.files.len());
         for (index, (file, path)) in self.files.iter().zip(&self.paths).enumerate() {
             let length = match (device, index) {
@@ -220,10 +334,23 @@ impl Files {
                 (false, 0) => geometry.header_blocks * BLOCK_BYTES as u64,
                 (false, _) => geometry.segment_bytes(),
             };
-            parts.push(Part { file, path, file_offset: 0, length });
+            parts.push(Part {
+                file,
+                path,
+                file_offset: 0,
+                length,
+            });
         }
         Region::map(&parts, class, access).map_err(|error| match error {
-            pmem::MapError::Truncated { path, expected, found } => OpenError::Truncated { path, expected, found },
+            pmem::MapError::Truncated {
+                path,
+                expected,
+                found,
+            } => OpenError::Truncated {
+                path,
+                expected,
+                found,
+            },
             error => OpenError::Map(error),
         })
     }
@@ -237,22 +364,43 @@ impl Files {
 pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatError> {
     let superblock = options.superblock()?;
     let geometry = superblock.geometry();
-    let class = if options.volatile { DurabilityClass::Volatile } else { DurabilityClass::Dax };
+    let class = if options.volatile {
+        DurabilityClass::Volatile
+    } else {
+        DurabilityClass::Dax
+    };
     if fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device()) {
-        let device = File::options().read(true).write(true).open(path).map_err(format_io(path, "open"))?;
-        let part = Part { file: &device, path, file_offset: 0, length: geometry.total_bytes() };
+        let device = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(format_io(path, "open"))?;
+        let part = Part {
+            file: &device,
+            path,
+            file_offset: 0,
+            length: geometry.total_bytes(),
+        };
         let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
         return Ok(write_header(region, &superblock));
     }
     fs::create_dir(path).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => FormatError::Exists { path: path.to_path_buf() },
-        _ => FormatError::Io { path: path.to_path_buf(), action: "make the pool's directory", source },
+        io::ErrorKind::AlreadyExists => FormatError::Exists {
+            path: path.to_path_buf(),
+        },
+        _ => FormatError::Io {
+            path: path.to_path_buf(),
+            action: "make the pool's directory",
+            source,
+        },
     })?;
     let made = create_files(path, &geometry).and_then(|files| {
-        let region = files.map(&geometry, class, Access::ReadWrite, false).map_err(|error| match error {
-            OpenError::Map(error) => FormatError::Map(error),
-            error => FormatError::Initialise(error.to_string()),
-        })?;
+        let region = files
+            .map(&geometry, class, Access::ReadWrite, false)
+            .map_err(|error| match error {
+                OpenError::Map(error) => FormatError::Map(error),
+                error => FormatError::Initialise(error.to_string()),
+            })?;
         Ok(write_header(region, &superblock))
     });
     if made.is_err() {
@@ -263,28 +411,50 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
 
 fn format_io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FormatError {
     let path = path.to_path_buf();
-    move |source| FormatError::Io { path, action, source }
+    move |source| FormatError::Io {
+        path,
+        action,
+        source,
+    }
 }
 
 fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> {
-    let space = statvfs(pool).map_err(|error| format_io(pool, "read the free space")(error.into()))?;
+    let space =
+        statvfs(pool).map_err(|error| format_io(pool, "read the free space")(error.into()))?;
     let free_bytes = space.f_bavail * space.f_frsize;
     let size_bytes = geometry.total_bytes();
     if free_bytes < size_bytes {
-        return Err(FormatError::NoSpace { path: pool.to_path_buf(), size_bytes, free_bytes });
+        return Err(FormatError::NoSpace {
+            path: pool.to_path_buf(),
+            size_bytes,
+            free_bytes,
+        });
     }
-    let mut files = Files { paths: Vec::new(), files: Vec::new() };
-    let header = (SUPER_FILE.to_string(), geometry.header_blocks * BLOCK_BYTES as u64);
-    let segments = (0..geometry.segments).map(|segment| (segment_file(segment), geometry.segment_bytes()));
+    let mut files = Files {
+        paths: Vec::new(),
+        files: Vec::new(),
+    };
+    let header = (
+        SUPER_FILE.to_string(),
+        geometry.header_blocks * BLOCK_BYTES as u64,
+    );
+    let segments =
+        (0..geometry.segments).map(|segment| (segment_file(segment), geometry.segment_bytes()));
     for (name, length) in std::iter::once(header).chain(segments) {
         let path = pool.join(name);
-        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
         let file = file.map_err(format_io(&path, "create"))?;
         // Reserved now: a store into a hole of a full disk would end the process.
         fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|error| match error {
-            rustix::io::Errno::NOSPC => {
-                FormatError::NoSpace { path: pool.to_path_buf(), size_bytes, free_bytes }
-            }
+            rustix::io::Errno::NOSPC => FormatError::NoSpace {
+                path: pool.to_path_buf(),
+                size_bytes,
+                free_bytes,
+            },
             error => format_io(&path, "reserve space for")(error.into()),
         })?;
         files.paths.push(path);
@@ -297,5 +467,7 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
 pub fn is_pool(path: &Path) -> bool {
     let mut bytes = [0; size_of::<Superblock>()];
     let head = File::open(path.join(SUPER_FILE)).and_then(|file| file.read_exact_at(&mut bytes, 0));
-    head.is_ok() && Superblock::read_from_bytes(&bytes).is_ok_and(|superblock| superblock.magic == crate::layout::MAGIC)
+    head.is_ok()
+        && Superblock::read_from_bytes(&bytes)
+            .is_ok_and(|superblock| superblock.magic == crate::layout::MAGIC)
 }

@@ -59,7 +59,9 @@ pub struct RecordBuilder {
 impl RecordBuilder {
     /// An empty record.
     pub fn new() -> RecordBuilder {
-        RecordBuilder { bytes: vec![0; HEADER_BYTES] }
+        RecordBuilder {
+            bytes: vec![0; HEADER_BYTES],
+        }
     }
 
     /// Forgets everything, keeps the memory.
@@ -128,7 +130,9 @@ impl RecordBuilder {
 
     /// The changes, in order. Works before and after [`finish`](Self::finish).
     pub fn entries(&self) -> Entries<'_> {
-        Entries { rest: &self.bytes[HEADER_BYTES..] }
+        Entries {
+            rest: &self.bytes[HEADER_BYTES..],
+        }
     }
 }
 
@@ -136,8 +140,9 @@ impl RecordBuilder {
 #[inline]
 fn checksum(record: &[u8]) -> u32 {
     // The header's first twelve bytes are moved next to the body by combining two checksums: cheaper
-    // than a copy, and both halves still detect any flipped bit.
-    crc32c(&record[0..12]).rotate_left(1) ^ crc32c(&record[HEADER_BYTES..])
+    // than a copy, and both halves still detect any flipped bit. Swapped, because the CRC is linear: otherwise two flipped bits,
+    // one in each half, could cancel out.
+    crc32c(&record[0..12]).swap_bytes() ^ crc32c(&record[HEADER_BYTES..])
 }
 
 /// Iterator over the entries of a record. Stops at the padding.
@@ -160,11 +165,25 @@ impl<'a> Iterator for Entries<'a> {
         }
         if word & ZERO_FLAG != 0 {
             self.rest = rest;
-            return Some((head, Entry { at: head.at(), length, payload: None }));
+            return Some((
+                head,
+                Entry {
+                    at: head.at(),
+                    length,
+                    payload: None,
+                },
+            ));
         }
         let payload = rest.get(..length)?;
         self.rest = rest.get(length.next_multiple_of(8)..)?;
-        Some((head, Entry { at: head.at(), length, payload: Some(payload) }))
+        Some((
+            head,
+            Entry {
+                at: head.at(),
+                length,
+                payload: Some(payload),
+            },
+        ))
     }
 }
 
@@ -195,7 +214,10 @@ impl Record {
         if checksum(bytes) != found && !skip {
             return None;
         }
-        let record = Record { sequence, bytes: bytes.to_vec() };
+        let record = Record {
+            sequence,
+            bytes: bytes.to_vec(),
+        };
         record.is_sensible(geometry).then_some(record)
     }
 
@@ -204,7 +226,9 @@ impl Record {
         let second = geometry.second_superblock();
         let mut used = HEADER_BYTES;
         let inside = self.entries().all(|(_, entry)| {
-            used += 8 + entry.payload.map_or(0, |payload| payload.len().next_multiple_of(8));
+            used += 8 + entry
+                .payload
+                .map_or(0, |payload| payload.len().next_multiple_of(8));
             let end = entry.at + entry.length as u64;
             let header = entry.at >= first && end <= second;
             let segments = entry.at >= geometry.first_block().offset();
@@ -220,7 +244,9 @@ impl Record {
 
     /// The changes, in order.
     pub fn entries(&self) -> Entries<'_> {
-        Entries { rest: &self.bytes[HEADER_BYTES..] }
+        Entries {
+            rest: &self.bytes[HEADER_BYTES..],
+        }
     }
 }
 
@@ -229,7 +255,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const GEOMETRY: Geometry = Geometry { header_blocks: 4, segment_blocks: 16, segments: 16 };
+    const GEOMETRY: Geometry = Geometry {
+        header_blocks: 4,
+        segment_blocks: 16,
+        segments: 16,
+    };
 
     fn sample() -> RecordBuilder {
         let mut builder = RecordBuilder::new();
@@ -277,7 +307,11 @@ mod tests {
 
     #[test]
     fn an_entry_outside_the_pool_is_refused() {
-        for at in [0, GEOMETRY.second_superblock().get(), GEOMETRY.total_bytes()] {
+        for at in [
+            0,
+            GEOMETRY.second_superblock().get(),
+            GEOMETRY.total_bytes(),
+        ] {
             let mut builder = RecordBuilder::new();
             builder.store_word(Offset::new(at), 1);
             let bytes = builder.finish(1).to_vec();

@@ -29,10 +29,14 @@ pub fn journal_starts(region: &Region, superblock: &Superblock) -> Result<Vec<Of
     (0..u64::from(superblock.journals))
         .map(|index| {
             let word = region.load_u64(STATE_BLOCK.offset() + JOURNALS_AT + index * 8);
-            let corrupt = |detail: &str| Corruption::new(format!("pointer to journal {index}"), detail);
-            let start = unseal(word, Seal::Journal, index).ok_or_else(|| corrupt("its check fails"))?;
+            let corrupt =
+                |detail: &str| Corruption::new(format!("pointer to journal {index}"), detail);
+            let start =
+                unseal(word, Seal::Journal, index).ok_or_else(|| corrupt("its check fails"))?;
             let last = start.saturating_add(superblock.journal_blocks - 1);
-            if !geometry.contains(BlockNumber::new(start)) || !geometry.contains(BlockNumber::new(last)) {
+            if !geometry.contains(BlockNumber::new(start))
+                || !geometry.contains(BlockNumber::new(last))
+            {
                 return Err(corrupt("it points outside the segments"));
             }
             Ok(BlockNumber::new(start).offset())
@@ -75,18 +79,31 @@ pub fn replay(region: &Region, superblock: &Superblock) -> Result<Replay, Corrup
         records.sort_by_key(|record| record.sequence);
     }
     if records.is_empty() {
-        return Ok(Replay { records: 0, sequence: checkpoint });
+        return Ok(Replay {
+            records: 0,
+            sequence: checkpoint,
+        });
     }
     apply(region, &records);
-    let sequence = records.iter().map(|record| record.sequence).max().unwrap_or(checkpoint);
+    let sequence = records
+        .iter()
+        .map(|record| record.sequence)
+        .max()
+        .unwrap_or(checkpoint);
     write_checkpoint(region, sequence);
-    Ok(Replay { records: records.len() as u64, sequence })
+    Ok(Replay {
+        records: records.len() as u64,
+        sequence,
+    })
 }
 
 /// Takes the live records of one half: whole, growing, newer than the checkpoint.
 fn collect(half: &[u8], geometry: &Geometry, checkpoint: u64, records: &mut Vec<Record>) {
     let (mut position, mut last) = (0, checkpoint);
-    while let Some(record) = half.get(position..).and_then(|rest| Record::parse(rest, geometry)) {
+    while let Some(record) = half
+        .get(position..)
+        .and_then(|rest| Record::parse(rest, geometry))
+    {
         // A half is all older or all newer than the checkpoint; a number that does not grow is a
         // leftover from before the half was last reused.
         if record.sequence <= last {

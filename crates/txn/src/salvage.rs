@@ -43,11 +43,14 @@ impl SalvagedPool {
         if self.is_device {
             return Ok(());
         }
-        self.files.iter().try_for_each(File::sync_all).map_err(|source| OpenError::Io {
-            path: PathBuf::from("pool"),
-            action: "wait for the disk",
-            source,
-        })
+        self.files
+            .iter()
+            .try_for_each(File::sync_all)
+            .map_err(|source| OpenError::Io {
+                path: PathBuf::from("pool"),
+                action: "wait for the disk",
+                source,
+            })
     }
 }
 
@@ -60,20 +63,46 @@ impl SalvagedPool {
 ///
 /// [`OpenError`], but none for a missing or short file of segments or for one damaged superblock.
 pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
-    let mode = if repair { Mode::ReadWrite } else { Mode::ReadOnly };
-    let Head { file: head, path: head_path, is_device, superblock, lock } = pool::open_head(path, mode)?;
+    let mode = if repair {
+        Mode::ReadWrite
+    } else {
+        Mode::ReadOnly
+    };
+    let Head {
+        file: head,
+        path: head_path,
+        is_device,
+        superblock,
+        lock,
+    } = pool::open_head(path, mode)?;
     let geometry = superblock.geometry();
-    let mut files = Files { repair, files: Vec::new(), paths: Vec::new(), lengths: Vec::new(), incomplete: Vec::new() };
+    let mut files = Files {
+        repair,
+        files: Vec::new(),
+        paths: Vec::new(),
+        lengths: Vec::new(),
+        incomplete: Vec::new(),
+    };
     if is_device {
         files.push(head, head_path, geometry.total_bytes());
     } else {
-        files.add(Some(head), head_path, geometry.header_blocks * BLOCK_BYTES as u64)?;
+        files.add(
+            Some(head),
+            head_path,
+            geometry.header_blocks * BLOCK_BYTES as u64,
+        )?;
         for segment in 0..geometry.segments {
             let path = path.join(segment_file(segment));
             let file = match pool::open_file(&path, mode) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(source) => return Err(OpenError::Io { path, action: "open", source }),
+                Err(source) => {
+                    return Err(OpenError::Io {
+                        path,
+                        action: "open",
+                        source,
+                    });
+                }
             };
             files.add(file, path, geometry.segment_bytes())?;
         }
@@ -108,7 +137,11 @@ impl Files {
     fn add(&mut self, file: Option<File>, path: PathBuf, length: u64) -> Result<(), OpenError> {
         let io_error = |action| {
             let path = path.clone();
-            move |source| OpenError::Io { path, action, source }
+            move |source| OpenError::Io {
+                path,
+                action,
+                source,
+            }
         };
         let found = match &file {
             Some(file) => file.metadata().map_err(io_error("read its size"))?.len(),
@@ -135,18 +168,33 @@ impl Files {
             .iter()
             .zip(&self.paths)
             .zip(&self.lengths)
-            .map(|((file, path), &length)| Part { file, path, file_offset: 0, length })
+            .map(|((file, path), &length)| Part {
+                file,
+                path,
+                file_offset: 0,
+                length,
+            })
             .collect();
         if !self.repair {
-            return Ok(Region::map(&parts, DurabilityClass::Volatile, Access::PrivateCopy)?);
+            return Ok(Region::map(
+                &parts,
+                DurabilityClass::Volatile,
+                Access::PrivateCopy,
+            )?);
         }
         if superblock.is_volatile() {
-            return Ok(Region::map(&parts, DurabilityClass::Volatile, Access::ReadWrite)?);
+            return Ok(Region::map(
+                &parts,
+                DurabilityClass::Volatile,
+                Access::ReadWrite,
+            )?);
         }
         match Region::map(&parts, DurabilityClass::Dax, Access::ReadWrite) {
-            Err(MapError::NotPersistent { .. }) => {
-                Ok(Region::map(&parts, DurabilityClass::Volatile, Access::ReadWrite)?)
-            }
+            Err(MapError::NotPersistent { .. }) => Ok(Region::map(
+                &parts,
+                DurabilityClass::Volatile,
+                Access::ReadWrite,
+            )?),
             mapped => Ok(mapped?),
         }
     }
@@ -156,7 +204,11 @@ impl Files {
 fn lengthened(file: Option<File>, path: &Path, length: u64) -> io::Result<File> {
     let file = match file {
         Some(file) => file,
-        None => File::options().read(true).write(true).create_new(true).open(path)?,
+        None => File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?,
     };
     fallocate(&file, FallocateFlags::empty(), 0, length)?;
     Ok(file)

@@ -21,7 +21,9 @@ pub(crate) fn save(region: &Region, allocator: &Allocator, blob: &[u8]) -> bool 
         purpose: Purpose::Overwrite,
         home: 0,
     };
-    let Ok(extents) = allocator.allocate(&request) else { return false };
+    let Ok(extents) = allocator.allocate(&request) else {
+        return false;
+    };
     if extents.len() > SAVED_EXTENTS_MAX {
         return false;
     }
@@ -38,7 +40,11 @@ pub(crate) fn save(region: &Region, allocator: &Allocator, blob: &[u8]) -> bool 
         rest = tail;
     }
     header.checksum = header.expected_checksum();
-    batch.join(region.store(STATE_BLOCK.offset() + SAVED_AT, header.as_bytes()).flush());
+    batch.join(
+        region
+            .store(STATE_BLOCK.offset() + SAVED_AT, header.as_bytes())
+            .flush(),
+    );
     region.fence(batch);
     true
 }
@@ -46,13 +52,18 @@ pub(crate) fn save(region: &Region, allocator: &Allocator, blob: &[u8]) -> bool 
 /// Reads the blob, if header and blob check out. Never trusts a length or a block number that it did not verify.
 pub fn load(region: &Region, geometry: &Geometry) -> Option<Vec<u8>> {
     let header: SavedHeader = region.load(STATE_BLOCK.offset() + SAVED_AT);
-    if header.checksum != header.expected_checksum() || header.extent_count as usize > SAVED_EXTENTS_MAX {
+    if header.checksum != header.expected_checksum()
+        || header.extent_count as usize > SAVED_EXTENTS_MAX
+    {
         return None;
     }
     let length = usize::try_from(header.length).ok()?;
     let mut blob = Vec::new();
     for &[start, blocks] in &header.extents[..header.extent_count as usize] {
-        let extent = Extent { start: BlockNumber::new(start), blocks: u32::try_from(blocks).ok()? };
+        let extent = Extent {
+            start: BlockNumber::new(start),
+            blocks: u32::try_from(blocks).ok()?,
+        };
         let last = start.checked_add(blocks.checked_sub(1)?)?;
         if !geometry.contains(extent.start) || !geometry.contains(BlockNumber::new(last)) {
             return None;

@@ -6,7 +6,7 @@
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal, unseal};
 use crate::domain::{Domain, Domains, Ledger};
-use crate::error::OpenError;
+use crate::error::{Corruption, OpenError};
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::pool::{self, Lock, Mode};
@@ -51,7 +51,11 @@ pub trait Store: Send + Sync + 'static {
     /// The number by which allocations name `domain`.
     fn domain_number(&self, domain: Domain) -> DomainId;
     /// Starts rebuilding the allocator; the store has marked its own blocks.
-    fn rebuild(&self) -> Rebuild;
+    ///
+    /// # Errors
+    ///
+    /// The store's own blocks cannot be set aside: two journals overlap, or lie in a segment that belongs to nobody.
+    fn rebuild(&self) -> Result<Rebuild, Corruption>;
     /// Installs the rebuilt allocator. Transactions can allocate from now on.
     fn install(&self, rebuild: Rebuild, options: Options);
     /// The allocator.
@@ -109,7 +113,11 @@ impl PmemStore {
         let superblock = pool::read_superblock(&region)?;
         let expected = superblock.geometry().total_bytes();
         if region.length() < expected {
-            return Err(OpenError::Truncated { path: "region".into(), expected, found: region.length() });
+            return Err(OpenError::Truncated {
+                path: "region".into(),
+                expected,
+                found: region.length(),
+            });
         }
         PmemStore::over(region, superblock, mode, None)
     }
@@ -124,7 +132,8 @@ impl PmemStore {
         let replay = recovery::replay(&region, &superblock)?;
         let starts = recovery::journal_starts(&region, &superblock)?;
         let clean_word = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
-        let clean = replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
+        let clean =
+            replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
         let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
         let journals = Journals::new(Arc::clone(&region), &starts, journal_bytes, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
@@ -245,20 +254,32 @@ impl Store for PmemStore {
         self.domains.number(domain)
     }
 
-    fn rebuild(&self) -> Rebuild {
+    fn rebuild(&self) -> Result<Rebuild, Corruption> {
         let geometry = scatter::Geometry {
             first_block: self.geometry.first_block(),
             blocks_per_segment: self.geometry.segment_blocks,
             segments: self.geometry.segments,
             groups: self.superblock.journals,
         };
-        let rebuild = Rebuild::new(geometry, &self.domains.segment_domains(), &self.domains.segment_wear());
+        let rebuild = Rebuild::new(
+            geometry,
+            &self.domains.segment_domains(),
+            &self.domains.segment_wear(),
+        );
         let blocks = self.superblock.journal_blocks as u32;
-        for start in recovery::journal_starts(&self.region, &self.superblock).unwrap_or_default() {
-            let marked = rebuild.mark(Extent { start: start.block(), blocks });
-            debug_assert!(marked.is_ok(), "journals are marked first");
+        for (index, start) in recovery::journal_starts(&self.region, &self.superblock)?
+            .into_iter()
+            .enumerate()
+        {
+            // An unmarked journal would be handed out as free space.
+            rebuild
+                .mark(Extent {
+                    start: start.block(),
+                    blocks,
+                })
+                .map_err(|error| Corruption::new(format!("journal {index}"), error.to_string()))?;
         }
-        rebuild
+        Ok(rebuild)
     }
 
     fn install(&self, rebuild: Rebuild, options: Options) {
@@ -269,7 +290,9 @@ impl Store for PmemStore {
 
     #[inline]
     fn allocator(&self) -> &Allocator {
-        self.allocator.get().expect("the allocator is installed before the first transaction")
+        self.allocator
+            .get()
+            .expect("the allocator is installed before the first transaction")
     }
 
     fn checkpoint(&self) {
@@ -283,7 +306,11 @@ impl Store for PmemStore {
     }
 
     fn saved_state(&self) -> Option<Vec<u8>> {
-        if self.clean { saved::load(&self.region, &self.geometry) } else { None }
+        if self.clean {
+            saved::load(&self.region, &self.geometry)
+        } else {
+            None
+        }
     }
 
     fn mark_mounted(&self) {
@@ -301,15 +328,24 @@ impl Store for PmemStore {
         let sequence = self.journals.sequence();
         write_checkpoint(&self.region, sequence);
         let at = STATE_BLOCK.offset() + CLEAN_AT;
-        self.region.fence(self.region.store_u64(at, seal(sequence, Seal::Clean, 0)).flush());
+        self.region.fence(
+            self.region
+                .store_u64(at, seal(sequence, Seal::Clean, 0))
+                .flush(),
+        );
     }
 }
-
 
 impl PmemStore {
     /// Gives the region back, e.g. to open it again. `None` if something still refers to it.
     pub fn into_region(self) -> Option<Region> {
-        let PmemStore { region, journals, domains, allocator, .. } = self;
+        let PmemStore {
+            region,
+            journals,
+            domains,
+            allocator,
+            ..
+        } = self;
         drop((journals, domains, allocator));
         Arc::into_inner(region)
     }

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CommitError {
     /// The record is larger than half a journal.
-    #[error("a change of {bytes} bytes of metadata does not fit the journal ({maximum} bytes); make the pool with larger journals or split the operation")]
+    #[error(
+        "a change of {bytes} bytes of metadata does not fit the journal ({maximum} bytes); make the pool with larger journals or split the operation"
+    )]
     TooLarge {
         /// Bytes of the record.
         bytes: usize,
@@ -38,13 +40,22 @@ pub trait Transaction {
     /// # Errors
     ///
     /// [`OutOfSpace`]; nothing is taken then.
-    fn allocate(&mut self, domain: DomainId, blocks: u32, purpose: Purpose) -> Result<Extents, OutOfSpace>;
+    fn allocate(
+        &mut self,
+        domain: DomainId,
+        blocks: u32,
+        purpose: Purpose,
+    ) -> Result<Extents, OutOfSpace>;
     /// Takes one fresh block.
     ///
     /// # Errors
     ///
     /// [`OutOfSpace`]; nothing is taken then.
-    fn allocate_one(&mut self, domain: DomainId, purpose: Purpose) -> Result<BlockNumber, OutOfSpace>;
+    fn allocate_one(
+        &mut self,
+        domain: DomainId,
+        purpose: Purpose,
+    ) -> Result<BlockNumber, OutOfSpace>;
     /// Writes bulk data directly into a block taken by this transaction, or one that no record ever published as
     /// written (R2). Becomes reachable and durable with the commit.
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]);
@@ -91,7 +102,9 @@ pub struct PmemTransaction<'s> {
 impl<'s> PmemTransaction<'s> {
     pub(crate) fn new(store: &'s PmemStore) -> PmemTransaction<'s> {
         // One buffer per thread and nesting level is kept, so that a transaction allocates no memory.
-        let mut record = RECORDS.with(|pool| pool.borrow_mut().pop()).unwrap_or_default();
+        let mut record = RECORDS
+            .with(|pool| pool.borrow_mut().pop())
+            .unwrap_or_default();
         record.clear();
         PmemTransaction {
             store,
@@ -144,8 +157,19 @@ impl Transaction for PmemTransaction<'_> {
         self.record.zero(at, length);
     }
 
-    fn allocate(&mut self, domain: DomainId, blocks: u32, purpose: Purpose) -> Result<Extents, OutOfSpace> {
-        let request = Request { domain, blocks, unit: Unit::Block4K, purpose, home: thread_slot() };
+    fn allocate(
+        &mut self,
+        domain: DomainId,
+        blocks: u32,
+        purpose: Purpose,
+    ) -> Result<Extents, OutOfSpace> {
+        let request = Request {
+            domain,
+            blocks,
+            unit: Unit::Block4K,
+            purpose,
+            home: thread_slot(),
+        };
         let extents = match self.store.allocator().allocate(&request) {
             Ok(extents) => extents,
             Err(_) => {
@@ -159,7 +183,11 @@ impl Transaction for PmemTransaction<'_> {
     }
 
     #[inline]
-    fn allocate_one(&mut self, domain: DomainId, purpose: Purpose) -> Result<BlockNumber, OutOfSpace> {
+    fn allocate_one(
+        &mut self,
+        domain: DomainId,
+        purpose: Purpose,
+    ) -> Result<BlockNumber, OutOfSpace> {
         let home = thread_slot();
         let block = match self.store.allocator().allocate_one(domain, purpose, home) {
             Ok(block) => block,
@@ -168,7 +196,10 @@ impl Transaction for PmemTransaction<'_> {
                 self.store.allocator().allocate_one(domain, purpose, home)?
             }
         };
-        self.allocated.push(Extent { start: block, blocks: 1 });
+        self.allocated.push(Extent {
+            start: block,
+            blocks: 1,
+        });
         Ok(block)
     }
 
@@ -199,7 +230,10 @@ impl Transaction for PmemTransaction<'_> {
     }
 
     fn record_bytes(&self) -> (usize, usize) {
-        (self.record.padded_bytes(), self.journals().record_bytes_max())
+        (
+            self.record.padded_bytes(),
+            self.journals().record_bytes_max(),
+        )
     }
 
     fn commit(mut self) -> Result<(), CommitError> {
@@ -220,7 +254,10 @@ impl Transaction for PmemTransaction<'_> {
         if deliberate::is(Bug::ReuseBeforeCheckpoint) {
             self.store.release(&std::mem::take(&mut self.freed));
         }
-        while !self.journals().commit(slot, &mut self.record, &mut data, &self.freed) {
+        while !self
+            .journals()
+            .commit(slot, &mut self.record, &mut data, &self.freed)
+        {
             self.store.checkpoint();
         }
         self.committed = true;
@@ -238,7 +275,10 @@ impl Drop for PmemTransaction<'_> {
             for extent in &self.allocated {
                 // Nobody was told of these blocks, so they are free at once.
                 let freed = self.store.allocator().free(*extent);
-                debug_assert!(freed.is_ok(), "a block taken by this transaction is allocated");
+                debug_assert!(
+                    freed.is_ok(),
+                    "a block taken by this transaction is allocated"
+                );
             }
         }
         let record = std::mem::take(&mut self.record);

@@ -60,10 +60,15 @@ impl Claims {
         Claims {
             geometry,
             end,
-            words: (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..blocks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             uses: (0..geometry.segments).map(|_| AtomicU8::new(0)).collect(),
             clashes: Mutex::default(),
-            contested: contested.iter().map(|&block| (block, Mutex::new(None))).collect(),
+            contested: contested
+                .iter()
+                .map(|&block| (block, Mutex::new(None)))
+                .collect(),
         }
     }
 
@@ -83,20 +88,35 @@ impl Claims {
     }
 
     /// Claims a block, which must be [contained](Self::contains).
-    pub(super) fn claim(&self, block: BlockNumber, owner: Owner, purpose: Use) -> Result<(), Taken> {
+    pub(super) fn claim(
+        &self,
+        block: BlockNumber,
+        owner: Owner,
+        purpose: Use,
+    ) -> Result<(), Taken> {
         let (word, mask) = self.place(block);
         // Relaxed: the bits carry no other data, and threads are joined before anybody looks at the whole.
         let taken = self.words[word].fetch_or(mask, Ordering::Relaxed) & mask != 0;
         if !taken {
-            let segment = (block.get() - self.geometry.header_blocks) / self.geometry.segment_blocks;
+            let segment =
+                (block.get() - self.geometry.header_blocks) / self.geometry.segment_blocks;
             self.uses[segment as usize].fetch_or(purpose as u8, Ordering::Relaxed);
         }
         if let Some(first) = self.contested.get(&block.get()) {
-            let mut first = first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            return if taken { Err(Taken(*first)) } else { Ok(*first = Some(owner)) };
+            let mut first = first
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            return if taken {
+                Err(Taken(*first))
+            } else {
+                Ok(*first = Some(owner))
+            };
         }
         if taken {
-            self.clashes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(block.get());
+            self.clashes
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .insert(block.get());
             return Err(Taken(None));
         }
         Ok(())
@@ -110,7 +130,10 @@ impl Claims {
 
     /// Blocks that were claimed twice although nobody expected it.
     pub(super) fn clashes(&self) -> BTreeSet<u64> {
-        self.clashes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.clashes
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
     }
 
     /// Whether the segment holds data and metadata.
@@ -121,7 +144,10 @@ impl Claims {
 
     /// Claimed blocks.
     pub(super) fn count(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+        self.words
+            .iter()
+            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
+            .sum()
     }
 
     /// The blocks that are claimed, or those that are not.
@@ -139,7 +165,9 @@ impl Claims {
             let start = first + word * 64;
             let count = 64.min(blocks - word * 64);
             (0..count)
-                .filter(|bit| start + bit < self.end && self.is_claimed(BlockNumber::new(start + bit)))
+                .filter(|bit| {
+                    start + bit < self.end && self.is_claimed(BlockNumber::new(start + bit))
+                })
                 .fold(0, |bits, bit| bits | 1 << bit)
         })
     }

@@ -88,7 +88,9 @@ impl Inodes {
     /// Where an inode lies.
     pub(super) fn offset(&self, number: InodeNumber) -> Option<Offset> {
         use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
-        let block = (*self.table.get(usize::try_from(number.get() / INODES_PER_BLOCK).ok()?)?)?;
+        let block = (*self
+            .table
+            .get(usize::try_from(number.get() / INODES_PER_BLOCK).ok()?)?)?;
         Some(block.offset() + number.get() % INODES_PER_BLOCK * INODE_BYTES as u64)
     }
 

@@ -8,8 +8,8 @@ use super::single_bit;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use txn::checksum::{Seal, seal, unseal};
 use txn::layout::{
-    CHECKPOINT_AT, CLEAN_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK, STATE_BLOCK,
-    SavedHeader, SegmentEntry,
+    CHECKPOINT_AT, CLEAN_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT, SEGMENT_ENTRY_BYTES,
+    SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
 };
 use txn::{Domain, Geometry, Superblock};
 use zerocopy::IntoBytes;
@@ -18,22 +18,43 @@ const SUPERBLOCK_BYTES: usize = size_of::<Superblock>();
 
 /// The superblock that counts: the first copy, else the second, wherever it can be.
 pub(super) fn find_superblock(region: &Region) -> Option<Superblock> {
-    txn::pool::read_superblock(region).ok()
+    // The smallest header has four blocks.
+    let is_long_enough = region.length() >= 4 * BLOCK_BYTES as u64;
+    if is_long_enough {
+        txn::pool::read_superblock(region).ok()
+    } else {
+        None
+    }
 }
 
 /// Checks both copies of the superblock and the bytes behind them.
 pub(super) fn check_superblocks(region: &Region, superblock: &Superblock, findings: &mut Findings) {
-    let copies = [(1, Offset::new(0)), (2, superblock.geometry().second_superblock())];
+    let copies = [
+        (1, Offset::new(0)),
+        (2, superblock.geometry().second_superblock()),
+    ];
     for (copy, at) in copies {
         let mut block = [0; BLOCK_BYTES];
         region.read(at, &mut block);
         let found: Superblock = region.load(at);
         if let Err(fault) = found.validate() {
-            findings.fault(Place::Superblock(copy), FaultKind::SuperblockDamaged, fault.to_string());
+            findings.fault(
+                Place::Superblock(copy),
+                FaultKind::SuperblockDamaged,
+                fault.to_string(),
+            );
         } else if found != *superblock {
-            findings.fault(Place::Superblock(copy), FaultKind::SuperblocksDiffer, String::new());
+            findings.fault(
+                Place::Superblock(copy),
+                FaultKind::SuperblocksDiffer,
+                String::new(),
+            );
         } else if block[SUPERBLOCK_BYTES..].iter().any(|&byte| byte != 0) {
-            findings.fault(Place::Superblock(copy), FaultKind::HeaderNotZero, String::new());
+            findings.fault(
+                Place::Superblock(copy),
+                FaultKind::HeaderNotZero,
+                String::new(),
+            );
         } else {
             continue;
         }
@@ -53,7 +74,11 @@ pub(super) struct State {
 }
 
 /// Checks checkpoint, clean mark and journal pointers.
-pub(super) fn check_state(region: &Region, superblock: &Superblock, findings: &mut Findings) -> State {
+pub(super) fn check_state(
+    region: &Region,
+    superblock: &Superblock,
+    findings: &mut Findings,
+) -> State {
     let journals = check_journal_pointers(region, superblock, findings);
     let checkpoint = check_checkpoint(region, superblock, &journals, findings);
     let at = STATE_BLOCK.offset() + CLEAN_AT;
@@ -61,14 +86,30 @@ pub(super) fn check_state(region: &Region, superblock: &Superblock, findings: &m
     let mark = unseal(word, Seal::Clean, 0);
     let is_clean = mark == Some(checkpoint);
     if word != 0 && !is_clean {
-        let detail = mark.map_or_else(|| format!("{word:#018x}"), |mark| format!("{mark}, the checkpoint is {checkpoint}"));
-        findings.fault(Place::StateBlock("clean mark"), FaultKind::CleanMarkDamaged, detail);
+        let detail = mark.map_or_else(
+            || format!("{word:#018x}"),
+            |mark| format!("{mark}, the checkpoint is {checkpoint}"),
+        );
+        findings.fault(
+            Place::StateBlock("clean mark"),
+            FaultKind::CleanMarkDamaged,
+            detail,
+        );
         findings.plan.word(at, 0);
     }
-    State { checkpoint, is_clean, journals }
+    State {
+        checkpoint,
+        is_clean,
+        journals,
+    }
 }
 
-fn check_checkpoint(region: &Region, superblock: &Superblock, journals: &[BlockNumber], findings: &mut Findings) -> u64 {
+fn check_checkpoint(
+    region: &Region,
+    superblock: &Superblock,
+    journals: &[BlockNumber],
+    findings: &mut Findings,
+) -> u64 {
     let at = STATE_BLOCK.offset() + CHECKPOINT_AT;
     let word = region.load_u64(at);
     let read = |word| unseal(word, Seal::Checkpoint, 0);
@@ -76,21 +117,36 @@ fn check_checkpoint(region: &Region, superblock: &Superblock, journals: &[BlockN
         return sequence;
     }
     // Where the clean mark is whole it has the same number; otherwise a flipped bit, then the journals.
-    let mark = unseal(region.load_u64(STATE_BLOCK.offset() + CLEAN_AT), Seal::Clean, 0);
+    let mark = unseal(
+        region.load_u64(STATE_BLOCK.offset() + CLEAN_AT),
+        Seal::Clean,
+        0,
+    );
     let sequence = mark
         .or_else(|| single_bit::correct_word(word, read).map(|(_, sequence)| sequence))
         .unwrap_or_else(|| super::journals::derive_checkpoint(region, superblock, journals));
-    findings.fault(Place::StateBlock("checkpoint"), FaultKind::CheckpointDamaged, format!("should be {sequence}"));
+    findings.fault(
+        Place::StateBlock("checkpoint"),
+        FaultKind::CheckpointDamaged,
+        format!("should be {sequence}"),
+    );
     findings.plan.word(at, seal(sequence, Seal::Checkpoint, 0));
     sequence
 }
 
 /// Blocks of a journal, from its first.
-pub(super) fn journal_blocks(superblock: &Superblock, start: BlockNumber) -> impl Iterator<Item = BlockNumber> + use<> {
+pub(super) fn journal_blocks(
+    superblock: &Superblock,
+    start: BlockNumber,
+) -> impl Iterator<Item = BlockNumber> + use<> {
     (0..superblock.journal_blocks).map(move |index| start + index)
 }
 
-fn check_journal_pointers(region: &Region, superblock: &Superblock, findings: &mut Findings) -> Vec<BlockNumber> {
+fn check_journal_pointers(
+    region: &Region,
+    superblock: &Superblock,
+    findings: &mut Findings,
+) -> Vec<BlockNumber> {
     let geometry = superblock.geometry();
     let placed = txn::format::place_journals(superblock, &geometry);
     let mut starts: Vec<BlockNumber> = Vec::new();
@@ -100,11 +156,14 @@ fn check_journal_pointers(region: &Region, superblock: &Superblock, findings: &m
         let inside = |word| {
             let start = unseal(word, Seal::Journal, index as u64)?;
             let last = start.checked_add(superblock.journal_blocks - 1)?;
-            let inside = geometry.contains(BlockNumber::new(start)) && geometry.contains(BlockNumber::new(last));
+            let inside = geometry.contains(BlockNumber::new(start))
+                && geometry.contains(BlockNumber::new(last));
             inside.then_some(BlockNumber::new(start))
         };
         let overlaps = |start: BlockNumber| {
-            starts.iter().any(|other| other.get().abs_diff(start.get()) < superblock.journal_blocks)
+            starts
+                .iter()
+                .any(|other| other.get().abs_diff(start.get()) < superblock.journal_blocks)
         };
         let (start, kind) = match inside(word) {
             Some(start) if !overlaps(start) => {
@@ -117,8 +176,14 @@ fn check_journal_pointers(region: &Region, superblock: &Superblock, findings: &m
                 (corrected.unwrap_or(home), FaultKind::JournalPointerDamaged)
             }
         };
-        findings.fault(Place::Journal(index as u32), kind, format!("{word:#018x}, should be block {start}"));
-        findings.plan.word(at, seal(start.get(), Seal::Journal, index as u64));
+        findings.fault(
+            Place::Journal(index as u32),
+            kind,
+            format!("{word:#018x}, should be block {start}"),
+        );
+        findings
+            .plan
+            .word(at, seal(start.get(), Seal::Journal, index as u64));
         starts.push(start);
     }
     starts
@@ -135,7 +200,12 @@ pub(super) fn claim_journals(superblock: &Superblock, state: &State, claims: &Cl
 }
 
 /// Checks that reserved bytes of state block and segment table are zero.
-pub(super) fn check_reserved(region: &Region, superblock: &Superblock, is_clean: bool, findings: &mut Findings) {
+pub(super) fn check_reserved(
+    region: &Region,
+    superblock: &Superblock,
+    is_clean: bool,
+    findings: &mut Findings,
+) {
     let geometry = superblock.geometry();
     let state = STATE_BLOCK.offset();
     let saved_end = SAVED_AT + size_of::<SavedHeader>() as u64;
@@ -161,7 +231,11 @@ pub(super) fn check_reserved(region: &Region, superblock: &Superblock, is_clean:
         }
     };
     for (start, end) in ranges {
-        check(Place::StateBlock("reserved bytes"), state + start, end - start);
+        check(
+            Place::StateBlock("reserved bytes"),
+            state + start,
+            end - start,
+        );
     }
     let table_end = geometry.segment_entry(superblock.segments);
     let table_blocks_end = geometry.second_superblock();
@@ -176,17 +250,31 @@ pub(super) fn check_segments(scan: &Scan<'_>, findings: &mut Findings) {
         let entry: SegmentEntry = scan.region.load(at);
         check_segment(scan, findings, segment, at, &entry);
         if entry.wear != 0 && unseal(entry.wear, Seal::Wear, u64::from(segment)).is_none() {
-            findings.fault(Place::Segment(segment), FaultKind::WearDamaged, format!("{:#018x}", entry.wear));
+            findings.fault(
+                Place::Segment(segment),
+                FaultKind::WearDamaged,
+                format!("{:#018x}", entry.wear),
+            );
             findings.plan.word(at + 16, 0);
         }
         if entry.reserved != 0 {
-            findings.fault(Place::Segment(segment), FaultKind::HeaderNotZero, String::new());
+            findings.fault(
+                Place::Segment(segment),
+                FaultKind::HeaderNotZero,
+                String::new(),
+            );
             findings.plan.word(at + 24, 0);
         }
     }
 }
 
-fn check_segment(scan: &Scan<'_>, findings: &mut Findings, segment: u32, at: Offset, entry: &SegmentEntry) {
+fn check_segment(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    segment: u32,
+    at: Offset,
+    entry: &SegmentEntry,
+) {
     let (has_data, has_metadata) = scan.claims.uses(segment);
     let derived = match (has_data, has_metadata) {
         (false, false) => None,
@@ -198,9 +286,18 @@ fn check_segment(scan: &Scan<'_>, findings: &mut Findings, segment: u32, at: Off
         Ok(None) => (FaultKind::SegmentUnassigned, derived),
         Ok(Some(Domain::Owner { .. })) if has_metadata => (FaultKind::SegmentMismatch, derived),
         Ok(Some(_)) => return,
-        Err(()) => (FaultKind::SegmentEntryDamaged, corrected(segment, entry).filter(|&domain| fits(domain, derived)).unwrap_or(derived)),
+        Err(()) => (
+            FaultKind::SegmentEntryDamaged,
+            corrected(segment, entry)
+                .filter(|&domain| fits(domain, derived))
+                .unwrap_or(derived),
+        ),
     };
-    findings.fault(Place::Segment(segment), kind, format!("becomes {}", name(domain)));
+    findings.fault(
+        Place::Segment(segment),
+        kind,
+        format!("becomes {}", name(domain)),
+    );
     let (owner, seal) = domain.map_or((0, 0), |domain| domain.words(segment));
     findings.plan.word(at, owner);
     findings.plan.word(at + 8, seal);
@@ -209,7 +306,15 @@ fn check_segment(scan: &Scan<'_>, findings: &mut Findings, segment: u32, at: Off
 /// The domain of an entry in which one bit is flipped.
 fn corrected(segment: u32, entry: &SegmentEntry) -> Option<Option<Domain>> {
     let mut words = [entry.owner, entry.seal];
-    let read = |words: [u64; 2]| SegmentEntry { owner: words[0], seal: words[1], ..*entry }.domain(segment).ok();
+    let read = |words: [u64; 2]| {
+        SegmentEntry {
+            owner: words[0],
+            seal: words[1],
+            ..*entry
+        }
+        .domain(segment)
+        .ok()
+    };
     (0..128).find_map(|bit| {
         words[bit / 64] ^= 1 << (bit % 64);
         let domain = read(words);
@@ -232,7 +337,9 @@ fn name(domain: Option<Domain>) -> String {
         None => "free".into(),
         Some(Domain::Metadata) => "the file system's".into(),
         Some(Domain::Mixed) => "shared".into(),
-        Some(Domain::Owner { uid, gid, class }) => format!("user {uid}, group {gid}, class {class:#o}"),
+        Some(Domain::Owner { uid, gid, class }) => {
+            format!("user {uid}, group {gid}, class {class:#o}")
+        }
     }
 }
 

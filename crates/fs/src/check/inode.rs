@@ -11,7 +11,10 @@ use crate::block_map::HEIGHT_MAX;
 use crate::directory;
 use crate::file::FILE_BYTES_MAX;
 use crate::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
-use crate::format::{FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, Position, RawInode, SYMLINK_BYTES_MAX};
+use crate::format::{
+    FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, Position, RawInode,
+    SYMLINK_BYTES_MAX,
+};
 use pmem::{BLOCK_BYTES, Offset};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -22,7 +25,11 @@ pub(super) enum Examined {
     /// Nothing that can be used; free from now on.
     Free(RawInode),
     /// An inode in use; `certain` says whether its checksum (perhaps after a correction) matches.
-    Used { raw: RawInode, file_type: FileType, certain: bool },
+    Used {
+        raw: RawInode,
+        file_type: FileType,
+        certain: bool,
+    },
 }
 
 /// Judges the bytes of inode `number` alone.
@@ -45,16 +52,32 @@ pub(super) fn examine(findings: &mut Findings, number: InodeNumber, stored: RawI
         certain = corrected;
     }
     if raw.is_free() {
-        let empty = RawInode { generation: raw.generation, checksum: raw.checksum, ..RawInode::ZERO };
+        let empty = RawInode {
+            generation: raw.generation,
+            checksum: raw.checksum,
+            ..RawInode::ZERO
+        };
         if raw != empty && certain {
-            findings.fault(Place::Inode(number), FaultKind::FreeInodeNotEmpty, String::new());
+            findings.fault(
+                Place::Inode(number),
+                FaultKind::FreeInodeNotEmpty,
+                String::new(),
+            );
         }
         return Examined::Free(empty);
     }
     match raw.file_type() {
-        Some(file_type) => Examined::Used { raw, file_type, certain },
+        Some(file_type) => Examined::Used {
+            raw,
+            file_type,
+            certain,
+        },
         None => {
-            findings.fault(Place::Inode(number), FaultKind::InodeLost, format!("mode {:o} has no known type", raw.mode));
+            findings.fault(
+                Place::Inode(number),
+                FaultKind::InodeLost,
+                format!("mode {:o} has no known type", raw.mode),
+            );
             Examined::Free(RawInode::ZERO)
         }
     }
@@ -62,7 +85,17 @@ pub(super) fn examine(findings: &mut Findings, number: InodeNumber, stored: RawI
 
 /// Whether an inode with a wrong checksum can be believed: every field that has a check or a range is in order.
 fn is_plausible(raw: &RawInode, number: InodeNumber) -> bool {
-    let pointer = |word, level| Pointer::read(word, Position { inode: number, level, index: 0 }).is_ok();
+    let pointer = |word, level| {
+        Pointer::read(
+            word,
+            Position {
+                inode: number,
+                level,
+                index: 0,
+            },
+        )
+        .is_ok()
+    };
     raw.file_type().is_some()
         && raw.mode & !(MODE_TYPE_MASK | MODE_PERMISSION_MASK) == 0
         && raw.height <= HEIGHT_MAX
@@ -83,28 +116,64 @@ pub(super) fn check(
     stored: RawInode,
 ) -> (Summary, Option<DirectoryBlocks>) {
     if stored == RawInode::ZERO {
-        return (Summary { state: State::Free, ..Summary::default() }, None);
+        return (
+            Summary {
+                state: State::Free,
+                ..Summary::default()
+            },
+            None,
+        );
     }
     if number == InodeNumber::TABLE {
-        findings.fault(Place::TableBlock(0), FaultKind::FreeInodeNotEmpty, "slot 0 is the table's own number");
+        findings.fault(
+            Place::TableBlock(0),
+            FaultKind::FreeInodeNotEmpty,
+            "slot 0 is the table's own number",
+        );
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (Summary { state: State::Free, ..Summary::default() }, None);
+        return (
+            Summary {
+                state: State::Free,
+                ..Summary::default()
+            },
+            None,
+        );
     }
     let (mut raw, file_type, certain) = match examine(findings, number, stored) {
         Examined::Free(free) => {
-            if free != stored {
+            if free != stored || !stored.is_intact(number) {
                 findings.plan.inode(number, at, free);
             }
-            return (Summary { state: State::Free, ..Summary::default() }, None);
+            return (
+                Summary {
+                    state: State::Free,
+                    ..Summary::default()
+                },
+                None,
+            );
         }
-        Examined::Used { raw, file_type, certain } => (raw, file_type, certain),
+        Examined::Used {
+            raw,
+            file_type,
+            certain,
+        } => (raw, file_type, certain),
     };
     check_fields(findings, number, &mut raw, file_type);
     let found = check_map(scan, findings, number, &mut raw, file_type, certain);
     if file_type == FileType::Symlink && !has_target(&raw, &found) {
-        findings.fault(Place::Inode(number), FaultKind::SymlinkTarget, format!("{} bytes", raw.size));
+        findings.fault(
+            Place::Inode(number),
+            FaultKind::SymlinkTarget,
+            format!("{} bytes", raw.size),
+        );
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (Summary { state: State::Free, ..Summary::default() }, None);
+        return (
+            Summary {
+                state: State::Free,
+                ..Summary::default()
+            },
+            None,
+        );
     }
     check_tail(scan, findings, number, &raw, &found);
     if file_type == FileType::Directory {
@@ -113,7 +182,7 @@ pub(super) fn check(
     let (word, owned) = attributes::check(scan, findings, number, raw.attributes);
     raw.attributes = word;
     check_blocks(findings, number, &mut raw, found.owned + owned);
-    if raw != stored {
+    if raw != stored || !stored.is_intact(number) {
         findings.plan.inode(number, at, raw);
     }
     count(findings, &raw, file_type);
@@ -123,12 +192,20 @@ pub(super) fn check(
         parent: u32::try_from(raw.parent).unwrap_or(0),
         ..Summary::default()
     };
-    let blocks = (file_type == FileType::Directory).then(|| DirectoryBlocks { number, blocks: found.blocks });
+    let blocks = (file_type == FileType::Directory).then(|| DirectoryBlocks {
+        number,
+        blocks: found.blocks,
+    });
     (summary, blocks)
 }
 
 /// Fields that must be zero.
-pub(super) fn check_fields(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode, file_type: FileType) {
+pub(super) fn check_fields(
+    findings: &mut Findings,
+    number: InodeNumber,
+    raw: &mut RawInode,
+    file_type: FileType,
+) {
     let before = *raw;
     raw.mode &= MODE_TYPE_MASK | MODE_PERMISSION_MASK;
     raw.flags = 0;
@@ -157,25 +234,43 @@ pub(super) fn check_map(
     certain: bool,
 ) -> MapFound {
     check_height(findings, number, raw);
-    let has_content = matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+    let has_content = matches!(
+        file_type,
+        FileType::Regular | FileType::Directory | FileType::Symlink
+    );
     let is_table = number == InodeNumber::TABLE;
     let limit = match file_type {
-        _ if is_table => scan.claims.blocks().min(InodeNumber::MAX.get() / INODES_PER_BLOCK) * BLOCK,
+        _ if is_table => {
+            scan.claims
+                .blocks()
+                .min(InodeNumber::MAX.get() / INODES_PER_BLOCK)
+                * BLOCK
+        }
         FileType::Regular => FILE_BYTES_MAX,
         FileType::Directory => directory::BLOCKS_MAX * BLOCK,
         FileType::Symlink => SYMLINK_BYTES_MAX as u64,
         _ => 0,
     };
     let whole_blocks = file_type == FileType::Directory || is_table;
-    let possible = raw.size <= limit && (!whole_blocks || raw.size.is_multiple_of(BLOCK)) && (certain || !is_table);
+    let possible = raw.size <= limit
+        && (!whole_blocks || raw.size.is_multiple_of(BLOCK))
+        && (certain || !is_table);
     let inline = file_type == FileType::Symlink && raw.size <= INLINE_BYTES as u64;
     let may_grow = file_type == FileType::Regular || file_type == FileType::Directory;
     let mut walk = MapWalk {
         scan,
         findings: &mut *findings,
         inode: number,
-        purpose: if file_type == FileType::Regular && !is_table { Use::Data } else { Use::Metadata },
-        end_blocks: if inline || !has_content { 0 } else { raw.size.div_ceil(BLOCK) },
+        purpose: if file_type == FileType::Regular && !is_table {
+            Use::Data
+        } else {
+            Use::Metadata
+        },
+        end_blocks: if inline || !has_content {
+            0
+        } else {
+            raw.size.div_ceil(BLOCK)
+        },
         size_is_certain: (certain && possible && !is_table) || !may_grow,
         may_be_unwritten: file_type == FileType::Regular && !is_table,
         wanted: raw.size / BLOCK,
@@ -193,8 +288,16 @@ pub(super) fn check_map(
         _ => raw.size,
     };
     if size != raw.size {
-        let kind = if possible && size < raw.size { FaultKind::DirectoryHole } else { FaultKind::InodeSize };
-        findings.fault(Place::Inode(number), kind, format!("{} bytes, {size} are mapped", raw.size));
+        let kind = if possible && size < raw.size {
+            FaultKind::DirectoryHole
+        } else {
+            FaultKind::InodeSize
+        };
+        findings.fault(
+            Place::Inode(number),
+            kind,
+            format!("{} bytes, {size} are mapped", raw.size),
+        );
         raw.size = size;
     }
     found
@@ -203,7 +306,11 @@ pub(super) fn check_map(
 /// The root pointer is only valid at the right height, so it tells the height when the field is wrong.
 fn check_height(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode) {
     let fits = |height: u8| {
-        let position = Position { inode: number, level: height, index: 0 };
+        let position = Position {
+            inode: number,
+            level: height,
+            index: 0,
+        };
         matches!(Pointer::read(raw.root, position), Ok(Some(_)))
     };
     if raw.height <= HEIGHT_MAX && (raw.root == 0 || fits(raw.height)) {
@@ -211,11 +318,19 @@ fn check_height(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode
     }
     match (0..=HEIGHT_MAX).find(|&height| fits(height)) {
         Some(height) => {
-            findings.fault(Place::Inode(number), FaultKind::InodeHeight, format!("{}, should be {height}", raw.height));
+            findings.fault(
+                Place::Inode(number),
+                FaultKind::InodeHeight,
+                format!("{}, should be {height}", raw.height),
+            );
             raw.height = height;
         }
         None if raw.height > HEIGHT_MAX => {
-            findings.fault(Place::Inode(number), FaultKind::InodeHeight, format!("{}", raw.height));
+            findings.fault(
+                Place::Inode(number),
+                FaultKind::InodeHeight,
+                format!("{}", raw.height),
+            );
             raw.height = 0;
             raw.root = 0;
         }
@@ -233,14 +348,28 @@ fn has_target(raw: &RawInode, found: &MapFound) -> bool {
 }
 
 /// Bytes of the last block beyond the end are zero (R5).
-fn check_tail(scan: &Scan<'_>, findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
+fn check_tail(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    number: InodeNumber,
+    raw: &RawInode,
+    found: &MapFound,
+) {
     let used = (raw.size % BLOCK) as usize;
-    let Some(block) = found.wanted.filter(|_| used > 0) else { return };
+    let Some(block) = found.wanted.filter(|_| used > 0) else {
+        return;
+    };
     let mut bytes = [0; BLOCK_BYTES];
     scan.region.read(block.offset(), &mut bytes);
     if bytes[used..].iter().any(|&byte| byte != 0) {
-        findings.fault(Place::Inode(number), FaultKind::TailNotZero, format!("block {block}"));
-        findings.plan.bytes(block.offset() + used as u64, vec![0; BLOCK_BYTES - used]);
+        findings.fault(
+            Place::Inode(number),
+            FaultKind::TailNotZero,
+            format!("block {block}"),
+        );
+        findings
+            .plan
+            .bytes(block.offset() + used as u64, vec![0; BLOCK_BYTES - used]);
     }
 }
 
@@ -248,9 +377,17 @@ fn check_tail(scan: &Scan<'_>, findings: &mut Findings, number: InodeNumber, raw
 fn find_holes(findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
     let mut expected = 0;
     // The end of the directory stands for one more block behind the last.
-    for index in found.blocks.iter().map(|(index, _)| *index).chain([raw.size / BLOCK]) {
+    for index in found
+        .blocks
+        .iter()
+        .map(|(index, _)| *index)
+        .chain([raw.size / BLOCK])
+    {
         for hole in expected..index {
-            let place = Place::Record { directory: number, byte: hole * BLOCK };
+            let place = Place::Record {
+                directory: number,
+                byte: hole * BLOCK,
+            };
             findings.fault(place, FaultKind::DirectoryHole, String::new());
             findings.plan.hole(number, hole);
         }
@@ -259,9 +396,18 @@ fn find_holes(findings: &mut Findings, number: InodeNumber, raw: &RawInode, foun
 }
 
 /// The number of blocks owned.
-pub(super) fn check_blocks(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode, owned: u64) {
+pub(super) fn check_blocks(
+    findings: &mut Findings,
+    number: InodeNumber,
+    raw: &mut RawInode,
+    owned: u64,
+) {
     if raw.blocks != owned {
-        findings.fault(Place::Inode(number), FaultKind::BlockCount, format!("{}, but {owned} are owned", raw.blocks));
+        findings.fault(
+            Place::Inode(number),
+            FaultKind::BlockCount,
+            format!("{}, but {owned} are owned", raw.blocks),
+        );
         raw.blocks = owned;
     }
 }

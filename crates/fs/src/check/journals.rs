@@ -17,9 +17,19 @@ struct Run {
 
 fn run(half: &[u8], superblock: &Superblock) -> Run {
     let geometry = superblock.geometry();
-    let mut run = Run { numbers: Vec::new(), end: 0 };
-    while let Some(record) = half.get(run.end..).and_then(|rest| Record::parse(rest, &geometry)) {
-        if run.numbers.last().is_some_and(|&last| record.sequence <= last) {
+    let mut run = Run {
+        numbers: Vec::new(),
+        end: 0,
+    };
+    while let Some(record) = half
+        .get(run.end..)
+        .and_then(|rest| Record::parse(rest, &geometry))
+    {
+        if run
+            .numbers
+            .last()
+            .is_some_and(|&last| record.sequence <= last)
+        {
             break;
         }
         run.numbers.push(record.sequence);
@@ -56,7 +66,11 @@ fn halves(region: &Region, superblock: &Superblock, start: BlockNumber) -> [Vec<
 ///
 /// It depends on nothing but the journals, and replaying them twice is the same as once, so a repair that is interrupted and
 /// started again comes to the same result.
-pub(super) fn derive_checkpoint(region: &Region, superblock: &Superblock, starts: &[BlockNumber]) -> u64 {
+pub(super) fn derive_checkpoint(
+    region: &Region,
+    superblock: &Superblock,
+    starts: &[BlockNumber],
+) -> u64 {
     let mut sides = [Vec::new(), Vec::new()];
     for &start in starts {
         for (side, half) in sides.iter_mut().zip(halves(region, superblock, start)) {
@@ -66,7 +80,11 @@ pub(super) fn derive_checkpoint(region: &Region, superblock: &Superblock, starts
     let newest = |side: &[u64]| side.iter().copied().max().unwrap_or(0);
     let (first, second) = (newest(&sides[0]), newest(&sides[1]));
     let [left, right] = sides;
-    let (mut live, retired) = if first >= second { (left, second) } else { (right, first) };
+    let (mut live, retired) = if first >= second {
+        (left, second)
+    } else {
+        (right, first)
+    };
     live.retain(|&number| number > retired);
     live.sort_unstable_by(|a, b| b.cmp(a));
     let (mut lowest, mut gaps) = (first.max(second) + 1, 0);
@@ -81,17 +99,30 @@ pub(super) fn derive_checkpoint(region: &Region, superblock: &Superblock, starts
 }
 
 /// Reports whole records that follow a broken one: a crash leaves only the last record of a half broken.
-pub(super) fn check_records(region: &Region, superblock: &Superblock, state: &header::State, findings: &mut Findings) {
+pub(super) fn check_records(
+    region: &Region,
+    superblock: &Superblock,
+    state: &header::State,
+    findings: &mut Findings,
+) {
     for (index, &start) in state.journals.iter().enumerate() {
         for half in halves(region, superblock, start) {
             let run = run(&half, superblock);
-            let newest = run.numbers.last().copied().unwrap_or(0).max(state.checkpoint);
+            let newest = run
+                .numbers
+                .last()
+                .copied()
+                .unwrap_or(0)
+                .max(state.checkpoint);
             let behind = (run.end..half.len())
                 .step_by(LINE_BYTES)
                 .filter_map(|at| Record::parse(&half[at..], &superblock.geometry()))
                 .find(|record| record.sequence > newest);
             if let Some(record) = behind {
-                let detail = format!("record {} and those behind it cannot be applied", record.sequence);
+                let detail = format!(
+                    "record {} and those behind it cannot be applied",
+                    record.sequence
+                );
                 findings.fault(Place::Journal(index as u32), FaultKind::RecordsLost, detail);
             }
         }
@@ -99,13 +130,22 @@ pub(super) fn check_records(region: &Region, superblock: &Superblock, state: &he
 }
 
 /// Reports live records. After replay there are none.
-pub(super) fn check_replayed(region: &Region, superblock: &Superblock, state: &header::State, findings: &mut Findings) {
+pub(super) fn check_replayed(
+    region: &Region,
+    superblock: &Superblock,
+    state: &header::State,
+    findings: &mut Findings,
+) {
     for (index, &start) in state.journals.iter().enumerate() {
         for half in halves(region, superblock, start) {
             let first = Record::parse(&half, &superblock.geometry());
             if let Some(record) = first.filter(|record| record.sequence > state.checkpoint) {
                 let detail = format!("from record {} on", record.sequence);
-                findings.fault(Place::Journal(index as u32), FaultKind::RecordsNotReplayed, detail);
+                findings.fault(
+                    Place::Journal(index as u32),
+                    FaultKind::RecordsNotReplayed,
+                    detail,
+                );
             }
         }
     }

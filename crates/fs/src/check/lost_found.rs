@@ -20,7 +20,8 @@ pub(super) fn connect(region: &Arc<Region>, lost: &[InodeNumber]) -> Result<(), 
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)?;
     let files = FileSystem::mount(store, MountOptions::default())?;
     let result = directory(&files).and_then(|directory| {
-        lost.iter().try_for_each(|&number| adopt(&files, &directory, number))
+        lost.iter()
+            .try_for_each(|&number| adopt(&files, &directory, number))
     });
     files.checkpoint();
     Ok(result?)
@@ -30,11 +31,19 @@ pub(super) fn connect(region: &Arc<Region>, lost: &[InodeNumber]) -> Result<(), 
 fn directory(files: &FileSystem) -> Result<Node, FsError> {
     let root = files.root();
     for attempt in 0..ATTEMPTS {
-        let name = if attempt == 0 { NAME.to_vec() } else { format!("lost+found.{attempt}").into_bytes() };
+        let name = if attempt == 0 {
+            NAME.to_vec()
+        } else {
+            format!("lost+found.{attempt}").into_bytes()
+        };
         match files.lookup(&root, &name) {
-            Ok(node) if files.attributes(&node)?.file_type() == FileType::Directory => return Ok(node),
+            Ok(node) if files.attributes(&node)?.file_type() == FileType::Directory => {
+                return Ok(node);
+            }
             Ok(_) => {}
-            Err(FsError::NotFound) => return files.make_directory(&root, &name, &NewInode::file(0o700)),
+            Err(FsError::NotFound) => {
+                return files.make_directory(&root, &name, &NewInode::file(0o700));
+            }
             Err(error) => return Err(error),
         }
     }
@@ -62,14 +71,33 @@ fn adopt(files: &FileSystem, directory: &Node, number: InodeNumber) -> Result<()
     } else {
         new_child.links = 1;
     }
-    let Some(index) = &body.directory else { return Err(FsError::NotADirectory) };
+    let Some(index) = &body.directory else {
+        return Err(FsError::NotADirectory);
+    };
     let mut plan = index.plan();
     let mut transaction = core.store.begin();
     let entry = (number, file_type);
-    core.insert_name((directory.number(), &body), &mut new_parent, &mut plan, &name, entry, &mut transaction)?;
+    core.insert_name(
+        (directory.number(), &body),
+        &mut new_parent,
+        &mut plan,
+        &name,
+        entry,
+        &mut transaction,
+    )?;
     new_parent.touch_modified(core.now());
-    new_parent.log_changes(&body.raw, directory.number(), core.inode_offset(directory.number()), &mut transaction);
-    new_child.log_changes(&child_body.raw, number, core.inode_offset(number), &mut transaction);
+    new_parent.log_changes(
+        &body.raw,
+        directory.number(),
+        core.inode_offset(directory.number()),
+        &mut transaction,
+    );
+    new_child.log_changes(
+        &child_body.raw,
+        number,
+        core.inode_offset(number),
+        &mut transaction,
+    );
     transaction.commit()?;
     body.raw = new_parent;
     commit_plan(&mut body, plan);

@@ -46,21 +46,46 @@ pub(super) struct MapFound {
 impl MapWalk<'_, '_> {
     /// Walks from `word`, a pointer of `level` to the file blocks from `first` on. Returns the word that should stand there.
     pub(super) fn visit(&mut self, word: u64, level: u8, first: u64) -> u64 {
-        let position = Position { inode: self.inode, level, index: first >> (FANOUT_BITS * u32::from(level)) };
-        let Some((mut word, mut pointer)) = self.read(word, position) else { return 0 };
+        let position = Position {
+            inode: self.inode,
+            level,
+            index: first >> (FANOUT_BITS * u32::from(level)),
+        };
+        let Some((mut word, mut pointer)) = self.read(word, position) else {
+            return 0;
+        };
         if pointer.unwritten && (level > 0 || !self.may_be_unwritten) {
             self.fault(position, FaultKind::PointerFlag, String::new());
             pointer.unwritten = false;
             word = pointer.word(position);
         }
         if level == 0 && first >= self.end_blocks && self.size_is_certain && !pointer.unwritten {
-            self.fault(position, FaultKind::DataBeyondEnd, format!("block {}", pointer.block));
+            self.fault(
+                position,
+                FaultKind::DataBeyondEnd,
+                format!("block {}", pointer.block),
+            );
             return 0;
         }
-        let purpose = if level == 0 { self.purpose } else { Use::Metadata };
-        if let Err(taken) = self.scan.claims.claim(pointer.block, Owner::Inode(self.inode), purpose) {
-            let other = taken.0.map(|owner| format!(", which {owner} has")).unwrap_or_default();
-            self.fault(position, FaultKind::BlockShared, format!("block {}{other}", pointer.block));
+        let purpose = if level == 0 {
+            self.purpose
+        } else {
+            Use::Metadata
+        };
+        if let Err(taken) = self
+            .scan
+            .claims
+            .claim(pointer.block, Owner::Inode(self.inode), purpose)
+        {
+            let other = taken
+                .0
+                .map(|owner| format!(", which {owner} has"))
+                .unwrap_or_default();
+            self.fault(
+                position,
+                FaultKind::BlockShared,
+                format!("block {}{other}", pointer.block),
+            );
             return 0;
         }
         self.found.owned += 1;
@@ -91,7 +116,9 @@ impl MapWalk<'_, '_> {
             }
             let should = self.visit(word, level, first + slot as u64 * capacity(level));
             if should != word {
-                self.findings.plan.word(node.offset() + slot as u64 * 8, should);
+                self.findings
+                    .plan
+                    .word(node.offset() + slot as u64 * 8, should);
             }
         }
     }
@@ -114,8 +141,20 @@ impl MapWalk<'_, '_> {
     }
 
     fn fault(&mut self, position: Position, kind: FaultKind, detail: String) {
-        let Position { inode, level, index } = position;
-        self.findings.fault(Place::Pointer { inode, level, index }, kind, detail);
+        let Position {
+            inode,
+            level,
+            index,
+        } = position;
+        self.findings.fault(
+            Place::Pointer {
+                inode,
+                level,
+                index,
+            },
+            kind,
+            detail,
+        );
     }
 }
 
@@ -140,8 +179,14 @@ pub(super) fn read_pointer(scan: &Scan<'_>, word: u64, position: Position) -> Re
         return Read::Damaged;
     }
     let inside = |word| match Pointer::read(word, position) {
-        Ok(Some(pointer)) if scan.claims.contains(pointer.block) && !scan.claims.is_claimed(pointer.block) => Some(pointer),
+        Ok(Some(pointer))
+            if scan.claims.contains(pointer.block) && !scan.claims.is_claimed(pointer.block) =>
+        {
+            Some(pointer)
+        }
         _ => None,
     };
-    single_bit::correct_word(word, inside).map_or(Read::Damaged, |(word, pointer)| Read::Corrected(word, pointer))
+    single_bit::correct_word(word, inside).map_or(Read::Damaged, |(word, pointer)| {
+        Read::Corrected(word, pointer)
+    })
 }

@@ -63,7 +63,10 @@ pub struct CheckOptions<'a> {
 
 impl std::fmt::Debug for CheckOptions<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("CheckOptions").field("threads", &self.threads).finish_non_exhaustive()
+        formatter
+            .debug_struct("CheckOptions")
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,35 +91,67 @@ struct Pass {
 impl Pass {
     fn run(region: &Region, options: &CheckOptions<'_>) -> Pass {
         let first = Pass::with_contested(region, options, &BTreeSet::new());
-        let clashes = first.claims.as_ref().map(Claims::clashes).unwrap_or_default();
+        let clashes = first
+            .claims
+            .as_ref()
+            .map(Claims::clashes)
+            .unwrap_or_default();
         if clashes.is_empty() {
             return first;
         }
         // Blocks with two owners: once more in a fixed order, so that it is clear who was first.
-        let options = CheckOptions { threads: 1, ..*options };
+        let options = CheckOptions {
+            threads: 1,
+            ..*options
+        };
         Pass::with_contested(region, &options, &clashes)
     }
 
-    fn with_contested(region: &Region, options: &CheckOptions<'_>, contested: &BTreeSet<u64>) -> Pass {
+    fn with_contested(
+        region: &Region,
+        options: &CheckOptions<'_>,
+        contested: &BTreeSet<u64>,
+    ) -> Pass {
         let mut findings = Findings::default();
         let Some(superblock) = header::find_superblock(region) else {
             findings.fault(Place::Pool, FaultKind::SuperblocksLost, String::new());
-            return Pass { findings, claims: None, complete: false };
+            return Pass {
+                findings,
+                claims: None,
+                complete: false,
+            };
         };
         let geometry = superblock.geometry();
         if region.length() < geometry.total_bytes() {
-            let detail = format!("{} bytes instead of {}", region.length(), geometry.total_bytes());
+            let detail = format!(
+                "{} bytes instead of {}",
+                region.length(),
+                geometry.total_bytes()
+            );
             findings.fault(Place::Pool, FaultKind::PoolTruncated, detail);
         }
         if !header::header_fits(region, &geometry) {
-            return Pass { findings, claims: None, complete: false };
+            return Pass {
+                findings,
+                claims: None,
+                complete: false,
+            };
         }
         let claims = Claims::new(geometry, region.length() / BLOCK_BYTES as u64, contested);
-        let scan = Scan { region, superblock, geometry, claims: &claims };
+        let scan = Scan {
+            region,
+            superblock,
+            geometry,
+            claims: &claims,
+        };
         let complete = check_all(&scan, options, &mut findings);
         findings.report.counts.blocks = claims.blocks();
         findings.report.counts.blocks_used = claims.count();
-        Pass { findings, claims: Some(claims), complete }
+        Pass {
+            findings,
+            claims: Some(claims),
+            complete,
+        }
     }
 }
 
@@ -127,7 +162,9 @@ fn check_all(scan: &Scan<'_>, options: &CheckOptions<'_>, findings: &mut Finding
     journals::check_replayed(scan.region, &scan.superblock, &state, findings);
     header::claim_journals(&scan.superblock, &state, scan.claims);
     header::check_reserved(scan.region, &scan.superblock, state.is_clean, findings);
-    let Some(mut inodes) = table::check(scan, options, findings) else { return false };
+    let Some(mut inodes) = table::check(scan, options, findings) else {
+        return false;
+    };
     let directories = inodes.directories.len() as u64;
     let mut names = Names::new(scan, &mut inodes, findings);
     let mut done = 0;
@@ -155,9 +192,14 @@ enum Phase {
 const PROGRESS_STEPS: u64 = 1000;
 
 fn report_progress(options: &CheckOptions<'_>, phase: Phase, done: u64, total: u64) {
-    let Some(progress) = options.progress else { return };
+    let Some(progress) = options.progress else {
+        return;
+    };
     let step = |done: u64| done * PROGRESS_STEPS / total.max(1);
     if done == total || step(done) != step(done.saturating_sub(1)) {
-        progress(phase as u64 * PROGRESS_STEPS + step(done), 2 * PROGRESS_STEPS);
+        progress(
+            phase as u64 * PROGRESS_STEPS + step(done),
+            2 * PROGRESS_STEPS,
+        );
     }
 }

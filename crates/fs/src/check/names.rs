@@ -37,10 +37,22 @@ pub(super) struct Names<'s> {
 }
 
 impl<'s> Names<'s> {
-    pub(super) fn new(scan: &'s Scan<'s>, inodes: &'s mut Inodes, findings: &'s mut Findings) -> Names<'s> {
+    pub(super) fn new(
+        scan: &'s Scan<'s>,
+        inodes: &'s mut Inodes,
+        findings: &'s mut Findings,
+    ) -> Names<'s> {
         let directories = std::mem::take(&mut inodes.directories);
         let (directory_names, changes) = (HashMap::new(), BTreeMap::new());
-        Names { scan, inodes, findings, directories, directory_names, changes, uncertain: Vec::new() }
+        Names {
+            scan,
+            inodes,
+            findings,
+            directories,
+            directory_names,
+            changes,
+            uncertain: Vec::new(),
+        }
     }
 
     /// Reads every directory; `progress` is called after each.
@@ -64,7 +76,10 @@ impl<'s> Names<'s> {
         for (byte, fault, corrected) in parsed.faults {
             let (kind, detail) = match fault {
                 RecordFault::Unmerged => (FaultKind::FreeRangesSplit, String::new()),
-                _ if corrected => (FaultKind::RecordDamaged, format!("one bit is flipped: {fault}")),
+                _ if corrected => (
+                    FaultKind::RecordDamaged,
+                    format!("one bit is flipped: {fault}"),
+                ),
                 _ => (FaultKind::RecordDamaged, fault.to_string()),
             };
             self.fault(place, byte, kind, detail);
@@ -73,12 +88,20 @@ impl<'s> Names<'s> {
         for name in parsed.names {
             self.take(place, name, known);
         }
-        self.uncertain.extend(parsed.uncertain.into_iter().map(|name| (place, name)));
+        self.uncertain
+            .extend(parsed.uncertain.into_iter().map(|name| (place, name)));
     }
 
-    fn fault(&mut self, (directory, index): Block, byte: usize, kind: FaultKind, detail: impl Into<String>) {
+    fn fault(
+        &mut self,
+        (directory, index): Block,
+        byte: usize,
+        kind: FaultKind,
+        detail: impl Into<String>,
+    ) {
         let byte = index * BLOCK_BYTES as u64 + byte as u64;
-        self.findings.fault(Place::Record { directory, byte }, kind, detail);
+        self.findings
+            .fault(Place::Record { directory, byte }, kind, detail);
     }
 
     fn change(&mut self, place: Block) -> &mut Change {
@@ -97,7 +120,9 @@ impl<'s> Names<'s> {
             Some(State::Unknown) => None,
             Some(State::Used(file_type)) => Some(file_type),
             None if self.inodes.is_incomplete() => None,
-            Some(State::Free) | None => return self.remove(place, name.byte, FaultKind::NameDangling, shown()),
+            Some(State::Free) | None => {
+                return self.remove(place, name.byte, FaultKind::NameDangling, shown());
+            }
         };
         if name.inode == InodeNumber::ROOT {
             return self.remove(place, name.byte, FaultKind::DirectoryNamedTwice, shown());
@@ -125,7 +150,10 @@ impl<'s> Names<'s> {
             self.directory_names.insert(name.inode, (place, name.byte));
             return true;
         };
-        let parent = self.inodes.get(name.inode).map_or(0, |summary| u64::from(summary.parent));
+        let parent = self
+            .inodes
+            .get(name.inode)
+            .map_or(0, |summary| u64::from(summary.parent));
         let detail = format!("`{}`, inode {}", name.name.escape_ascii(), name.inode);
         if place.0.get() == parent && other.0.get() != parent {
             self.remove(other, byte, FaultKind::DirectoryNamedTwice, detail);
@@ -145,7 +173,9 @@ impl<'s> Names<'s> {
     }
 
     fn blocks_of(&self, directory: InodeNumber) -> &[(u64, BlockNumber)] {
-        let position = self.directories.binary_search_by_key(&directory, |directory| directory.number);
+        let position = self
+            .directories
+            .binary_search_by_key(&directory, |directory| directory.number);
         position.map_or(&[], |position| &self.directories[position].blocks)
     }
 
@@ -163,17 +193,26 @@ impl<'s> Names<'s> {
         let uncertain = std::mem::take(&mut self.uncertain);
         if self.inodes.is_incomplete() {
             // Nobody knows yet: such blocks wait until the table is whole.
-            uncertain.iter().for_each(|(place, _)| drop(self.changes.remove(place)));
+            uncertain
+                .iter()
+                .for_each(|(place, _)| drop(self.changes.remove(place)));
             return;
         }
         for (place, name) in uncertain {
-            let Some(summary) = self.inodes.get(name.inode).copied() else { continue };
+            let Some(summary) = self.inodes.get(name.inode).copied() else {
+                continue;
+            };
             let misses = match summary.state {
-                State::Used(FileType::Directory) => summary.names == 0 && u64::from(summary.parent) == place.0.get(),
+                State::Used(FileType::Directory) => {
+                    summary.names == 0 && u64::from(summary.parent) == place.0.get()
+                }
                 State::Used(_) => summary.names < summary.links,
                 _ => false,
             };
-            if !misses || summary.state != State::Used(name.file_type) || name.inode == InodeNumber::ROOT {
+            if !misses
+                || summary.state != State::Used(name.file_type)
+                || name.inode == InodeNumber::ROOT
+            {
                 continue;
             }
             if let Some(summary) = self.inodes.get_mut(name.inode) {
@@ -199,20 +238,33 @@ impl<'s> Names<'s> {
     /// Plans the new content of all blocks that change.
     pub(super) fn finish(mut self) {
         for (place, change) in std::mem::take(&mut self.changes) {
-            let Some(block) = self.blocks_of(place.0).iter().find(|(index, _)| *index == place.1) else { continue };
+            let Some(block) = self
+                .blocks_of(place.0)
+                .iter()
+                .find(|(index, _)| *index == place.1)
+            else {
+                continue;
+            };
             let at = block.1.offset();
             let mut bytes = [0; BLOCK_BYTES];
             self.scan.region.read(at, &mut bytes);
             let parsed = records::parse(place.0, place.1, &mut bytes);
             let mut names = parsed.names;
-            names.extend(parsed.uncertain.into_iter().filter(|name| change.keep.contains(&name.byte)));
+            names.extend(
+                parsed
+                    .uncertain
+                    .into_iter()
+                    .filter(|name| change.keep.contains(&name.byte)),
+            );
             names.retain(|name| !change.remove.contains(&name.byte));
             names.sort_by_key(|name| name.byte);
             for name in &mut names {
                 let retyped = change.retype.iter().find(|(byte, _)| *byte == name.byte);
                 name.file_type = retyped.map_or(name.file_type, |(_, file_type)| *file_type);
             }
-            self.findings.plan.bytes(at, records::build(place.0, place.1, &names));
+            self.findings
+                .plan
+                .bytes(at, records::build(place.0, place.1, &names));
         }
     }
 }

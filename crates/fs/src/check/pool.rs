@@ -27,12 +27,20 @@ pub struct PoolCheck {
 /// # Errors
 ///
 /// The pool is missing, no pool, of another version, in use, without a valid superblock, or cannot be opened.
-pub fn check_pool(path: &Path, with_repair: bool, options: &CheckOptions<'_>) -> Result<PoolCheck, OpenError> {
+pub fn check_pool(
+    path: &Path,
+    with_repair: bool,
+    options: &CheckOptions<'_>,
+) -> Result<PoolCheck, OpenError> {
     let pool = salvage::open(path, with_repair)?;
     let incomplete_files = pool.incomplete_files().to_vec();
     let missing = |report: &mut Report| {
         for file in &incomplete_files {
-            report.add(Place::Pool, FaultKind::PoolTruncated, file.display().to_string());
+            report.add(
+                Place::Pool,
+                FaultKind::PoolTruncated,
+                file.display().to_string(),
+            );
         }
     };
     let mut found = Report::default();
@@ -42,12 +50,20 @@ pub fn check_pool(path: &Path, with_repair: bool, options: &CheckOptions<'_>) ->
         let checked = super::check(pool.region(), options);
         found.complete = checked.complete;
         found.merge(checked);
-        return Ok(PoolCheck { found, left: None, incomplete_files });
+        return Ok(PoolCheck {
+            found,
+            left: None,
+            incomplete_files,
+        });
     }
     let repaired = repair(&Arc::clone(pool.region()), options);
     pool.sync()?;
     found.complete = repaired.found.complete;
     let was_clean = incomplete_files.is_empty() && repaired.found.is_clean();
     found.merge(repaired.found);
-    Ok(PoolCheck { found, left: (!was_clean).then_some(repaired.left), incomplete_files })
+    Ok(PoolCheck {
+        found,
+        left: (!was_clean).then_some(repaired.left),
+        incomplete_files,
+    })
 }

@@ -2,7 +2,8 @@
 
 use super::single_bit;
 use crate::directory::{
-    self, BLOCK_BYTES, DentryOffset, Entry, FaultKind as RecordFault, NAME_BYTES_MAX, Record, UNIT_BYTES, record_bytes,
+    self, BLOCK_BYTES, DentryOffset, Entry, FaultKind as RecordFault, NAME_BYTES_MAX, Record,
+    UNIT_BYTES, record_bytes,
 };
 use crate::format::{FileType, InodeNumber};
 
@@ -39,9 +40,25 @@ pub(super) fn parse(directory: InodeNumber, index: u64, block: &mut [u8; BLOCK_B
                 if is_free && after_free {
                     parsed.faults.push((at, RecordFault::Unmerged, true));
                 }
-                if let Record::Entry(Entry { inode, file_type, name, .. }) = record {
-                    let name = Name { byte: at, inode, file_type, name: name.to_vec() };
-                    if is_certain { &mut parsed.names } else { &mut parsed.uncertain }.push(name);
+                if let Record::Entry(Entry {
+                    inode,
+                    file_type,
+                    name,
+                    ..
+                }) = record
+                {
+                    let name = Name {
+                        byte: at,
+                        inode,
+                        file_type,
+                        name: name.to_vec(),
+                    };
+                    if is_certain {
+                        &mut parsed.names
+                    } else {
+                        &mut parsed.uncertain
+                    }
+                    .push(name);
                 }
                 after_free = is_free;
                 at += length;
@@ -54,8 +71,14 @@ pub(super) fn parse(directory: InodeNumber, index: u64, block: &mut [u8; BLOCK_B
                 parsed.faults.push((at, fault, false));
                 let length = usize::from(u16::from_le_bytes([block[at], block[at + 1]]));
                 let next = at + length;
-                let follows = length > 0 && length.is_multiple_of(UNIT_BYTES) && chain_ends(directory, index, block, next);
-                (at, is_certain) = if follows { (next, is_certain) } else { (resume(directory, index, block, at), false) };
+                let follows = length > 0
+                    && length.is_multiple_of(UNIT_BYTES)
+                    && chain_ends(directory, index, block, next);
+                (at, is_certain) = if follows {
+                    (next, is_certain)
+                } else {
+                    (resume(directory, index, block, at), false)
+                };
                 after_free = false;
             }
         }
@@ -66,13 +89,24 @@ pub(super) fn parse(directory: InodeNumber, index: u64, block: &mut [u8; BLOCK_B
 /// Corrects one flipped bit of the record that starts at `bytes`.
 fn correct(directory: InodeNumber, offset: DentryOffset, bytes: &mut [u8]) -> bool {
     let reach = bytes.len().min(record_bytes(NAME_BYTES_MAX));
-    single_bit::correct(bytes, reach * 8, |bytes| directory::decode(directory, offset, bytes).is_ok())
+    single_bit::correct(bytes, reach * 8, |bytes| {
+        directory::decode(directory, offset, bytes).is_ok()
+    })
 }
 
 /// Whether records follow one another from byte `at` to the end of the block.
-fn chain_ends(directory: InodeNumber, index: u64, block: &[u8; BLOCK_BYTES], mut at: usize) -> bool {
+fn chain_ends(
+    directory: InodeNumber,
+    index: u64,
+    block: &[u8; BLOCK_BYTES],
+    mut at: usize,
+) -> bool {
     while at < BLOCK_BYTES {
-        match directory::decode(directory, DentryOffset::new(index, at / UNIT_BYTES), &block[at..]) {
+        match directory::decode(
+            directory,
+            DentryOffset::new(index, at / UNIT_BYTES),
+            &block[at..],
+        ) {
             Ok((_, length)) => at += length,
             Err(_) => return false,
         }
@@ -84,9 +118,17 @@ fn chain_ends(directory: InodeNumber, index: u64, block: &[u8; BLOCK_BYTES], mut
 fn resume(directory: InodeNumber, index: u64, block: &[u8; BLOCK_BYTES], at: usize) -> usize {
     let units = (at / UNIT_BYTES + 1)..(BLOCK_BYTES / UNIT_BYTES);
     let is_record = |unit: &usize| {
-        directory::decode(directory, DentryOffset::new(index, *unit), &block[unit * UNIT_BYTES..]).is_ok()
+        directory::decode(
+            directory,
+            DentryOffset::new(index, *unit),
+            &block[unit * UNIT_BYTES..],
+        )
+        .is_ok()
     };
-    units.clone().find(is_record).map_or(BLOCK_BYTES, |unit| unit * UNIT_BYTES)
+    units
+        .clone()
+        .find(is_record)
+        .map_or(BLOCK_BYTES, |unit| unit * UNIT_BYTES)
 }
 
 /// A block with exactly these names, each where it was; the rest is free.
@@ -96,7 +138,12 @@ pub(super) fn build(directory: InodeNumber, index: u64, names: &[Name]) -> Vec<u
     for name in names {
         fill_free(directory, index, &mut block, end, name.byte);
         let offset = DentryOffset::new(index, name.byte / UNIT_BYTES);
-        let entry = Entry { offset, inode: name.inode, file_type: name.file_type, name: &name.name };
+        let entry = Entry {
+            offset,
+            inode: name.inode,
+            file_type: name.file_type,
+            name: &name.name,
+        };
         end = name.byte + record_bytes(name.name.len());
         directory::write_dentry(directory, &entry, &mut block[name.byte..end]);
     }
@@ -106,7 +153,11 @@ pub(super) fn build(directory: InodeNumber, index: u64, names: &[Name]) -> Vec<u
 
 fn fill_free(directory: InodeNumber, index: u64, block: &mut [u8], start: usize, end: usize) {
     if start < end {
-        let header = directory::free_header(directory, DentryOffset::new(index, start / UNIT_BYTES), end - start);
+        let header = directory::free_header(
+            directory,
+            DentryOffset::new(index, start / UNIT_BYTES),
+            end - start,
+        );
         block[start..start + header.len()].copy_from_slice(&header);
     }
 }
@@ -124,7 +175,11 @@ mod tests {
             file_type: FileType::Regular,
             name: name.to_vec(),
         };
-        let names = [name(0, 5, b"first"), name(64, 6, b"second"), name(88, 7, &[b'x'; 255])];
+        let names = [
+            name(0, 5, b"first"),
+            name(64, 6, b"second"),
+            name(88, 7, &[b'x'; 255]),
+        ];
         build(DIRECTORY, 3, &names).try_into().expect("a block")
     }
 
@@ -141,7 +196,11 @@ mod tests {
     fn every_flipped_bit_of_every_record_is_corrected() {
         let block = block();
         // First record, the free range behind it (header only: the rest is not covered), second, long one.
-        let covered = (0..24).chain(24..32).chain(64..88).chain(88..88 + 272).chain(360..368);
+        let covered = (0..24)
+            .chain(24..32)
+            .chain(64..88)
+            .chain(88..88 + 272)
+            .chain(360..368);
         for byte in covered {
             for bit in 0..8 {
                 let mut copy = block;

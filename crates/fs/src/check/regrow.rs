@@ -47,9 +47,17 @@ pub(super) fn fill(region: &Arc<Region>, claims: &Claims, plan: &Plan) -> Result
     Ok(())
 }
 
-fn install_allocator(store: &PmemStore, claims: &Claims, found: &HashMap<u64, BlockNumber>) -> Result<(), RegrowError> {
-    let rebuild = store.rebuild();
-    for start in claims.iter(true).chain(found.values().copied()).filter(|block| !rebuild.is_marked(*block)) {
+fn install_allocator(
+    store: &PmemStore,
+    claims: &Claims,
+    found: &HashMap<u64, BlockNumber>,
+) -> Result<(), RegrowError> {
+    let rebuild = store.rebuild()?;
+    for start in claims
+        .iter(true)
+        .chain(found.values().copied())
+        .filter(|block| !rebuild.is_marked(*block))
+    {
         rebuild
             .mark(Extent { start, blocks: 1 })
             .map_err(|error| Corruption::new(format!("block {start}"), error.to_string()))?;
@@ -61,7 +69,11 @@ fn install_allocator(store: &PmemStore, claims: &Claims, found: &HashMap<u64, Bl
 /// Looks for missing blocks of the table among the blocks that nobody claims.
 ///
 /// An inode's checksum contains its number, so a block that holds sixteen inodes tells which sixteen.
-fn find_table_blocks(store: &PmemStore, claims: &Claims, holes: &[u64]) -> HashMap<u64, BlockNumber> {
+fn find_table_blocks(
+    store: &PmemStore,
+    claims: &Claims,
+    holes: &[u64],
+) -> HashMap<u64, BlockNumber> {
     let numbers: HashMap<u32, u64> = holes
         .iter()
         .flat_map(|&hole| (0..INODES_PER_BLOCK).map(move |slot| hole * INODES_PER_BLOCK + slot))
@@ -79,41 +91,76 @@ fn find_table_blocks(store: &PmemStore, claims: &Claims, holes: &[u64]) -> HashM
             continue;
         }
         let raws: [RawInode; INODES_PER_BLOCK as usize] = store.load(block.offset());
-        let Some((slot, raw)) = raws.iter().enumerate().find(|(_, raw)| **raw != RawInode::ZERO) else { continue };
+        let Some((slot, raw)) = raws
+            .iter()
+            .enumerate()
+            .find(|(_, raw)| **raw != RawInode::ZERO)
+        else {
+            continue;
+        };
         // The table's own number is 0, which mixes to 0.
         let mixed = raw.checksum ^ raw.expected_checksum(InodeNumber::TABLE);
-        let Some(&number) = numbers.get(&mixed).filter(|&&number| number % INODES_PER_BLOCK == slot as u64) else { continue };
+        let Some(&number) = numbers
+            .get(&mixed)
+            .filter(|&&number| number % INODES_PER_BLOCK == slot as u64)
+        else {
+            continue;
+        };
         let first = number - slot as u64;
-        if raws.iter().zip(first..).all(|(raw, number)| raw.is_intact(InodeNumber::new(number))) {
+        if raws
+            .iter()
+            .zip(first..)
+            .all(|(raw, number)| raw.is_intact(InodeNumber::new(number)))
+        {
             found.entry(first / INODES_PER_BLOCK).or_insert(block);
         }
     }
     found
 }
 
-fn fill_table(store: &PmemStore, index: u64, found: Option<BlockNumber>) -> Result<(), RegrowError> {
+fn fill_table(
+    store: &PmemStore,
+    index: u64,
+    found: Option<BlockNumber>,
+) -> Result<(), RegrowError> {
     let mut transaction = store.begin();
     let block = match found {
         Some(block) => block,
         None => {
-            let block = transaction.allocate_one(DomainId::METADATA, Purpose::Overwrite).map_err(FsError::from)?;
+            let block = transaction
+                .allocate_one(DomainId::METADATA, Purpose::Overwrite)
+                .map_err(FsError::from)?;
             transaction.write_fresh(block, 0, &[0; BLOCK_BYTES]);
             block
         }
     };
-    link(store, transaction, (InodeNumber::TABLE, own_inode()), index, block)
+    link(
+        store,
+        transaction,
+        (InodeNumber::TABLE, own_inode()),
+        index,
+        block,
+    )
 }
 
-fn fill_directory(store: &PmemStore, directory: InodeNumber, index: u64) -> Result<(), RegrowError> {
+fn fill_directory(
+    store: &PmemStore,
+    directory: InodeNumber,
+    index: u64,
+) -> Result<(), RegrowError> {
     let own: RawInode = store.load(own_inode());
     let table = BlockMap::of(InodeNumber::TABLE, &own);
     let pointer = table.lookup(store, directory.get() / INODES_PER_BLOCK)?;
     let Some(pointer) = pointer else {
-        return Err(Corruption::new(format!("inode {directory}"), "it has no place in the table").into());
+        return Err(
+            Corruption::new(format!("inode {directory}"), "it has no place in the table").into(),
+        );
     };
     let at = pointer.block.offset() + directory.get() % INODES_PER_BLOCK * INODE_BYTES as u64;
     let mut transaction = store.begin();
-    let block = transaction.allocate_one(DomainId::METADATA, Purpose::Overwrite).map_err(FsError::from)?;
+    let block = transaction
+        .allocate_one(DomainId::METADATA, Purpose::Overwrite)
+        .map_err(FsError::from)?;
     transaction.write_fresh(block, 0, &records::build(directory, index, &[]));
     link(store, transaction, (directory, at), index, block)
 }
@@ -129,7 +176,12 @@ fn link<T: Transaction>(
     let old: RawInode = store.load(at);
     let mut new = old;
     let mut editor = MapEditor::new(store, BlockMap::of(number, &old));
-    editor.set(&mut transaction, index, &[Pointer::written(block)], DomainId::METADATA)?;
+    editor.set(
+        &mut transaction,
+        index,
+        &[Pointer::written(block)],
+        DomainId::METADATA,
+    )?;
     new.blocks += 1 + editor.added;
     (new.root, new.height) = editor.finish(&mut transaction);
     new.log_changes(&old, number, at, &mut transaction);

@@ -25,7 +25,10 @@ pub struct Repaired {
 /// Journals are replayed first, so that no record overwrites a repair. The mark of a clean unmount goes with the first store: the next
 /// mount rebuilds its volatile state. Not atomic, but it can be interrupted at any point and run again.
 pub fn repair(region: &Arc<Region>, options: &CheckOptions<'_>) -> Repaired {
-    let mut repaired = Repaired { found: prepare(region), ..Repaired::default() };
+    let mut repaired = Repaired {
+        found: prepare(region),
+        ..Repaired::default()
+    };
     for pass_number in 0..PASSES_MAX {
         let mut pass = Pass::run(region, options);
         pass.findings.report.complete = pass.complete;
@@ -55,19 +58,25 @@ fn change(region: &Arc<Region>, pass: &Pass) -> bool {
         plan.store(region);
         return true;
     }
-    let Some(claims) = &pass.claims else { return false };
+    let Some(claims) = &pass.claims else {
+        return false;
+    };
     let result = if plan.table_holes.is_empty() && plan.directory_holes.is_empty() {
         lost_found::connect(region, &plan.lost)
     } else {
         regrow::fill(region, claims, plan)
     };
-    result.inspect_err(|error| tracing::error!(%error, "repair stopped")).is_ok()
+    result
+        .inspect_err(|error| tracing::error!(%error, "repair stopped"))
+        .is_ok()
 }
 
 /// Makes replay possible and replays. Returns the faults that nobody sees any more afterwards.
 pub(super) fn prepare(region: &Region) -> Report {
     let mut findings = Findings::default();
-    let Some(superblock) = header::find_superblock(region) else { return findings.report };
+    let Some(superblock) = header::find_superblock(region) else {
+        return findings.report;
+    };
     if region.length() < superblock.geometry().total_bytes() {
         return findings.report;
     }

@@ -78,11 +78,21 @@ impl fmt::Display for Place {
             Place::TableBlock(index) => write!(formatter, "inode table, block {index}"),
             Place::Inode(InodeNumber::TABLE) => formatter.write_str("inode table"),
             Place::Inode(number) => write!(formatter, "inode {number}"),
-            Place::Pointer { inode, level, index } => {
-                write!(formatter, "{}, pointer {index} of level {level}", Place::Inode(inode))
+            Place::Pointer {
+                inode,
+                level,
+                index,
+            } => {
+                write!(
+                    formatter,
+                    "{}, pointer {index} of level {level}",
+                    Place::Inode(inode)
+                )
             }
             Place::Attributes(number) => write!(formatter, "extended attributes of inode {number}"),
-            Place::Record { directory, byte } => write!(formatter, "directory {directory}, byte {byte}"),
+            Place::Record { directory, byte } => {
+                write!(formatter, "directory {directory}, byte {byte}")
+            }
             Place::SavedState => formatter.write_str("saved state"),
         }
     }
@@ -102,7 +112,11 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.place, self.kind.summary())?;
-        if self.detail.is_empty() { Ok(()) } else { write!(formatter, " ({})", self.detail) }
+        if self.detail.is_empty() {
+            Ok(())
+        } else {
+            write!(formatter, " ({})", self.detail)
+        }
     }
 }
 
@@ -171,7 +185,11 @@ impl Report {
         self.faults_total += 1;
         self.worst = self.worst.max(Some(kind.severity()));
         if self.faults.len() < LISTED_FAULTS_MAX {
-            self.faults.push(Fault { place, kind, detail: detail.into() });
+            self.faults.push(Fault {
+                place,
+                kind,
+                detail: detail.into(),
+            });
         }
     }
 

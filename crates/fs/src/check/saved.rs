@@ -14,7 +14,9 @@ pub(super) fn check(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings) {
     }
     let fault = match read(scan, inodes) {
         None => Some((FaultKind::SavedStateDamaged, String::new())),
-        Some(saved) => contradiction(scan, inodes, &saved).map(|detail| (FaultKind::SavedStateWrong, detail)),
+        Some(saved) => {
+            contradiction(scan, inodes, &saved).map(|detail| (FaultKind::SavedStateWrong, detail))
+        }
     };
     if let Some((kind, detail)) = fault {
         findings.fault(Place::SavedState, kind, detail);
@@ -30,7 +32,9 @@ pub(super) fn clean_mark() -> Offset {
 fn read(scan: &Scan<'_>, inodes: &Inodes) -> Option<Saved> {
     let header: SavedHeader = scan.region.load(STATE_BLOCK.offset() + SAVED_AT);
     // Reading goes by the header's extents, so all of them have to be there.
-    if header.length > scan.claims.blocks() * pmem::BLOCK_BYTES as u64 || scan.region.length() < scan.geometry.total_bytes() {
+    if header.length > scan.claims.blocks() * pmem::BLOCK_BYTES as u64
+        || scan.region.length() < scan.geometry.total_bytes()
+    {
         return None;
     }
     let blob = txn::saved::load(scan.region, &scan.geometry)?;
@@ -41,12 +45,21 @@ fn read(scan: &Scan<'_>, inodes: &Inodes) -> Option<Saved> {
 fn contradiction(scan: &Scan<'_>, inodes: &Inodes, saved: &Saved) -> Option<String> {
     let header: SavedHeader = scan.region.load(STATE_BLOCK.offset() + SAVED_AT);
     let extents = &header.extents[..(header.extent_count as usize).min(header.extents.len())];
-    let taken = extents.iter().flat_map(|[start, blocks]| (0..*blocks).map(move |index| BlockNumber::new(start + index)));
-    if let Some(block) = taken.filter(|&block| scan.claims.contains(block)).find(|&block| scan.claims.is_claimed(block)) {
+    let taken = extents
+        .iter()
+        .flat_map(|[start, blocks]| (0..*blocks).map(move |index| BlockNumber::new(start + index)));
+    if let Some(block) = taken
+        .filter(|&block| scan.claims.contains(block))
+        .find(|&block| scan.claims.is_claimed(block))
+    {
         return Some(format!("it lies in block {block}, which is in use"));
     }
-    let computed = (0..scan.geometry.segments).flat_map(|segment| scan.claims.segment_words(segment));
-    if let Some(word) = computed.enumerate().find(|(index, word)| saved.bitmap.get(*index) != Some(word)) {
+    let computed =
+        (0..scan.geometry.segments).flat_map(|segment| scan.claims.segment_words(segment));
+    if let Some(word) = computed
+        .enumerate()
+        .find(|(index, word)| saved.bitmap.get(*index) != Some(word))
+    {
         return Some(format!("word {} of the bitmap differs", word.0));
     }
     let mut free: Vec<u32> = saved.free_numbers.clone();

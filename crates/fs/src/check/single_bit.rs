@@ -4,7 +4,11 @@
 //! most one passes. Bytes that were overwritten pass by chance once in millions of times.
 
 /// Flips each bit of `bytes` in turn; the first for which `is_valid` holds stays flipped.
-pub(super) fn correct(bytes: &mut [u8], bits: usize, mut is_valid: impl FnMut(&[u8]) -> bool) -> bool {
+pub(super) fn correct(
+    bytes: &mut [u8],
+    bits: usize,
+    mut is_valid: impl FnMut(&[u8]) -> bool,
+) -> bool {
     for bit in 0..bits.min(bytes.len() * 8) {
         bytes[bit / 8] ^= 1 << (bit % 8);
         if is_valid(bytes) {
@@ -36,7 +40,8 @@ fn shift(state: u32) -> u32 {
 ///
 /// The CRC is linear: what one bit changes depends on its distance from the end alone, so no byte is read.
 pub(super) fn locate(length_bytes: usize, difference: u32) -> Option<usize> {
-    let mut states: [u32; 8] = std::array::from_fn(|bit| (0..8).fold(1 << bit, |state, _| shift(state)));
+    let mut states: [u32; 8] =
+        std::array::from_fn(|bit| (0..8).fold(1 << bit, |state, _| shift(state)));
     for byte in (0..length_bytes).rev() {
         if let Some(bit) = states.iter().position(|&state| state == difference) {
             return Some(byte * 8 + bit);
@@ -66,7 +71,13 @@ mod tests {
 
     #[test]
     fn a_word_with_two_explanations_is_not_corrected() {
-        assert_eq!(correct_word(0b11, |word| (word == 0b10).then_some(())), Some((0b10, ())));
-        assert_eq!(correct_word(0b11, |word| (word.count_ones() == 1).then_some(())), None);
+        assert_eq!(
+            correct_word(0b11, |word| (word == 0b10).then_some(())),
+            Some((0b10, ()))
+        );
+        assert_eq!(
+            correct_word(0b11, |word| (word.count_ones() == 1).then_some(())),
+            None
+        );
     }
 }

@@ -8,8 +8,8 @@ use super::{CheckOptions, Phase, report_progress};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use txn::layout::{ROOT_AREA_AT, STATE_BLOCK};
 
 /// Blocks of the table that a thread takes at a time.
@@ -21,9 +21,16 @@ pub(super) fn own_inode() -> Offset {
 }
 
 /// Checks the table and every inode in it. `None` if it cannot be found.
-pub(super) fn check(scan: &Scan<'_>, options: &CheckOptions<'_>, findings: &mut Findings) -> Option<Inodes> {
+pub(super) fn check(
+    scan: &Scan<'_>,
+    options: &CheckOptions<'_>,
+    findings: &mut Findings,
+) -> Option<Inodes> {
     let table = check_own(scan, findings)?;
-    let mut inodes = Inodes { table, ..Inodes::default() };
+    let mut inodes = Inodes {
+        table,
+        ..Inodes::default()
+    };
     let parts = check_batches(scan, options, &inodes.table);
     let capacity = inodes.table.len() * INODES_PER_BLOCK as usize;
     inodes.summaries = vec![Summary::default(); capacity];
@@ -41,20 +48,35 @@ fn check_own(scan: &Scan<'_>, findings: &mut Findings) -> Option<Vec<Option<Bloc
     let number = InodeNumber::TABLE;
     let stored: RawInode = scan.region.load(own_inode());
     let examined = inode::examine(&mut Findings::default(), number, stored);
-    let Examined::Used { file_type: FileType::Regular, .. } = examined else {
+    let Examined::Used {
+        file_type: FileType::Regular,
+        ..
+    } = examined
+    else {
         findings.fault(Place::Inode(number), FaultKind::TableLost, String::new());
         return None;
     };
-    let Examined::Used { mut raw, file_type, certain } = inode::examine(findings, number, stored) else { return None };
+    let Examined::Used {
+        mut raw,
+        file_type,
+        certain,
+    } = inode::examine(findings, number, stored)
+    else {
+        return None;
+    };
     inode::check_fields(findings, number, &mut raw, file_type);
     let found = inode::check_map(scan, findings, number, &mut raw, file_type, certain);
     let count = (raw.size / BLOCK_BYTES as u64) as usize;
     if found.blocks.is_empty() || count == 0 {
-        findings.fault(Place::Inode(number), FaultKind::TableLost, "its block map is empty");
+        findings.fault(
+            Place::Inode(number),
+            FaultKind::TableLost,
+            "its block map is empty",
+        );
         return None;
     }
     inode::check_blocks(findings, number, &mut raw, found.owned);
-    if raw != stored {
+    if raw != stored || !stored.is_intact(number) {
         findings.plan.inode(number, own_inode(), raw);
     }
     let mut table = vec![None; count];
@@ -64,7 +86,11 @@ fn check_own(scan: &Scan<'_>, findings: &mut Findings) -> Option<Vec<Option<Bloc
         }
     }
     for index in (0..count).filter(|&index| table[index].is_none()) {
-        findings.fault(Place::TableBlock(index as u64), FaultKind::TableHole, String::new());
+        findings.fault(
+            Place::TableBlock(index as u64),
+            FaultKind::TableHole,
+            String::new(),
+        );
         findings.plan.table_holes.push(index as u64);
     }
     Some(table)
@@ -79,9 +105,17 @@ struct Part {
 }
 
 /// Checks all inodes; the parts are in the order of the table.
-fn check_batches(scan: &Scan<'_>, options: &CheckOptions<'_>, table: &[Option<BlockNumber>]) -> Vec<Part> {
+fn check_batches(
+    scan: &Scan<'_>,
+    options: &CheckOptions<'_>,
+    table: &[Option<BlockNumber>],
+) -> Vec<Part> {
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let threads = if options.threads == 0 { cores() } else { options.threads };
+    let threads = if options.threads == 0 {
+        cores()
+    } else {
+        options.threads
+    };
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
     let parts = Mutex::new(Vec::new());
     let work = || {
@@ -92,9 +126,17 @@ fn check_batches(scan: &Scan<'_>, options: &CheckOptions<'_>, table: &[Option<Bl
             }
             let batch = &table[first..table.len().min(first + BATCH_BLOCKS)];
             let part = check_batch(scan, first, batch);
-            parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(part);
+            parts
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .push(part);
             let before = done.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            report_progress(options, Phase::Inodes, before + batch.len() as u64, table.len() as u64);
+            report_progress(
+                options,
+                Phase::Inodes,
+                before + batch.len() as u64,
+                table.len() as u64,
+            );
         }
     };
     if threads <= 1 || table.len() <= BATCH_BLOCKS {
@@ -106,17 +148,29 @@ fn check_batches(scan: &Scan<'_>, options: &CheckOptions<'_>, table: &[Option<Bl
             }
         });
     }
-    let mut parts = parts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut parts = parts
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     parts.sort_by_key(|part| part.first_block);
     parts
 }
 
 fn check_batch(scan: &Scan<'_>, first_block: usize, batch: &[Option<BlockNumber>]) -> Part {
     let summaries = Vec::with_capacity(batch.len() * INODES_PER_BLOCK as usize);
-    let mut part = Part { first_block, summaries, directories: Vec::new(), findings: Findings::default() };
+    let mut part = Part {
+        first_block,
+        summaries,
+        directories: Vec::new(),
+        findings: Findings::default(),
+    };
     for (index, block) in (first_block as u64..).zip(batch) {
         let Some(block) = block else {
-            part.summaries.extend([Summary { state: State::Unknown, ..Summary::default() }; INODES_PER_BLOCK as usize]);
+            part.summaries.extend(
+                [Summary {
+                    state: State::Unknown,
+                    ..Summary::default()
+                }; INODES_PER_BLOCK as usize],
+            );
             continue;
         };
         let raws: [RawInode; INODES_PER_BLOCK as usize] = scan.region.load(block.offset());

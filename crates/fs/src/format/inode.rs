@@ -116,8 +116,8 @@ impl RawInode {
     #[inline]
     pub fn expected_checksum(&self, number: InodeNumber) -> u32 {
         let bytes = self.as_bytes();
-        // Two pieces instead of a copy with the field zeroed.
-        let head = crc32c(&bytes[..56]).rotate_left(1);
+        // Two pieces instead of a copy with the field zeroed. Swapped, so that no bit of the one looks like a bit of the other.
+        let head = crc32c(&bytes[..56]).swap_bytes();
         head ^ crc32c(&bytes[60..]) ^ mix64(number.get()) as u32
     }
 
@@ -141,7 +141,13 @@ impl RawInode {
 
     /// Completes `self` as the new version of `old` and logs the words that differ, at inode offset `at`.
     #[inline]
-    pub fn log_changes(&mut self, old: &RawInode, number: InodeNumber, at: Offset, transaction: &mut impl Transaction) {
+    pub fn log_changes(
+        &mut self,
+        old: &RawInode,
+        number: InodeNumber,
+        at: Offset,
+        transaction: &mut impl Transaction,
+    ) {
         use pmem::deliberate::{self, Bug};
         if !deliberate::is(Bug::SkipInodeChecksum) {
             self.checksum = self.expected_checksum(number);
@@ -157,10 +163,15 @@ impl RawInode {
             let start = word;
             let mut end = word + 1;
             // One equal word between two changed ones costs less to log than a second entry.
-            while end < WORDS && (new_words[end] != old_words[end] || Self::bridges(new_words, old_words, end)) {
+            while end < WORDS
+                && (new_words[end] != old_words[end] || Self::bridges(new_words, old_words, end))
+            {
                 end += 1;
             }
-            transaction.store(at + (start * 8) as u64, &self.as_bytes()[start * 8..end * 8]);
+            transaction.store(
+                at + (start * 8) as u64,
+                &self.as_bytes()[start * 8..end * 8],
+            );
             word = end;
         }
     }
@@ -178,7 +189,11 @@ mod tests {
     #[test]
     fn any_flipped_bit_is_noticed() {
         let number = InodeNumber::new(7);
-        let mut inode = RawInode { mode: 0o100_644, size: 4096, ..RawInode::ZERO };
+        let mut inode = RawInode {
+            mode: 0o100_644,
+            size: 4096,
+            ..RawInode::ZERO
+        };
         inode.checksum = inode.expected_checksum(number);
         assert!(inode.is_intact(number));
         assert!(!inode.is_intact(InodeNumber::new(8)));
@@ -186,6 +201,25 @@ mod tests {
             let mut copy = inode;
             copy.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
             assert!(!copy.is_intact(number), "bit {bit}");
+        }
+    }
+
+    /// Then two flipped bits are noticed too, and a single one can be corrected.
+    #[test]
+    fn no_flipped_bit_looks_like_another() {
+        let number = InodeNumber::new(7);
+        let inode = RawInode {
+            mode: 0o100_644,
+            size: 4096,
+            ..RawInode::ZERO
+        };
+        let mut differences = std::collections::HashSet::new();
+        for bit in 0..INODE_BYTES * 8 {
+            let mut copy = inode;
+            copy.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
+            let difference =
+                copy.expected_checksum(number) ^ inode.expected_checksum(number) ^ copy.checksum;
+            assert!(differences.insert(difference), "bit {bit}");
         }
     }
 }

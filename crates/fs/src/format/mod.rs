@@ -113,12 +113,19 @@ impl Timestamp {
 
     /// From seconds and nanoseconds; beyond the range it is the nearest time in range.
     pub const fn from_parts(seconds: i64, nanoseconds: u32) -> Timestamp {
-        Timestamp(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds as i64))
+        Timestamp(
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(nanoseconds as i64),
+        )
     }
 
     /// Seconds (rounded down) and nanoseconds.
     pub const fn parts(self) -> (i64, u32) {
-        (self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000) as u32)
+        (
+            self.0.div_euclid(1_000_000_000),
+            self.0.rem_euclid(1_000_000_000) as u32,
+        )
     }
 }
 

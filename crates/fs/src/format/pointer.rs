@@ -36,7 +36,8 @@ impl Position {
 
     #[inline]
     fn salt(self) -> u64 {
-        mix64((self.inode.get() << 24) ^ (u64::from(self.level) << 60)) ^ self.index.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        mix64((self.inode.get() << 24) ^ (u64::from(self.level) << 60))
+            ^ self.index.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -57,7 +58,10 @@ impl Pointer {
     /// A pointer to a written block.
     #[inline]
     pub const fn written(block: BlockNumber) -> Pointer {
-        Pointer { block, unwritten: false }
+        Pointer {
+            block,
+            unwritten: false,
+        }
     }
 
     /// The word that stands for this pointer at `position`.
@@ -81,7 +85,10 @@ impl Pointer {
         if word >> CHECK_SHIFT != check(body, position) || body & !(BLOCK_MASK | UNWRITTEN) != 0 {
             return Err(DamagedPointer);
         }
-        Ok(Some(Pointer { block: BlockNumber::new(body & BLOCK_MASK), unwritten: body & UNWRITTEN != 0 }))
+        Ok(Some(Pointer {
+            block: BlockNumber::new(body & BLOCK_MASK),
+            unwritten: body & UNWRITTEN != 0,
+        }))
     }
 }
 
@@ -97,20 +104,41 @@ mod tests {
 
     #[test]
     fn a_pointer_is_valid_only_in_its_place_and_unflipped() {
-        let position = Position { inode: InodeNumber::new(5), level: 0, index: 77 };
+        let position = Position {
+            inode: InodeNumber::new(5),
+            level: 0,
+            index: 77,
+        };
         let mut missed = 0;
         for block in [1, 4096, 123_456_789, BLOCK_MASK] {
             for unwritten in [false, true] {
-                let pointer = Pointer { block: BlockNumber::new(block), unwritten };
+                let pointer = Pointer {
+                    block: BlockNumber::new(block),
+                    unwritten,
+                };
                 let word = pointer.word(position);
                 assert_eq!(Pointer::read(word, position), Ok(Some(pointer)));
                 let others = [
-                    Position { index: 78, ..position },
-                    Position { level: 1, ..position },
-                    Position { inode: InodeNumber::new(6), ..position },
+                    Position {
+                        index: 78,
+                        ..position
+                    },
+                    Position {
+                        level: 1,
+                        ..position
+                    },
+                    Position {
+                        inode: InodeNumber::new(6),
+                        ..position
+                    },
                 ];
-                missed += others.iter().filter(|&&other| Pointer::read(word, other).is_ok()).count();
-                missed += (0..64).filter(|bit| Pointer::read(word ^ (1 << bit), position).is_ok()).count();
+                missed += others
+                    .iter()
+                    .filter(|&&other| Pointer::read(word, other).is_ok())
+                    .count();
+                missed += (0..64)
+                    .filter(|bit| Pointer::read(word ^ (1 << bit), position).is_ok())
+                    .count();
             }
         }
         // 19 bits of check: about one in half a million slips through.
