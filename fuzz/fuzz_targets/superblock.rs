@@ -12,13 +12,13 @@ use txn::{Mode, PmemStore, Superblock};
 use zerocopy::{FromBytes, IntoBytes};
 
 static SAMPLE: LazyLock<Sample> = LazyLock::new(Sample::new);
-const HEADER_BYTES: usize = 4 * 4096;
 const SUPERBLOCK_BYTES: usize = size_of::<Superblock>();
 
 fuzz_target!(|input: &[u8]| {
     let Some((&flags, header)) = input.split_first() else { return };
     let mut image = SAMPLE.image().to_vec();
-    let length = header.len().min(HEADER_BYTES);
+    let header_bytes = SAMPLE.geometry().first_block().offset().get() as usize;
+    let length = header.len().min(header_bytes);
     image[..length].copy_from_slice(&header[..length]);
     if flags & 1 != 0
         && let Ok(mut superblock) = Superblock::read_from_bytes(&image[..SUPERBLOCK_BYTES])
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         }
         image[..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
         if flags & 2 != 0 {
-            image[HEADER_BYTES - 4096..][..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
+            image[header_bytes - 4096..][..SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
         }
     }
     for mode in [Mode::ReadOnly, Mode::ReadWrite] {

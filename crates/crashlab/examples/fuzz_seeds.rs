@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
     };
     let (directory, sample) = (Path::new(&directory), Sample::new());
     let image = sample.image();
-    let flagged = |flags: u8| [&[flags], &image[..4 * BLOCK]].concat();
+    let flagged = |flags: u8| [&[flags], &image[..sample.geometry().first_block().offset().get() as usize]].concat();
     write(directory, "superblock", &[flagged(0), flagged(3)])?;
     write(directory, "record", &[records(image)])?;
     // Blocks that look like directories or inode tables: anything that is not empty is a start.

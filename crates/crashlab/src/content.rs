@@ -20,8 +20,11 @@ impl Content {
         self.store(offset, offset + data.len() as u64, |at| data[(at - offset) as usize]);
     }
 
-    /// Makes `from..to` zeros without a change of size.
+    /// Makes `from..to` zeros without a change of size. An empty or backward range is nothing.
     pub fn zero(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
         let touched: Vec<u64> = self.blocks.range(from / BLOCK..to.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
         for index in touched {
             let (start, end) = (from.max(index * BLOCK), to.min((index + 1) * BLOCK));
@@ -70,6 +73,7 @@ mod tests {
         content.write(0, &[0; 100]);
         assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [1, 2]);
         content.zero(4096, 8192);
+        content.zero(9500, 9000);
         assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [2]);
         content.resize(9000);
         content.resize(20_000);

@@ -75,6 +75,11 @@ impl Sample {
         &self.image
     }
 
+    /// Where its segments are.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// The damaged image that `input` describes: twelve bytes for each mutation (kind, flags, place, value).
     pub fn mutate(&self, input: &[u8]) -> Vec<u8> {
         let mut image = self.image.clone();

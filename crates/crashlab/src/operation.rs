@@ -129,7 +129,12 @@ impl Live {
 
     fn parent<'p>(&self, path: &'p str) -> Result<(Node, &'p [u8]), FsError> {
         let (parent, name) = model::split(path);
-        Ok((self.resolve(parent)?, name.as_bytes()))
+        let parent = self.resolve(parent)?;
+        // Both ends of a rename are resolved before anything else is judged, as the kernel does it.
+        if self.files().attributes(&parent)?.file_type() != FileType::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        Ok((parent, name.as_bytes()))
     }
 
     /// Does it.

@@ -33,6 +33,8 @@ pub const BUGS: [(Bug, &str); 16] = [
 
 /// Longest search for one bug.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
+/// Short workloads between two long ones.
+const SHORT_PER_LONG: usize = 6;
 /// How long a search without a bug must find nothing.
 const CONTROL_TIME: Duration = Duration::from_secs(10);
 
@@ -43,15 +45,20 @@ struct Search {
     elapsed: Duration,
 }
 
-/// Workloads in the order of a search: one operation, then pairs and long ones in turn.
+/// Workloads in the order of a search: those of one operation, then pairs; after every few a long one.
 fn workloads() -> impl Iterator<Item = Workload> {
-    let (ones, others): (Vec<_>, Vec<_>) =
-        Workload::all_short().into_iter().partition(|workload| matches!(workload, Workload::One(_)));
-    let pairs: Vec<Workload> = others.into_iter().filter(|workload| matches!(workload, Workload::Two(..))).collect();
-    // A stride without a common factor visits every pair once, far-apart ones first.
-    let count = pairs.len();
-    let turns = (0..count).flat_map(move |index| [pairs[index * 1009 % count], Workload::Long(index as u64 + 1)]);
-    ones.into_iter().chain(turns)
+    let is_small = |workload: &Workload| workload.pool() == Pool::Tiny;
+    let (ones, mut pairs): (Vec<_>, Vec<_>) =
+        Workload::all_short().into_iter().filter(is_small).partition(|workload| matches!(workload, Workload::One(_)));
+    // Pairs that begin alike find alike: a fixed shuffle sets them apart.
+    pairs.sort_by_key(|workload| match workload {
+        Workload::Two(first, second) => txn::checksum::mix64(u64::from(*first) << 32 | u64::from(*second)),
+        _ => 0,
+    });
+    let longs = (1..).map(Workload::Long);
+    let short: Vec<Workload> = ones.into_iter().chain(pairs).collect();
+    let groups: Vec<Vec<Workload>> = short.chunks(SHORT_PER_LONG).map(<[Workload]>::to_vec).collect();
+    groups.into_iter().zip(longs).flat_map(|(group, long)| group.into_iter().chain([long]))
 }
 
 fn search(bug: Option<Bug>, time: Duration) -> Search {

@@ -69,7 +69,7 @@ fn a_read_only_open_writes_nothing() {
     let mut random = Random::new(2);
     for _ in 0..100 {
         let image = sample.mutate(&input(&mut random));
-        let files = write_pool(&pool, &image);
+        let files = write_pool(&pool, &image, sample.geometry());
         if let Ok(store) = PmemStore::open(&pool, Mode::ReadOnly, true)
             && let Ok(files) = fs::FileSystem::mount(store, fs::MountOptions::default())
         {
@@ -84,14 +84,12 @@ fn a_read_only_open_writes_nothing() {
 }
 
 /// Cuts an image into the files of a pool.
-fn write_pool(pool: &std::path::Path, image: &[u8]) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    const HEADER: usize = 4 * 4096;
-    const SEGMENT: usize = 64 << 10;
+fn write_pool(pool: &std::path::Path, image: &[u8], geometry: txn::Geometry) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let _ = std::fs::remove_dir_all(pool);
     std::fs::create_dir(pool).expect("pool directory");
-    let (header, segments) = image.split_at(HEADER);
+    let (header, segments) = image.split_at(geometry.first_block().offset().get() as usize);
     let mut files = vec![(pool.join(txn::pool::SUPER_FILE), header.to_vec())];
-    for (index, segment) in segments.chunks_exact(SEGMENT).enumerate() {
+    for (index, segment) in segments.chunks_exact(geometry.segment_bytes() as usize).enumerate() {
         files.push((pool.join(txn::pool::segment_file(index as u32)), segment.to_vec()));
     }
     for (path, bytes) in &files {
