@@ -106,7 +106,8 @@ pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountpointError> {
 /// A dead FUSE mount of another program is left alone and reported.
 pub fn detach_stale(mountpoint: &Path) -> Result<bool, MountpointError> {
     let unreadable = |source| MountpointError::Unreadable { mountpoint: mountpoint.into(), source };
-    match fs::metadata(mountpoint) {
+    // statfs always asks the server; attributes can come from the kernel's cache when the server is dead already.
+    match rustix::fs::statfs(mountpoint).map_err(io::Error::from) {
         Err(error) if is_disconnected(&error) => {}
         _ => return Ok(false),
     }
