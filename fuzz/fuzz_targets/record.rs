@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut whole = input[..length].to_vec();
     whole[8..12].copy_from_slice(&(length as u32).to_le_bytes());
-    let checksum = crc32c(&whole[..12]).rotate_left(1) ^ crc32c(&whole[HEADER_BYTES..]);
+    let checksum = crc32c(&whole[..12]).swap_bytes() ^ crc32c(&whole[HEADER_BYTES..]);
     whole[12..16].copy_from_slice(&checksum.to_le_bytes());
     judge(&whole);
 });
