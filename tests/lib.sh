@@ -61,7 +61,8 @@ mount_pool() {
     "$PERDURE" mount --foreground "$@" "$pool" "$mnt" >>"$log" 2>&1 &
     server=$!
     for _ in {1..600}; do
-        if mountpoint -q "$mnt" && stat "$mnt/." >/dev/null 2>&1; then return; fi
+        # stat -f asks the server; a dead mount can still answer stat from the kernel's cache.
+        if mountpoint -q "$mnt" && stat -f "$mnt" >/dev/null 2>&1; then return; fi
         kill -0 "$server" 2>/dev/null || fail "the mount ended: $(tail -n 3 "$log")"
         sleep 0.05
     done

@@ -37,7 +37,7 @@ def is_dead(root):
     """Has the mount lost its server? An error can be seen a moment before the kernel says so."""
     for _ in range(100):
         try:
-            os.stat(f"{root}/.")
+            os.statvfs(root)  # never from a cache
         except OSError:
             return True
         time.sleep(0.05)

@@ -19,7 +19,7 @@ expect() {
 perdure() { "$PERDURE" "$@"; }
 export -f perdure
 export PERDURE
-sums() { (cd "$1" && sha256sum ./* | sha256sum); }
+sums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum); }
 
 # refused STATUS FSCK TEXT - the pool $bad is refused by mount, stat and fsck, and not written to.
 refused() {
@@ -37,7 +37,7 @@ note "making a pool"
 expect 2 "size" "$PERDURE" mkfs "$pool" --size lots --volatile
 expect 1 "too few" "$PERDURE" mkfs "$pool" --size 4K --volatile
 expect 1 "free" "$PERDURE" mkfs "$pool" --size 900G --segment-size 1G --volatile
-expect 1 "segments" "$PERDURE" mkfs "$pool" --size 100T --segment-size 64K --volatile
+expect 1 "segments" "$PERDURE" mkfs "$pool" --size 100T --segment-size 1M --volatile
 expect 1 "--volatile" "$PERDURE" mkfs "$pool" --size 64M
 [ ! -e "$pool" ] || fail "a refused mkfs left something behind"
 expect 0 "volatile" "$PERDURE" mkfs "$pool" --size 64M --segment-size 4M --volatile
