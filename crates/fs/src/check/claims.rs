@@ -106,11 +106,11 @@ impl Claims {
             let mut first = first
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
-            return if taken {
-                Err(Taken(*first))
-            } else {
-                Ok(*first = Some(owner))
-            };
+            if taken {
+                return Err(Taken(*first));
+            }
+            *first = Some(owner);
+            return Ok(());
         }
         if taken {
             self.clashes

@@ -192,7 +192,7 @@ pub(super) fn check(
         parent: u32::try_from(raw.parent).unwrap_or(0),
         ..Summary::default()
     };
-    let blocks = (file_type == FileType::Directory).then(|| DirectoryBlocks {
+    let blocks = (file_type == FileType::Directory).then_some(DirectoryBlocks {
         number,
         blocks: found.blocks,
     });

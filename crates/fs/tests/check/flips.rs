@@ -71,7 +71,11 @@ fn undo(image: &[u8], expected: &Snapshot, place: &str) {
 }
 
 fn word(at: u64) -> Range<u64> {
-    at..at + 8
+    stretch(at, 8)
+}
+
+fn stretch(at: u64, bytes: u64) -> Range<u64> {
+    at..at + bytes
 }
 
 fn superblock(image: &[u8]) -> Superblock {
@@ -220,7 +224,7 @@ fn inodes() {
     );
     for number in numbers {
         let at = inode_at(&region, number);
-        flip_all(&image, &[at..at + INODE_BYTES as u64], 101);
+        flip_all(&image, &[stretch(at, INODE_BYTES as u64)], 101);
     }
 }
 

@@ -88,3 +88,49 @@ fn bytes_that_are_no_pool_are_reported() {
         assert!(!report.complete && !report.is_clean());
     }
 }
+
+/// More inodes than one thread takes at a time, sound and damaged.
+#[test]
+fn many_threads_find_what_one_finds() {
+    let options = txn::FormatOptions {
+        size_bytes: 32 << 20,
+        ..tree::options()
+    };
+    let region = perdure_fs::mkfs_region(Region::anonymous(32 << 20), &options, (0, 0));
+    let files = tree::mount(region.expect("mkfs")).expect("mount");
+    let root = files.root();
+    for index in 0..4000u32 {
+        let name = format!("file {index}").into_bytes();
+        let node = files
+            .create(&root, &name, &perdure_fs::NewInode::file(0o644))
+            .expect("create");
+        if index % 4 == 0 {
+            files.write(&node, 0, &index.to_le_bytes()).expect("write");
+        }
+    }
+    files.checkpoint();
+    let mut image = files.store().region().image();
+    let compare = |image: &[u8]| {
+        let region = Region::from_image(image);
+        let one = check(&region, &OPTIONS);
+        let many = check(
+            &region,
+            &CheckOptions {
+                threads: 4,
+                progress: None,
+            },
+        );
+        assert_eq!(one, many);
+        one
+    };
+    assert_eq!(compare(&image).counts.inodes, 4001);
+    // One in some thousand bytes: inodes, pointers and names alike.
+    let bytes = image.len();
+    (100_000..bytes)
+        .step_by(7919)
+        .for_each(|at| image[at] ^= 0x21);
+    let report = compare(&image);
+    assert!(report.faults_total > 10, "{report:#?}");
+    let (_, repaired) = tree::repaired(&image);
+    assert!(repaired.left.is_clean(), "{:#?}", repaired.left);
+}
