@@ -108,6 +108,9 @@ pub enum ServeError {
 ///
 /// `ready` is called once, when the mount can be used: the moment to tell a parent process.
 ///
+/// This process must not map files of the mount: `munmap` would wait for the server while it holds the lock of the address
+/// space that the server may need.
+///
 /// At a signal a mount that is in use gets 3 seconds (a second signal ends them at once); then it is taken out of the
 /// tree after all dirty pages were written, and its users get errors.
 ///

@@ -343,7 +343,8 @@ fn a_full_pool_says_so_and_recovers() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
     file.write_all_at(&[6; 4096], 0).expect("overwriting still works");
     let space = rustix::fs::statvfs(mounted.place.mountpoint()).expect("statvfs");
-    assert_eq!((space.f_bavail, space.f_namemax), (0, 255));
+    assert!(space.f_bavail < 256, "less than the piece that found no room");
+    assert_eq!(space.f_namemax, 255);
     fs::remove_file(&path).expect("unlink still works");
     drop(file);
     fs::write(mounted.path("small"), b"room again").expect("write");

@@ -33,6 +33,8 @@ impl<S: Store> Handler<S> {
             found => found?,
         };
         let node = match name.as_bytes() {
+            // Unlinked, and alive only until somebody else lets go of it: a handle must not revive it.
+            b"." if self.fs().attributes(&start)?.links == 0 => return Err(Refusal::STALE),
             b"." => start,
             name => self.fs().lookup(&start, name)?,
         };

@@ -9,7 +9,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use fs::{FileSystem, MountOptions};
-use perdure_fs as fs;
 use perdure_server::{Mounting, Running};
 use tempfile::TempDir;
 use txn::{FormatOptions, Mode, PmemStore};
@@ -18,13 +17,13 @@ use txn::{FormatOptions, Mode, PmemStore};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A pool on shared memory and a mount point, without a mount yet.
-pub struct Place {
+pub(crate) struct Place {
     directory: TempDir,
     watchdog: Option<Sender<()>>,
 }
 
 impl Place {
-    pub fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let directory = TempDir::new_in("/dev/shm").expect("a temporary directory");
         std::fs::create_dir(directory.path().join("mnt")).expect("a mount point");
         let mut place = Place { directory, watchdog: None };
@@ -43,15 +42,15 @@ impl Place {
         place
     }
 
-    pub fn pool(&self) -> PathBuf {
+    pub(crate) fn pool(&self) -> PathBuf {
         self.directory.path().join("pool")
     }
 
-    pub fn mountpoint(&self) -> PathBuf {
+    pub(crate) fn mountpoint(&self) -> PathBuf {
         self.directory.path().join("mnt")
     }
 
-    pub fn format(&self) {
+    pub(crate) fn format(&self) {
         let options = FormatOptions {
             size_bytes: 128 << 20,
             segment_bytes: 4 << 20,
@@ -61,13 +60,13 @@ impl Place {
         fs::mkfs(&self.pool(), &options, (0, 0)).expect("mkfs");
     }
 
-    pub fn open(&self, read_only: bool) -> FileSystem<PmemStore> {
+    pub(crate) fn open(&self, read_only: bool) -> FileSystem<PmemStore> {
         let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
         let store = PmemStore::open(&self.pool(), mode, true).expect("open the pool");
         FileSystem::mount(store, MountOptions { read_only, ..MountOptions::default() }).expect("mount the file system")
     }
 
-    pub fn mounting(&self) -> Mounting {
+    pub(crate) fn mounting(&self) -> Mounting {
         Mounting { class: "volatile".to_owned(), threads: 4, ..Mounting::new(self.pool(), self.mountpoint()) }
     }
 }
@@ -79,59 +78,87 @@ impl Drop for Place {
 }
 
 /// Takes a mount away from a user who may hang in it.
-pub fn force_unmount(mountpoint: &Path) {
+pub(crate) fn force_unmount(mountpoint: &Path) {
     use rustix::mount::UnmountFlags;
     let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
     while rustix::mount::unmount(mountpoint, flags).is_ok() {}
 }
 
 /// A pool mounted in this process.
-pub struct Mounted {
+pub(crate) struct Mounted {
     // Dropped first: the mount ends before its directory goes.
-    pub running: Option<Running<PmemStore>>,
-    pub place: Place,
+    pub(crate) running: Option<Running<PmemStore>>,
+    pub(crate) place: Place,
 }
 
 impl Mounted {
-    pub fn new() -> Mounted {
+    pub(crate) fn new() -> Mounted {
         let place = Place::new();
         place.format();
         Mounted::at(place)
     }
 
-    pub fn at(place: Place) -> Mounted {
+    pub(crate) fn at(place: Place) -> Mounted {
         let running = perdure_server::spawn(place.open(false), &place.mounting()).expect("mount");
         Mounted { running: Some(running), place }
     }
 
     /// A path below the mount point.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.mountpoint().join(name)
     }
 
     /// Unmounts cleanly and mounts again.
-    pub fn remount(mut self) -> Mounted {
+    pub(crate) fn remount(mut self) -> Mounted {
         self.running.take().expect("mounted").unmount().expect("unmount");
         let Mounted { place, .. } = self;
         Mounted::at(place)
     }
 }
 
+/// A pool mounted by another process: for tests that map files. A process that serves a mount must not map its files: `munmap`
+/// holds the lock of the address space while it waits for the server, which may need that lock.
+pub(crate) struct Remote {
+    server: ServerProcess,
+    place: Place,
+}
+
+impl Remote {
+    pub(crate) fn new() -> Remote {
+        let place = Place::new();
+        Remote { server: ServerProcess::start(&place), place }
+    }
+
+    /// A path below the mount point.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.mountpoint().join(name)
+    }
+
+    /// Unmounts cleanly and mounts again.
+    pub(crate) fn remount(mut self) -> Remote {
+        self.server.signal(rustix::process::Signal::TERM);
+        assert_eq!(self.server.line(), "clean");
+        self.server.wait();
+        self.server = ServerProcess::start(&self.place);
+        self
+    }
+}
+
 /// A server in a process of its own.
-pub struct ServerProcess {
-    pub child: Child,
-    pub output: BufReader<std::process::ChildStdout>,
+pub(crate) struct ServerProcess {
+    pub(crate) child: Child,
+    pub(crate) output: BufReader<std::process::ChildStdout>,
 }
 
 impl ServerProcess {
     /// Starts the example `serve` and waits until it is ready.
-    pub fn start(place: &Place) -> ServerProcess {
+    pub(crate) fn start(place: &Place) -> ServerProcess {
         let mut server = ServerProcess::launch(place);
         assert_eq!(server.line(), "ready");
         server
     }
 
-    pub fn launch(place: &Place) -> ServerProcess {
+    pub(crate) fn launch(place: &Place) -> ServerProcess {
         let mut child = Command::new(example("serve"))
             .args([place.pool(), place.mountpoint()])
             .arg("128")
@@ -143,18 +170,18 @@ impl ServerProcess {
     }
 
     /// The next line of its output; empty at the end.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("its output");
         line.trim_end().to_owned()
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, signal).expect("signal the server");
     }
 
-    pub fn wait(&mut self) -> std::process::ExitStatus {
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(status) = self.child.try_wait().expect("wait for the server") {
@@ -174,14 +201,14 @@ impl Drop for ServerProcess {
 }
 
 /// An example of this package, built by the same `cargo test`.
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let profile = test.parent().and_then(Path::parent).expect("target directory");
     profile.join("examples").join(name)
 }
 
 /// Runs a shell script as `user` (a number), which must end well.
-pub fn run_as(user: u32, script: &str) -> bool {
+pub(crate) fn run_as(user: u32, script: &str) -> bool {
     use std::os::unix::process::CommandExt;
     Command::new("sh")
         .arg("-c")
@@ -194,7 +221,7 @@ pub fn run_as(user: u32, script: &str) -> bool {
 }
 
 /// Whether something is mounted at `path`.
-pub fn is_mounted(path: &Path) -> bool {
+pub(crate) fn is_mounted(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mount table");
     let path = path.to_str().expect("a plain path");
     table.lines().any(|line| line.split(' ').nth(4) == Some(path))
