@@ -24,7 +24,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
-    start_logging();
+    // Only a server runs long enough for the time of a line to matter.
+    start_logging(matches!(arguments.command, Command::Mount(_)));
     let name = arguments.command.name();
     match run(arguments.command) {
         Ok(status) => status.into(),
@@ -66,13 +67,16 @@ fn parse(words: &[OsString]) -> Result<Arguments, ExitCode> {
         })
 }
 
-/// Log lines go to stderr, warnings and errors unless RUST_LOG says otherwise.
-fn start_logging() {
+/// Log lines go to stderr, warnings and errors unless RUST_LOG says otherwise. Where `has_time`, each has its time.
+fn start_logging(has_time: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(output::stderr_has_colour())
-        .init();
+        .with_ansi(output::stderr_has_colour());
+    match has_time {
+        true => lines.init(),
+        false => lines.without_time().with_target(false).init(),
+    }
 }

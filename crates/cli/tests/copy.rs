@@ -72,7 +72,7 @@ fn plant(root: &Path) {
     fs::write(root.join("deep/text"), "some text\n").expect("a file");
     fs::write(root.join("deep/er/none"), "").expect("an empty file");
     let content: Vec<u8> = (0..3_000_000u32)
-        .map(|index| (index * index) as u8)
+        .map(|index| index.wrapping_mul(index) as u8)
         .collect();
     fs::write(root.join("deep/er/large"), content).expect("a file of several chunks");
     fs::hard_link(root.join("deep/text"), root.join("deep/er/still/same text"))

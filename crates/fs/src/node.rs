@@ -25,6 +25,12 @@ impl Node {
         self.0.generation
     }
 
+    /// What the inode is. It never changes, so this takes no lock.
+    #[inline]
+    pub fn file_type(&self) -> FileType {
+        self.0.file_type
+    }
+
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Body> {
         self.0.body.read()
     }
@@ -38,6 +44,7 @@ impl Node {
 pub(crate) struct InodeState {
     pub(crate) number: InodeNumber,
     generation: u32,
+    file_type: FileType,
     pub(crate) body: RwLock<Body>,
     reclaim: Weak<dyn Reclaim>,
 }
@@ -94,6 +101,8 @@ impl InodeState {
         InodeState {
             number,
             generation: raw.generation,
+            // An inode in use always has a known type: it is checked when the inode is loaded.
+            file_type: raw.file_type().unwrap_or(FileType::Regular),
             body: RwLock::new(body),
             reclaim,
         }

@@ -348,7 +348,7 @@ impl Dir {
     fn resolve_directory(&self, path: &Path) -> Result<Node, Cause> {
         let mut walker = self.walker();
         let node = walker.resolve(&self.node, bytes(path), true)?;
-        match walker.file_type(&node)? {
+        match node.file_type() {
             FileType::Directory => Ok(node),
             _ => Err(FsError::NotADirectory.into()),
         }
@@ -432,7 +432,7 @@ impl Dir {
         };
         if place.directory_wanted {
             let node = self.filesystem().lookup(&place.parent, name)?;
-            let is_directory = walker.file_type(&node)? == FileType::Directory;
+            let is_directory = node.file_type() == FileType::Directory;
             return Err(if is_directory {
                 FsError::IsADirectory
             } else {
@@ -473,7 +473,7 @@ impl Dir {
     /// A trailing slash in a rename says that the renamed object is a directory.
     fn check_directory_slash(&self, place: &Place<'_>, name: &[u8]) -> Result<(), Cause> {
         let node = self.filesystem().lookup(&place.parent, name)?;
-        match self.walker().file_type(&node)? {
+        match node.file_type() {
             FileType::Directory => Ok(()),
             _ => Err(FsError::NotADirectory.into()),
         }

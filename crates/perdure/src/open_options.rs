@@ -135,7 +135,7 @@ impl OpenOptions {
                     }
                 },
             };
-            self.admit(directory, &walker, &node)?;
+            self.admit(directory, &node)?;
             return Ok(node);
         }
     }
@@ -158,8 +158,8 @@ impl OpenOptions {
     }
 
     /// Whether an existing object can be opened this way; empties it if that was asked for.
-    fn admit(&self, directory: &Dir, walker: &Walker<'_>, node: &Node) -> Result<(), Cause> {
-        match walker.file_type(node)? {
+    fn admit(&self, directory: &Dir, node: &Node) -> Result<(), Cause> {
+        match node.file_type() {
             FileType::Regular => {}
             FileType::Directory if self.write || self.append || self.create => {
                 return Err(FsError::IsADirectory.into());

@@ -31,7 +31,7 @@ pub(crate) struct Place<'p> {
 }
 
 /// What [`Walker::entry`] found at the end of a path, final symbolic links followed.
-pub(crate) enum Entry {
+pub(crate) enum Entry<'p> {
     /// The object exists.
     Found(Node),
     /// Its directory exists, and the name is free.
@@ -39,8 +39,21 @@ pub(crate) enum Entry {
         /// The directory.
         parent: Node,
         /// The free name.
-        name: Vec<u8>,
+        name: Cow<'p, [u8]>,
     },
+}
+
+impl Entry<'_> {
+    /// The same without a loan of the path.
+    fn into_owned(self) -> Entry<'static> {
+        match self {
+            Entry::Found(node) => Entry::Found(node),
+            Entry::Vacant { parent, name } => Entry::Vacant {
+                parent,
+                name: Cow::Owned(name.into_owned()),
+            },
+        }
+    }
 }
 
 /// One walk; counts the symbolic links it crosses.
@@ -63,30 +76,23 @@ impl<'a> Walker<'a> {
     pub(crate) fn locate<'p>(&mut self, start: &Node, path: &'p [u8]) -> Result<Place<'p>, Cause> {
         check_path(path)?;
         let mut rest = trim_slashes(path);
-        let mut parent = if path[0] == b'/' {
-            self.root.clone()
-        } else {
-            start.clone()
-        };
-        if rest.is_empty() {
-            return Ok(Place {
-                parent,
-                last: Last::Root,
-                directory_wanted: true,
-            });
-        }
-        loop {
+        let base = if path[0] == b'/' { self.root } else { start };
+        // `None` = still at `base`: references to nodes are counted, and a count costs as much as a name's hash.
+        let mut reached: Option<Node> = None;
+        let (last, directory_wanted) = loop {
             let (name, after) = split_component(rest);
             rest = trim_slashes(after);
             if rest.is_empty() {
-                return Ok(Place {
-                    parent,
-                    last: Last::of(name),
-                    directory_wanted: !after.is_empty(),
-                });
+                break (Last::of(name), !after.is_empty() || name.is_empty());
             }
-            parent = self.step(&parent, name)?;
-        }
+            reached = Some(self.step(reached.as_ref().unwrap_or(base), name)?);
+        };
+        let parent = reached.unwrap_or_else(|| base.clone());
+        Ok(Place {
+            parent,
+            last,
+            directory_wanted,
+        })
     }
 
     /// Walks to the object itself. `follow` says whether a symbolic link at the end is followed; a trailing slash
@@ -109,13 +115,13 @@ impl<'a> Walker<'a> {
             Last::Dot => self.filesystem.lookup(&place.parent, b".")?,
             Last::Root => self.root.clone(),
         };
-        let node = match self.file_type(&node)? {
+        let node = match node.file_type() {
             FileType::Symlink if follow || place.directory_wanted => {
                 self.follow(&place.parent, &node)?
             }
             _ => node,
         };
-        if place.directory_wanted && self.file_type(&node)? != FileType::Directory {
+        if place.directory_wanted && node.file_type() != FileType::Directory {
             return Err(FsError::NotADirectory.into());
         }
         Ok(node)
@@ -123,7 +129,7 @@ impl<'a> Walker<'a> {
 
     /// For opening with creation: follows links at the end of the path, also one that leads nowhere, to the name
     /// that would have to be created.
-    pub(crate) fn entry(&mut self, start: &Node, path: &[u8]) -> Result<Entry, Cause> {
+    pub(crate) fn entry<'p>(&mut self, start: &Node, path: &'p [u8]) -> Result<Entry<'p>, Cause> {
         let place = self.locate(start, path)?;
         let Last::Name(name) = &place.last else {
             return self.find(&place, true).map(Entry::Found);
@@ -133,33 +139,26 @@ impl<'a> Walker<'a> {
             return Err(FsError::IsADirectory.into());
         }
         match self.filesystem.lookup(&place.parent, name) {
-            Ok(node) if self.file_type(&node)? == FileType::Symlink => {
+            Ok(node) if node.file_type() == FileType::Symlink => {
                 let target = self.read_link(&node)?;
-                self.entry(&place.parent, &target)
+                Ok(self.entry(&place.parent, &target)?.into_owned())
             }
             Ok(node) => Ok(Entry::Found(node)),
             Err(FsError::NotFound) => Ok(Entry::Vacant {
+                name: name.clone(),
                 parent: place.parent,
-                name: place.last.into_name(),
             }),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The type of a node that was just looked up.
-    pub(crate) fn file_type(&self, node: &Node) -> Result<FileType, Cause> {
-        Ok(self.filesystem.attributes(node)?.file_type())
-    }
-
     /// One component in the middle of a path: a symbolic link is followed, and only a directory leads on.
     fn step(&mut self, directory: &Node, name: &[u8]) -> Result<Node, Cause> {
         let mut node = self.filesystem.lookup(directory, name)?;
-        let mut file_type = self.file_type(&node)?;
-        if file_type == FileType::Symlink {
+        if node.file_type() == FileType::Symlink {
             node = self.follow(directory, &node)?;
-            file_type = self.file_type(&node)?;
         }
-        match file_type {
+        match node.file_type() {
             FileType::Directory => Ok(node),
             _ => Err(FsError::NotADirectory.into()),
         }
@@ -197,7 +196,7 @@ impl<'a> Walker<'a> {
                 b".." => drop(trail.pop()),
                 _ => {
                     let node = self.filesystem.lookup(&directory, &name)?;
-                    if self.file_type(&node)? == FileType::Symlink {
+                    if node.file_type() == FileType::Symlink {
                         let target = self.read_link(&node)?;
                         if target.first() == Some(&b'/') {
                             trail.clear();
@@ -244,16 +243,10 @@ impl<'a> Walker<'a> {
 impl<'p> Last<'p> {
     fn of(name: &'p [u8]) -> Last<'p> {
         match name {
+            b"" => Last::Root,
             b"." => Last::Dot,
             b".." => Last::DotDot,
             _ => Last::Name(Cow::Borrowed(name)),
-        }
-    }
-
-    fn into_name(self) -> Vec<u8> {
-        match self {
-            Last::Name(name) => name.into_owned(),
-            Last::Dot | Last::DotDot | Last::Root => Vec::new(),
         }
     }
 }
