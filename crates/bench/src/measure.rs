@@ -30,11 +30,8 @@ pub(crate) enum Stopwatch {
 impl Stopwatch {
     /// Starts for the calling thread.
     pub(crate) fn of_thread() -> Stopwatch {
-        let delayed_ns = delayed_ns();
-        Stopwatch::Thread {
-            begin: Instant::now(),
-            delayed_ns,
-        }
+        let (begin, delayed_ns) = now_and_delay();
+        Stopwatch::Thread { begin, delayed_ns }
     }
 
     /// Starts for a process whose threads take turns on one processor.
@@ -51,13 +48,29 @@ impl Stopwatch {
                 begin,
                 delayed_ns: before,
             } => {
-                let wall = begin.elapsed().as_nanos() as u64;
-                wall.saturating_sub(delayed_ns() - before)
+                let (end, delayed_ns) = now_and_delay();
+                let wall = end.duration_since(*begin).as_nanos() as u64;
+                wall.saturating_sub(delayed_ns - before)
             }
             Stopwatch::Process { begin_ns } => process_ns() - begin_ns,
         };
         nanoseconds.max(1) as f64
     }
+}
+
+/// The time, and the thread's delay at that time: no delay came between the two readings.
+fn now_and_delay() -> (Instant, u64) {
+    const TRIES: usize = 100;
+    let mut before = delayed_ns();
+    for _ in 0..TRIES {
+        let now = Instant::now();
+        let after = delayed_ns();
+        if after == before {
+            return (now, after);
+        }
+        before = after;
+    }
+    (Instant::now(), before)
 }
 
 /// How long the calling thread has been ready to run without a processor.
@@ -296,6 +309,20 @@ mod tests {
         assert!(counted <= wall, "{counted} of {wall}");
         // What is missing is the wait for a processor after waking up.
         assert!(counted >= 20e6 || wall > 20e6, "{counted} of {wall}");
+    }
+
+    #[test]
+    fn work_counts_however_busy_the_machine_is() {
+        for _ in 0..200 {
+            let watch = Stopwatch::of_thread();
+            let processor_ns =
+                |clock: rustix::time::Timespec| clock.tv_sec * 1_000_000_000 + clock.tv_nsec;
+            let now = || processor_ns(clock_gettime(ClockId::ThreadCPUTime));
+            let begin = now();
+            while now() < begin + 200_000 {}
+            let counted = watch.nanoseconds();
+            assert!(counted >= 190_000.0, "{counted}");
+        }
     }
 
     #[test]
