@@ -16,9 +16,17 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(raw) = RawInode::read_from_bytes(&input[..input.len().min(size_of::<RawInode>())]) {
         let number = fs::InodeNumber::new(u64::from(raw.flags));
         let _ = (raw.is_intact(number), raw.file_type());
-        let position = Position { inode: number, level: raw.height % 16, index: raw.size >> 20 };
+        let position = Position {
+            inode: number,
+            level: raw.height % 16,
+            index: raw.size >> 20,
+        };
         if let Ok(Some(pointer)) = Pointer::read(raw.root, position) {
-            assert_eq!(pointer.word(position), raw.root, "a pointer that is accepted is the one that was written");
+            assert_eq!(
+                pointer.word(position),
+                raw.root,
+                "a pointer that is accepted is the one that was written"
+            );
         }
     }
     let mut mutations = input.to_vec();

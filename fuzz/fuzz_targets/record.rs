@@ -7,17 +7,26 @@ use txn::Geometry;
 use txn::checksum::crc32c;
 use txn::record::{HEADER_BYTES, Record};
 
-const GEOMETRY: Geometry = Geometry { header_blocks: 4, segment_blocks: 16, segments: 15 };
+const GEOMETRY: Geometry = Geometry {
+    header_blocks: 4,
+    segment_blocks: 16,
+    segments: 15,
+};
 
 fn judge(bytes: &[u8]) {
-    let Some(record) = Record::parse(bytes, &GEOMETRY) else { return };
+    let Some(record) = Record::parse(bytes, &GEOMETRY) else {
+        return;
+    };
     assert!(record.sequence > 0);
     for (_, entry) in record.entries() {
         let end = entry.at.get() + entry.length as u64;
         assert!(end <= GEOMETRY.total_bytes(), "an entry leaves the pool");
         assert!(entry.at.get() >= 4096, "an entry hits the first superblock");
         let second = GEOMETRY.second_superblock().get();
-        assert!(end <= second || entry.at.get() >= second + 4096, "an entry hits the second superblock");
+        assert!(
+            end <= second || entry.at.get() >= second + 4096,
+            "an entry hits the second superblock"
+        );
     }
 }
 

@@ -15,7 +15,9 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(Sample::new);
 const SUPERBLOCK_BYTES: usize = size_of::<Superblock>();
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&flags, header)) = input.split_first() else { return };
+    let Some((&flags, header)) = input.split_first() else {
+        return;
+    };
     let mut image = SAMPLE.image().to_vec();
     let header_bytes = SAMPLE.geometry().first_block().offset().get() as usize;
     let length = header.len().min(header_bytes);

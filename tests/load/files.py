@@ -16,7 +16,7 @@ import sys
 import time
 
 import operations
-from model import PAGE, Model, differences, observe, records_of
+from model import PAGE, Model, describe, differences, observe, records_of
 
 
 def save(state, model, pending=None, least=0, count=0):
@@ -74,11 +74,6 @@ def load(root, worker, state, seed, count=None):
     save(state, model, count=acknowledged)
 
 
-def describe(operation):
-    """An operation without its data."""
-    return " ".join(f"<{len(word)} bytes>" if isinstance(word, bytes) else str(word)[:80] for word in operation)
-
-
 def outcomes(before, pending, least, found):
     """The models that the mount may show, and where pages may be mixed: all of the pending operation, none of it, or
     what the kernel makes of it. It splits a buffered write at the edges of pages it has not cached, and it writes a
@@ -98,7 +93,8 @@ def outcomes(before, pending, least, found):
         data, offset = pending[-1], pending[2] if pending[0] == "write" else len(before.paths[path].data)
         there = found[path][3][offset:offset + len(data)]
         arrived = next((number for number, (a, b) in enumerate(zip(there, data)) if a != b), len(there))
-        if least <= arrived < len(data) and (offset + arrived) % PAGE == 0:
+        arrived -= (offset + arrived) % PAGE  # the bytes after the cut can be the same by chance
+        if least <= arrived < len(data) and arrived > 0:
             part = copy.deepcopy(before)
             part.apply_write(path, offset, data[:arrived])
             models.append((part, None))
@@ -136,6 +132,8 @@ def check(root, worker, state):
     print(f"worker {worker}: {acknowledged} operations were acknowledged in this round", file=sys.stderr)
     print(f"under way: {describe(pending) if pending else 'nothing'}, {least} bytes acknowledged", file=sys.stderr)
     print("\n".join(wrong[:20]), file=sys.stderr)
+    print("the operations before, newest first:", file=sys.stderr)
+    print("\n".join(reversed(before.history)), file=sys.stderr)
     sys.exit(1)
 
 

@@ -11,6 +11,11 @@ import zlib
 PAGE = 4096
 
 
+def describe(operation):
+    """An operation without its data."""
+    return " ".join(f"<{len(word)} bytes>" if isinstance(word, bytes) else str(word) for word in operation)
+
+
 class Node:
     """One inode. `mtime` is None where the time is the file system's choice."""
 
@@ -33,6 +38,7 @@ class Model:
         self.worker = worker
         self.paths = {f"w{worker}": Node("dir", 0o755)}
         self.records = 0  # in the shared log
+        self.history = []  # of operations, for those who look for a mistake
 
     def parent(self, path):
         return os.path.dirname(path)
@@ -54,6 +60,7 @@ class Model:
     def apply(self, name, *arguments):
         """The effect of one operation (the same names and arguments as `operations.perform`)."""
         getattr(self, "apply_" + name)(*arguments)
+        self.history = self.history[-400:] + [describe((name, *arguments))]
 
     def apply_create(self, path, mode):
         self.paths[path] = Node("file", mode)
@@ -205,7 +212,7 @@ def differences_of(expected, found, mixed, path):
         if name == "data":
             if mixed and path in mixed[0] and page_mix(got, mixed[1], mixed[2]):
                 continue
-            yield f"{len(wanted)} bytes expected, {len(got)} found, first difference at {first_difference(wanted, got)}"
+            yield f"{len(wanted)} bytes expected, {len(got)} found, different: {differing(wanted, got)}"
         else:
             yield f"{name}: expected {wanted}, found {got}"
 
@@ -217,11 +224,18 @@ def page_mix(data, before, after):
         for start in range(0, len(data), PAGE))
 
 
-def first_difference(first, second):
-    for number, (a, b) in enumerate(zip(first, second)):
-        if a != b:
-            return number
-    return min(len(first), len(second))
+def differing(first, second):
+    """The first few ranges in which the bytes differ, and whether the second has zeros there."""
+    ranges = []
+    for number in range(max(len(first), len(second))):
+        if first[number:number + 1] == second[number:number + 1]:
+            continue
+        if ranges and ranges[-1][1] >= number - 8:
+            ranges[-1][1] = number + 1
+        else:
+            ranges.append([number, number + 1])
+    told = [f"{start}..{end}{' (zeros)' if not any(second[start:end]) else ''}" for start, end in ranges[:4]]
+    return ", ".join(told) + (f" and {len(ranges) - 4} more" if len(ranges) > 4 else "")
 
 
 def record(worker, number):

@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     // Only a server runs long enough for the time of a line to matter.
-    start_logging(matches!(arguments.command, Command::Mount(_)));
+    let has_time = matches!(&arguments.command, Command::Mount(mount) if mount.foreground || mount.log.is_some());
+    start_logging(has_time);
     let name = arguments.command.name();
     match run(arguments.command) {
         Ok(status) => status.into(),

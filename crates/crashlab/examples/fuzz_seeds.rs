@@ -9,7 +9,10 @@ const BLOCK: usize = pmem::BLOCK_BYTES;
 fn write(directory: &Path, target: &str, seeds: &[Vec<u8>]) -> std::io::Result<()> {
     let directory = directory.join(target);
     std::fs::create_dir_all(&directory)?;
-    seeds.iter().enumerate().try_for_each(|(index, seed)| std::fs::write(directory.join(format!("seed-{index}")), seed))
+    seeds
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, seed)| std::fs::write(directory.join(format!("seed-{index}")), seed))
 }
 
 /// One mutation of every kind.
@@ -38,11 +41,21 @@ fn main() -> std::io::Result<()> {
     };
     let (directory, sample) = (Path::new(&directory), Sample::new());
     let image = sample.image();
-    let flagged = |flags: u8| [&[flags], &image[..sample.geometry().first_block().offset().get() as usize]].concat();
+    let flagged = |flags: u8| {
+        [
+            &[flags],
+            &image[..sample.geometry().first_block().offset().get() as usize],
+        ]
+        .concat()
+    };
     write(directory, "superblock", &[flagged(0), flagged(3)])?;
     write(directory, "record", &[records(image)])?;
     // Blocks that look like directories or inode tables: anything that is not empty is a start.
-    let used: Vec<Vec<u8>> = image.chunks(BLOCK).filter(|block| block.iter().any(|&byte| byte != 0)).map(<[u8]>::to_vec).collect();
+    let used: Vec<Vec<u8>> = image
+        .chunks(BLOCK)
+        .filter(|block| block.iter().any(|&byte| byte != 0))
+        .map(<[u8]>::to_vec)
+        .collect();
     write(directory, "dentry", &used)?;
     write(directory, "inode", &mutations())?;
     write(directory, "pool", &mutations())

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 /// How much is wanted.
 #[derive(Clone, Debug)]
 pub struct Goal {
-    /// Distinct states at least; short workloads are finished in any case.
+    /// Distinct states at least; required workloads are finished in any case.
     pub states: u64,
     /// Time at most.
     pub time: Duration,
     /// Threads.
     pub threads: usize,
-    /// Seed of the first long workload.
+    /// Seed of the first long workload after the required ones.
     pub first_seed: u64,
-    /// Workloads to run before the long ones.
-    pub short: Vec<Workload>,
+    /// Workloads to run first, whatever the number of states.
+    pub required: Vec<Workload>,
     /// Whether the first failure ends it.
     pub stop_at_failure: bool,
     /// How often progress is reported.
@@ -35,8 +35,8 @@ pub struct Outcome {
     pub counts: Counts,
     /// Time taken.
     pub elapsed: Duration,
-    /// Whether all short workloads were finished.
-    pub short_finished: bool,
+    /// Whether all required workloads were finished.
+    pub required_finished: bool,
     /// What failed.
     pub failures: Vec<Failure>,
 }
@@ -55,27 +55,28 @@ struct Shared {
 const FAILURES_MAX: usize = 20;
 
 impl Shared {
-    fn next_workload(&self) -> Option<Workload> {
+    /// The next workload, and whether it is required.
+    fn next_workload(&self) -> Option<(Workload, bool)> {
         if self.stopped.load(Ordering::Relaxed) || self.begin.elapsed() >= self.goal.time {
             return None;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        if let Some(workload) = self.goal.short.get(index) {
-            return Some(*workload);
+        if let Some(workload) = self.goal.required.get(index) {
+            return Some((*workload, true));
         }
         if self.tally.counts().distinct >= self.goal.states {
             return None;
         }
-        Some(Workload::Long(self.goal.first_seed + (index - self.goal.short.len()) as u64))
+        let beyond = (index - self.goal.required.len()) as u64;
+        Some((Workload::Long(self.goal.first_seed + beyond), false))
     }
 
     fn work(&self) {
         let mut lab = Lab::new(Arc::clone(&self.tally), None);
-        while let Some(workload) = self.next_workload() {
+        while let Some((workload, is_required)) = self.next_workload() {
             let failures = lab.run(workload);
-            if !matches!(workload, Workload::Long(_)) {
-                self.finished.fetch_add(1, Ordering::Relaxed);
-            }
+            self.finished
+                .fetch_add(usize::from(is_required), Ordering::Relaxed);
             if failures.is_empty() {
                 continue;
             }
@@ -101,7 +102,13 @@ impl Shared {
 
 /// The counts in words.
 pub fn line(counts: &Counts, elapsed: Duration) -> String {
-    let Counts { workloads, points, tried, distinct, in_recovery } = counts;
+    let Counts {
+        workloads,
+        points,
+        tried,
+        distinct,
+        in_recovery,
+    } = counts;
     let rate = *distinct as f64 / elapsed.as_secs_f64().max(0.001);
     format!(
         "{workloads} workloads, {points} crash points, {tried} states, {distinct} distinct \
@@ -138,7 +145,7 @@ pub fn run(goal: Goal) -> Outcome {
     Outcome {
         counts: shared.tally.counts(),
         elapsed: shared.begin.elapsed(),
-        short_finished: shared.finished.load(Ordering::Relaxed) == shared.goal.short.len(),
+        required_finished: shared.finished.load(Ordering::Relaxed) == shared.goal.required.len(),
         failures: shared.failures.into_inner(),
     }
 }

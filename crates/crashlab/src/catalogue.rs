@@ -7,52 +7,116 @@ use fs::{AllocateOptions, FileType, RenameOptions, XattrMode};
 const BLOCK: u64 = pmem::BLOCK_BYTES as u64;
 
 /// A rename that fails if the new name exists.
-pub const NO_REPLACE: RenameOptions = RenameOptions { no_replace: true, exchange: false, whiteout: false };
+pub const NO_REPLACE: RenameOptions = RenameOptions {
+    no_replace: true,
+    exchange: false,
+    whiteout: false,
+};
 /// A rename that swaps two names.
-pub const EXCHANGE: RenameOptions = RenameOptions { no_replace: false, exchange: true, whiteout: false };
+pub const EXCHANGE: RenameOptions = RenameOptions {
+    no_replace: false,
+    exchange: true,
+    whiteout: false,
+};
 /// A rename that leaves a whiteout.
-pub const WHITEOUT: RenameOptions = RenameOptions { no_replace: false, exchange: false, whiteout: true };
-const PLAIN: RenameOptions = RenameOptions { no_replace: false, exchange: false, whiteout: false };
+pub const WHITEOUT: RenameOptions = RenameOptions {
+    no_replace: false,
+    exchange: false,
+    whiteout: true,
+};
+const PLAIN: RenameOptions = RenameOptions {
+    no_replace: false,
+    exchange: false,
+    whiteout: false,
+};
 
-const RESERVE: AllocateOptions = AllocateOptions { keep_size: false, punch_hole: false, zero_range: false };
-const KEEP: AllocateOptions = AllocateOptions { keep_size: true, punch_hole: false, zero_range: false };
-const PUNCH: AllocateOptions = AllocateOptions { keep_size: true, punch_hole: true, zero_range: false };
-const ZERO: AllocateOptions = AllocateOptions { keep_size: false, punch_hole: false, zero_range: true };
+const RESERVE: AllocateOptions = AllocateOptions {
+    keep_size: false,
+    punch_hole: false,
+    zero_range: false,
+};
+const KEEP: AllocateOptions = AllocateOptions {
+    keep_size: true,
+    punch_hole: false,
+    zero_range: false,
+};
+const PUNCH: AllocateOptions = AllocateOptions {
+    keep_size: true,
+    punch_hole: true,
+    zero_range: false,
+};
+const ZERO: AllocateOptions = AllocateOptions {
+    keep_size: false,
+    punch_hole: false,
+    zero_range: true,
+};
 
 fn path(text: &str) -> String {
     text.to_string()
 }
 
 fn create(name: &str) -> Operation {
-    Operation::Create { path: path(name), mode: 0o644 }
+    Operation::Create {
+        path: path(name),
+        mode: 0o644,
+    }
 }
 
 fn directory(name: &str) -> Operation {
-    Operation::MakeDirectory { path: path(name), mode: 0o755 }
+    Operation::MakeDirectory {
+        path: path(name),
+        mode: 0o755,
+    }
 }
 
 fn write(name: &str, offset: u64, bytes: usize, byte: u8) -> Operation {
-    Operation::Write { path: path(name), offset, bytes, byte }
+    Operation::Write {
+        path: path(name),
+        offset,
+        bytes,
+        byte,
+    }
 }
 
 fn rename(from: &str, to: &str, options: RenameOptions) -> Operation {
-    Operation::Rename { from: path(from), to: path(to), options }
+    Operation::Rename {
+        from: path(from),
+        to: path(to),
+        options,
+    }
 }
 
 fn link(from: &str, to: &str) -> Operation {
-    Operation::Link { from: path(from), to: path(to) }
+    Operation::Link {
+        from: path(from),
+        to: path(to),
+    }
 }
 
 fn truncate(name: &str, size: u64) -> Operation {
-    Operation::Truncate { path: path(name), size }
+    Operation::Truncate {
+        path: path(name),
+        size,
+    }
 }
 
 fn allocate(name: &str, offset: u64, bytes: u64, options: AllocateOptions) -> Operation {
-    Operation::Allocate { path: path(name), offset, bytes, options }
+    Operation::Allocate {
+        path: path(name),
+        offset,
+        bytes,
+        options,
+    }
 }
 
 fn xattr(name: &str, key: &str, bytes: usize, byte: u8, mode: XattrMode) -> Operation {
-    Operation::SetXattr { path: path(name), name: path(key), bytes, byte, mode }
+    Operation::SetXattr {
+        path: path(name),
+        name: path(key),
+        bytes,
+        byte,
+        mode,
+    }
 }
 
 /// A name so long that fifteen of them fill a block of a directory.
@@ -84,8 +148,14 @@ pub fn start() -> Vec<Operation> {
         xattr("d/f", "user.small", 20, 5, XattrMode::Any),
         directory("d/n"),
         directory("g"),
-        Operation::MakeSymlink { path: path("s"), target_bytes: 10 },
-        Operation::MakeSymlink { path: path("t"), target_bytes: 300 },
+        Operation::MakeSymlink {
+            path: path("s"),
+            target_bytes: 10,
+        },
+        Operation::MakeSymlink {
+            path: path("t"),
+            target_bytes: 300,
+        },
         create("x"),
         xattr("x", "user.large", 9000, 6, XattrMode::Any),
         directory("w"),
@@ -109,12 +179,24 @@ fn names() -> Vec<Operation> {
         create("new"),
         create("d/new"),
         create(&long_name("w", 20)),
-        Operation::MakeNode { path: path("pipe"), file_type: FileType::Fifo },
-        Operation::MakeNode { path: path("disk"), file_type: FileType::BlockDevice },
+        Operation::MakeNode {
+            path: path("pipe"),
+            file_type: FileType::Fifo,
+        },
+        Operation::MakeNode {
+            path: path("disk"),
+            file_type: FileType::BlockDevice,
+        },
         directory("newdir"),
         directory("d/newdir"),
-        Operation::MakeSymlink { path: path("d/short"), target_bytes: 5 },
-        Operation::MakeSymlink { path: path("long"), target_bytes: 1000 },
+        Operation::MakeSymlink {
+            path: path("d/short"),
+            target_bytes: 5,
+        },
+        Operation::MakeSymlink {
+            path: path("long"),
+            target_bytes: 1000,
+        },
         link("a", "d/a"),
         link("b", &long_name("w", 21)),
         link("t", "g/t"),
@@ -123,14 +205,22 @@ fn names() -> Vec<Operation> {
         Operation::Unlink { path: path("d/f") },
         Operation::Unlink { path: path("x") },
         Operation::Unlink { path: path("t") },
-        Operation::Unlink { path: long_name("w", 7) },
+        Operation::Unlink {
+            path: long_name("w", 7),
+        },
         Operation::RemoveDirectory { path: path("g") },
         Operation::RemoveDirectory { path: path("d/n") },
         Operation::RemoveDirectory { path: path("d") },
         Operation::Hold { path: path("a") },
         Operation::CreateUnnamed { mode: 0o600 },
-        Operation::WriteHeld { offset: 100, bytes: 5000, byte: 7 },
-        Operation::LinkHeld { path: path("d/held") },
+        Operation::WriteHeld {
+            offset: 100,
+            bytes: 5000,
+            byte: 7,
+        },
+        Operation::LinkHeld {
+            path: path("d/held"),
+        },
         Operation::Release,
     ]
 }
@@ -171,9 +261,21 @@ fn contents() -> Vec<Operation> {
         write("h", 6 * BLOCK + 100, 2000, 27),
         write("h", 5 * BLOCK, 3 * BLOCK as usize, 28),
         write("b", 3 << 20, 100, 29),
-        Operation::Append { path: path("a"), bytes: 4096, byte: 30 },
-        Operation::Append { path: path("e"), bytes: 300, byte: 31 },
-        Operation::Append { path: path("b"), bytes: 20, byte: 32 },
+        Operation::Append {
+            path: path("a"),
+            bytes: 4096,
+            byte: 30,
+        },
+        Operation::Append {
+            path: path("e"),
+            bytes: 300,
+            byte: 31,
+        },
+        Operation::Append {
+            path: path("b"),
+            bytes: 20,
+            byte: 32,
+        },
         truncate("a", 0),
         truncate("a", 5000),
         truncate("a", 8192),
@@ -192,16 +294,35 @@ fn contents() -> Vec<Operation> {
 
 fn attributes() -> Vec<Operation> {
     vec![
-        Operation::SetMode { path: path("a"), mode: 0o600 },
-        Operation::SetMode { path: path("d"), mode: 0o700 },
-        Operation::SetOwner { path: path("a"), uid: 1000, gid: 1001 },
-        Operation::SetTimes { path: path("b"), seconds: 1_000_000 },
+        Operation::SetMode {
+            path: path("a"),
+            mode: 0o600,
+        },
+        Operation::SetMode {
+            path: path("d"),
+            mode: 0o700,
+        },
+        Operation::SetOwner {
+            path: path("a"),
+            uid: 1000,
+            gid: 1001,
+        },
+        Operation::SetTimes {
+            path: path("b"),
+            seconds: 1_000_000,
+        },
         xattr("a", "user.new", 30, 40, XattrMode::Create),
         xattr("d/f", "user.small", 4500, 41, XattrMode::Replace),
         xattr("x", "user.other", 10, 42, XattrMode::Any),
         xattr("d", "user.dir", 100, 43, XattrMode::Any),
-        Operation::RemoveXattr { path: path("d/f"), name: path("user.small") },
-        Operation::RemoveXattr { path: path("x"), name: path("user.large") },
+        Operation::RemoveXattr {
+            path: path("d/f"),
+            name: path("user.small"),
+        },
+        Operation::RemoveXattr {
+            path: path("x"),
+            name: path("user.large"),
+        },
     ]
 }
 
@@ -211,7 +332,11 @@ pub fn large_operations() -> Vec<Operation> {
     vec![
         write("a", 0, MEBIBYTE, 50),
         write("a", 1234, MEBIBYTE, 51),
-        Operation::Append { path: path("a"), bytes: MEBIBYTE, byte: 52 },
+        Operation::Append {
+            path: path("a"),
+            bytes: MEBIBYTE,
+            byte: 52,
+        },
         allocate("a", 0, MEBIBYTE as u64, ZERO),
         truncate("a", 100),
         write("h", BLOCK / 2, MEBIBYTE, 53),
@@ -224,10 +349,16 @@ const DIRECTORIES: [&str; 5] = ["d", "g", "d/n", "w", "m"];
 
 /// Every path that an operation of this module may have made, for looking up those that should not exist.
 pub fn known_paths() -> Vec<String> {
-    let mut paths: Vec<String> = FILES.iter().chain(&DIRECTORIES).map(|name| path(name)).collect();
+    let mut paths: Vec<String> = FILES
+        .iter()
+        .chain(&DIRECTORIES)
+        .map(|name| path(name))
+        .collect();
     for operation in operations() {
         match operation {
-            Operation::Rename { from, to, .. } | Operation::Link { from, to } => paths.extend([from, to]),
+            Operation::Rename { from, to, .. } | Operation::Link { from, to } => {
+                paths.extend([from, to])
+            }
             Operation::Unlink { path } | Operation::RemoveDirectory { path } => paths.push(path),
             _ => {}
         }
@@ -250,43 +381,104 @@ pub fn random_operation(random: &mut Random) -> Operation {
     let other = random_name(random);
     let byte = random.next_number() as u8;
     match random.below(32) {
-        0..3 => Operation::Create { path: name, mode: *random.pick(&[0o600, 0o644, 0o666]) },
-        3 => Operation::MakeDirectory { path: path(random.pick::<&str>(&DIRECTORIES)), mode: 0o755 },
-        4 => Operation::MakeSymlink { path: name, target_bytes: 1 + random.below(400) as usize },
-        5 => Operation::MakeNode { path: name, file_type: FileType::Socket },
-        6 | 7 => Operation::Link { from: name, to: other },
+        0..3 => Operation::Create {
+            path: name,
+            mode: *random.pick(&[0o600, 0o644, 0o666]),
+        },
+        3 => Operation::MakeDirectory {
+            path: path(random.pick::<&str>(&DIRECTORIES)),
+            mode: 0o755,
+        },
+        4 => Operation::MakeSymlink {
+            path: name,
+            target_bytes: 1 + random.below(400) as usize,
+        },
+        5 => Operation::MakeNode {
+            path: name,
+            file_type: FileType::Socket,
+        },
+        6 | 7 => Operation::Link {
+            from: name,
+            to: other,
+        },
         8..11 => Operation::Unlink { path: name },
-        11 => Operation::RemoveDirectory { path: path(random.pick::<&str>(&DIRECTORIES)) },
+        11 => Operation::RemoveDirectory {
+            path: path(random.pick::<&str>(&DIRECTORIES)),
+        },
         12..16 => {
             let options = *random.pick(&[PLAIN, PLAIN, NO_REPLACE, EXCHANGE, WHITEOUT]);
-            Operation::Rename { from: name, to: other, options }
+            Operation::Rename {
+                from: name,
+                to: other,
+                options,
+            }
         }
         16..21 => {
             let most = *random.pick(&[64, 1000, 4096, 20_000]);
             let bytes = 1 + random.below(most) as usize;
-            Operation::Write { path: name, offset: random_offset(random), bytes, byte }
+            Operation::Write {
+                path: name,
+                offset: random_offset(random),
+                bytes,
+                byte,
+            }
         }
-        21 => Operation::Append { path: name, bytes: 1 + random.below(6000) as usize, byte },
-        22 => Operation::Truncate { path: name, size: random_offset(random) },
+        21 => Operation::Append {
+            path: name,
+            bytes: 1 + random.below(6000) as usize,
+            byte,
+        },
+        22 => Operation::Truncate {
+            path: name,
+            size: random_offset(random),
+        },
         23 | 24 => {
             let options = *random.pick(&[RESERVE, KEEP, PUNCH, ZERO]);
-            Operation::Allocate { path: name, offset: random_offset(random), bytes: 1 + random.below(30_000), options }
+            Operation::Allocate {
+                path: name,
+                offset: random_offset(random),
+                bytes: 1 + random.below(30_000),
+                options,
+            }
         }
-        25 => Operation::SetMode { path: name, mode: *random.pick(&[0o600, 0o644, 0o755]) },
-        26 => Operation::SetOwner { path: name, uid: random.below(3) as u32, gid: 0 },
-        27 => Operation::SetTimes { path: name, seconds: random.below(1 << 40) as i64 },
+        25 => Operation::SetMode {
+            path: name,
+            mode: *random.pick(&[0o600, 0o644, 0o755]),
+        },
+        26 => Operation::SetOwner {
+            path: name,
+            uid: random.below(3) as u32,
+            gid: 0,
+        },
+        27 => Operation::SetTimes {
+            path: name,
+            seconds: random.below(1 << 40) as i64,
+        },
         28 => {
             let mode = *random.pick(&[XattrMode::Any, XattrMode::Create, XattrMode::Replace]);
             let key = format!("user.{}", random.below(3));
-            Operation::SetXattr { path: name, name: key, bytes: random.below(6000) as usize, byte, mode }
+            Operation::SetXattr {
+                path: name,
+                name: key,
+                bytes: random.below(6000) as usize,
+                byte,
+                mode,
+            }
         }
-        29 => Operation::RemoveXattr { path: name, name: format!("user.{}", random.below(3)) },
+        29 => Operation::RemoveXattr {
+            path: name,
+            name: format!("user.{}", random.below(3)),
+        },
         30 => Operation::Checkpoint,
         _ => match random.below(6) {
             0 => Operation::Hold { path: name },
             1 => Operation::CreateUnnamed { mode: 0o640 },
             2 => Operation::LinkHeld { path: name },
-            3 => Operation::WriteHeld { offset: random_offset(random), bytes: 3000, byte },
+            3 => Operation::WriteHeld {
+                offset: random_offset(random),
+                bytes: 3000,
+                byte,
+            },
             4 => Operation::Release,
             _ => Operation::Remount,
         },

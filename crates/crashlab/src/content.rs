@@ -17,7 +17,9 @@ impl Content {
     /// Writes `data` at `offset`; the file grows if it has to.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         self.size = self.size.max(offset + data.len() as u64);
-        self.store(offset, offset + data.len() as u64, |at| data[(at - offset) as usize]);
+        self.store(offset, offset + data.len() as u64, |at| {
+            data[(at - offset) as usize]
+        });
     }
 
     /// Makes `from..to` zeros without a change of size. An empty or backward range is nothing.
@@ -25,7 +27,11 @@ impl Content {
         if from >= to {
             return;
         }
-        let touched: Vec<u64> = self.blocks.range(from / BLOCK..to.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
+        let touched: Vec<u64> = self
+            .blocks
+            .range(from / BLOCK..to.div_ceil(BLOCK))
+            .map(|(index, _)| *index)
+            .collect();
         for index in touched {
             let (start, end) = (from.max(index * BLOCK), to.min((index + 1) * BLOCK));
             self.store(start, end, |_| 0);
@@ -42,7 +48,9 @@ impl Content {
 
     /// The blocks that are not all zeros, by index.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.blocks.iter().map(|(index, block)| (*index, &block[..]))
+        self.blocks
+            .iter()
+            .map(|(index, block)| (*index, &block[..]))
     }
 
     fn store(&mut self, from: u64, to: u64, byte: impl Fn(u64) -> u8) {
@@ -50,7 +58,10 @@ impl Content {
         while at < to {
             let index = at / BLOCK;
             let end = to.min((index + 1) * BLOCK);
-            let block = self.blocks.entry(index).or_insert_with(|| vec![0; BLOCK_BYTES].into());
+            let block = self
+                .blocks
+                .entry(index)
+                .or_insert_with(|| vec![0; BLOCK_BYTES].into());
             for position in at..end {
                 block[(position % BLOCK) as usize] = byte(position);
             }
@@ -71,10 +82,16 @@ mod tests {
         let mut content = Content::default();
         content.write(5000, &[1; 5000]);
         content.write(0, &[0; 100]);
-        assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            content.blocks().map(|(index, _)| index).collect::<Vec<_>>(),
+            [1, 2]
+        );
         content.zero(4096, 8192);
         content.zero(9500, 9000);
-        assert_eq!(content.blocks().map(|(index, _)| index).collect::<Vec<_>>(), [2]);
+        assert_eq!(
+            content.blocks().map(|(index, _)| index).collect::<Vec<_>>(),
+            [2]
+        );
         content.resize(9000);
         content.resize(20_000);
         let last = content.blocks().next().map(|(_, block)| block.to_vec());

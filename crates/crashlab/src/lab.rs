@@ -4,7 +4,7 @@ use crate::catalogue;
 use crate::clock;
 use crate::model::{Id, Model};
 use crate::operation::{Live, Operation, Refusal};
-use crate::recovery::{add_up, caught};
+use crate::recovery::{add_up, caught, check};
 use crate::snapshot::{Fingerprint, Snapshot, Summary};
 use crate::state_id::StateId;
 use crate::tally::Tally;
@@ -13,7 +13,8 @@ use crate::workload::{Pool, Workload};
 use fs::FsError;
 use parking_lot::Mutex;
 use pmem::Region;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
 
 /// A pool with the start tree on it.
@@ -36,24 +37,55 @@ pub struct Lab {
 impl Lab {
     /// A laboratory that counts into `tally` and looks at `only`, or at everything.
     pub fn new(tally: Arc<Tally>, only: Option<StateId>) -> Lab {
-        let depth = Depth { choices: 0, nested_choices: 0, nested_every: 0 };
+        let depth = Depth {
+            choices: 0,
+            nested_choices: 0,
+            nested_every: 0,
+        };
         let watcher = Arc::new(Mutex::new(Watcher::new(Arc::clone(&tally), depth, only)));
-        Lab { tally, watcher, pools: HashMap::new(), absent_paths: catalogue::known_paths(), only }
+        Lab {
+            tally,
+            watcher,
+            pools: HashMap::new(),
+            absent_paths: catalogue::known_paths(),
+            only,
+        }
     }
 
     /// How much is looked at for each kind of workload: bounded so that every short workload gets its share.
     fn depth(&self, workload: Workload) -> Depth {
         match workload {
-            Workload::One(_) => Depth { choices: 256, nested_choices: 24, nested_every: 16 },
-            Workload::Two(..) => Depth { choices: 28, nested_choices: 10, nested_every: 128 },
-            Workload::Large(_) => Depth { choices: 24, nested_choices: 0, nested_every: 0 },
-            Workload::Long(_) => Depth { choices: 16, nested_choices: 10, nested_every: 256 },
+            Workload::One(_) => Depth {
+                choices: 256,
+                nested_choices: 24,
+                nested_every: 16,
+            },
+            Workload::Two(..) => Depth {
+                choices: 20,
+                nested_choices: 10,
+                nested_every: 128,
+            },
+            Workload::Large(_) => Depth {
+                choices: 24,
+                nested_choices: 0,
+                nested_every: 0,
+            },
+            Workload::Long(_) => Depth {
+                choices: 16,
+                nested_choices: 10,
+                nested_every: 256,
+            },
         }
     }
 
     /// Runs a workload and looks at all the states that its new steps can leave.
     pub fn run(&mut self, workload: Workload) -> Vec<Failure> {
-        let id = StateId { workload, step: 0, cut: None, second: None };
+        let id = StateId {
+            workload,
+            step: 0,
+            cut: None,
+            second: None,
+        };
         let depth = self.depth(workload);
         let run = caught(|| self.run_steps(id, depth));
         if let Err(reason) = run {
@@ -74,7 +106,9 @@ impl Lab {
         let operations = id.workload.operations();
         for (step, operation) in operations.iter().enumerate() {
             let id = StateId { step, ..id };
-            let is_wanted = self.only.is_none_or(|only| only.step == step && only.cut.is_some());
+            let is_wanted = self
+                .only
+                .is_none_or(|only| only.step == step && only.cut.is_some());
             if step >= id.workload.first_new_step() && is_wanted {
                 self.watched_step(id, depth, &region, &mut live, &mut model, operation)?;
             } else {
@@ -82,12 +116,17 @@ impl Lab {
             }
             if step >= id.workload.first_new_step() {
                 let compared = compare(&live, &model, &self.absent_paths);
-                compared.map_err(|difference| format!("after step {step}, {operation}: {difference}"))?;
+                compared.map_err(|difference| {
+                    format!("after step {step}, {operation}: {difference}")
+                })?;
             }
         }
         agree(&mut live, &mut model, &Operation::Release)?;
         let summary = Summary::of(live.files()).map_err(|error| error.to_string())?;
-        add_up(live.files(), &summary).map_err(|problem| format!("at the end, without a crash: {problem}"))
+        add_up(live.files(), &summary)
+            .map_err(|problem| format!("at the end, without a crash: {problem}"))?;
+        drop(live);
+        check(&region).map_err(|problem| format!("at the end, without a crash: {problem}"))
     }
 
     fn watched_step(
@@ -99,16 +138,21 @@ impl Lab {
         model: &mut Model,
         operation: &Operation,
     ) -> Result<(), String> {
-        let fingerprint = |live: &Live| Summary::of(live.files()).map(|summary| summary.fingerprint);
-        let before = fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
+        let fingerprint =
+            |live: &Live| Summary::of(live.files()).map(|summary| summary.fingerprint);
+        let before =
+            fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
         self.watcher.lock().begin(id, before, depth);
-        let emulator = region.emulator().ok_or("the region has no emulated medium")?;
+        let emulator = region
+            .emulator()
+            .ok_or("the region has no emulated medium")?;
         let watcher = Arc::clone(&self.watcher);
         emulator.on_fence(move |fence| watcher.lock().during(&fence.crash_point()));
         let agreed = agree(live, model, operation);
         emulator.ignore_fences();
         agreed.map_err(|difference| format!("step {}, {operation}: {difference}", id.step))?;
-        let after = fingerprint(live).map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
+        let after = fingerprint(live)
+            .map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
         let mut watcher = self.watcher.lock();
         emulator.crash_now(|point| watcher.returned(point, after));
         watcher.settle(after, || Snapshot::of(live.files()).ok());
@@ -125,10 +169,10 @@ impl Lab {
     }
 
     fn prepared(&mut self, pool: Pool) -> Result<&mut Prepared, String> {
-        if !self.pools.contains_key(&pool) {
-            self.pools.insert(pool, Prepared::new(pool)?);
+        match self.pools.entry(pool) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Prepared::new(pool)?)),
         }
-        self.pools.get_mut(&pool).ok_or_else(|| "the pool was just made".to_string())
     }
 }
 
@@ -144,7 +188,11 @@ impl Prepared {
         }
         compare(&live, &model, &[])?;
         live.unmount();
-        Ok(Prepared { image: region.image(), model, region: None })
+        Ok(Prepared {
+            image: region.image(),
+            model,
+            region: None,
+        })
     }
 
     /// An emulated region that holds the start tree durably.
@@ -183,7 +231,10 @@ pub fn agree(live: &mut Live, model: &mut Model, operation: &Operation) -> Resul
 }
 
 fn is_exhausted(error: &FsError) -> bool {
-    matches!(error, FsError::NoSpace | FsError::NoInodes | FsError::TooLargeForJournal(_))
+    matches!(
+        error,
+        FsError::NoSpace | FsError::NoInodes | FsError::TooLargeForJournal(_)
+    )
 }
 
 /// Demands that the file system is as the model says, and that `absent` paths that the model lacks are not found.
@@ -199,7 +250,10 @@ pub fn compare(live: &Live, model: &Model, absent: &[String]) -> Result<(), Stri
     }
     let mut numbers: BTreeMap<_, Id> = BTreeMap::new();
     for (path, id) in &wanted {
-        let entry = found.0.get(path).ok_or_else(|| format!("{path} is missing"))?;
+        let entry = found
+            .0
+            .get(path)
+            .ok_or_else(|| format!("{path} is missing"))?;
         if let Some(difference) = model.difference(*id, entry) {
             return Err(format!("{path}: {difference}"));
         }
@@ -207,8 +261,14 @@ pub fn compare(live: &Live, model: &Model, absent: &[String]) -> Result<(), Stri
             return Err(format!("{path}: its inode number is another file's"));
         }
     }
-    for path in absent.iter().filter(|path| !wanted.contains_key(&format!("/{path}"))) {
-        if live.exists(path).map_err(|error| format!("{path}: {error}"))? {
+    for path in absent
+        .iter()
+        .filter(|path| !wanted.contains_key(&format!("/{path}")))
+    {
+        if live
+            .exists(path)
+            .map_err(|error| format!("{path}: {error}"))?
+        {
             return Err(format!("{path} is found and should not exist"));
         }
     }

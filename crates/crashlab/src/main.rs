@@ -50,35 +50,68 @@ fn main() -> ExitCode {
     }
 }
 
+/// Long workloads that are run in any case.
+const LONG_ALWAYS: u64 = 60;
+
 fn explore(arguments: &Arguments) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let longs = (arguments.seed..arguments.seed + LONG_ALWAYS).map(Workload::Long);
     let goal = Goal {
-        states: if arguments.long { u64::MAX } else { arguments.states },
+        states: if arguments.long {
+            u64::MAX
+        } else {
+            arguments.states
+        },
         time: Duration::from_secs(arguments.seconds),
-        threads: if arguments.threads == 0 { cores } else { arguments.threads },
-        first_seed: arguments.seed,
-        short: Workload::all_short(),
+        threads: if arguments.threads == 0 {
+            cores
+        } else {
+            arguments.threads
+        },
+        first_seed: arguments.seed + LONG_ALWAYS,
+        required: Workload::all_short().into_iter().chain(longs).collect(),
         stop_at_failure: false,
         report_every: Some(Duration::from_secs(10)),
     };
     let outcome = campaign::run(goal);
-    let Outcome { counts, elapsed, short_finished, failures } = &outcome;
+    let Outcome {
+        counts,
+        elapsed,
+        required_finished,
+        failures,
+    } = &outcome;
     for failure in failures {
         println!("FAILED {}: {}", failure.id, failure.reason);
-        println!("  again: cargo run --release -p perdure-crashlab -- --replay {}", failure.id);
+        println!(
+            "  again: cargo run --release -p perdure-crashlab -- --replay {}",
+            failure.id
+        );
     }
-    if !short_finished && failures.is_empty() {
-        println!("not all workloads of one and two operations were run: give it more --seconds");
+    if !required_finished && failures.is_empty() {
+        println!(
+            "not all workloads of one and two operations were run in time: give it more --seconds"
+        );
     }
-    let enough = *short_finished && (arguments.long || counts.distinct >= arguments.states);
-    let verdict = if failures.is_empty() { "none failed".to_string() } else { format!("{} FAILED", failures.len()) };
+    let enough = *required_finished && (arguments.long || counts.distinct >= arguments.states);
+    let verdict = if failures.is_empty() {
+        "none failed".to_string()
+    } else {
+        format!("{} FAILED", failures.len())
+    };
     println!("{}: {verdict}", campaign::line(counts, *elapsed));
-    if failures.is_empty() && enough { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures.is_empty() && enough {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn replay(id: StateId) -> ExitCode {
     for (step, operation) in id.workload.operations().iter().enumerate() {
-        println!("{} {step}: {operation}", if step == id.step { ">" } else { " " });
+        println!(
+            "{} {step}: {operation}",
+            if step == id.step { ">" } else { " " }
+        );
     }
     let tally = Arc::default();
     let failures = Lab::new(Arc::clone(&tally), id.cut.map(|_| id)).run(id.workload);
@@ -87,5 +120,9 @@ fn replay(id: StateId) -> ExitCode {
     }
     let looked_at = tally.counts().distinct;
     println!("{looked_at} states looked at, {} failed", failures.len());
-    if failures.is_empty() && looked_at > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures.is_empty() && looked_at > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -80,8 +80,15 @@ pub struct Model {
 
 impl Default for Model {
     fn default() -> Self {
-        let mut model = Model { inodes: BTreeMap::new(), next: ROOT, held: None };
-        let kind = Kind::Directory { entries: BTreeMap::new(), parent: ROOT };
+        let mut model = Model {
+            inodes: BTreeMap::new(),
+            next: ROOT,
+            held: None,
+        };
+        let kind = Kind::Directory {
+            entries: BTreeMap::new(),
+            parent: ROOT,
+        };
         model.add(kind, FileType::Directory.mode_bits() | 0o755, 0, 0);
         model
     }
@@ -92,13 +99,25 @@ impl Model {
     pub fn add(&mut self, kind: Kind, mode: u32, uid: u32, gid: u32) -> Id {
         let id = self.next;
         self.next += 1;
-        self.inodes.insert(id, Inode { kind, mode, uid, gid, names: 0, xattrs: BTreeMap::new() });
+        self.inodes.insert(
+            id,
+            Inode {
+                kind,
+                mode,
+                uid,
+                gid,
+                names: 0,
+                xattrs: BTreeMap::new(),
+            },
+        );
         id
     }
 
     /// The inode.
     pub fn inode(&mut self, id: Id) -> &mut Inode {
-        self.inodes.get_mut(&id).expect("an id that the model gave out")
+        self.inodes
+            .get_mut(&id)
+            .expect("an id that the model gave out")
     }
 
     fn children(&mut self, directory: Id) -> Result<&mut BTreeMap<String, Id>, Errno> {
@@ -220,16 +239,23 @@ impl Model {
     }
 
     /// `renameat2(2)`.
-    pub fn rename(&mut self, from: &str, to: &str, options: fs::RenameOptions) -> Result<(), Errno> {
+    pub fn rename(
+        &mut self,
+        from: &str,
+        to: &str,
+        options: fs::RenameOptions,
+    ) -> Result<(), Errno> {
         let (from, to) = (self.resolve_parent(from)?, self.resolve_parent(to)?);
         let source = self.child(from)?.ok_or(ENOENT)?;
         let target = self.child(to)?;
-        let circular = |model: &mut Model, id, place| model.is_directory(id) && model.is_within(place, id);
+        let circular =
+            |model: &mut Model, id, place| model.is_directory(id) && model.is_within(place, id);
         if from.0 != to.0 {
             if circular(self, source, to.0) {
                 return Err(EINVAL);
             }
             if let Some(target) = target
+                && !options.no_replace
                 && circular(self, target, from.0)
             {
                 return Err(if options.exchange { EINVAL } else { ENOTEMPTY });
@@ -280,7 +306,8 @@ impl Model {
     fn link_count(&self, inode: &Inode) -> u32 {
         match &inode.kind {
             Kind::Directory { entries, .. } => {
-                let is_directory = |id: &&Id| matches!(self.inodes[*id].kind, Kind::Directory { .. });
+                let is_directory =
+                    |id: &&Id| matches!(self.inodes[*id].kind, Kind::Directory { .. });
                 2 + entries.values().filter(is_directory).count() as u32
             }
             _ => inode.names,
@@ -308,12 +335,22 @@ impl Model {
         let inode = &self.inodes[&id];
         let attributes = &entry.attributes;
         let wanted = (inode.mode, inode.uid, inode.gid, self.link_count(inode));
-        let found = (attributes.mode, attributes.uid, attributes.gid, attributes.links);
+        let found = (
+            attributes.mode,
+            attributes.uid,
+            attributes.gid,
+            attributes.links,
+        );
         if wanted != found {
-            return Some(format!("mode, owner, group, links are {found:?}, should be {wanted:?}"));
+            return Some(format!(
+                "mode, owner, group, links are {found:?}, should be {wanted:?}"
+            ));
         }
         if inode.xattrs != entry.xattrs {
-            return Some(format!("attributes are {:?}, should be {:?}", entry.xattrs, inode.xattrs));
+            return Some(format!(
+                "attributes are {:?}, should be {:?}",
+                entry.xattrs, inode.xattrs
+            ));
         }
         match (&inode.kind, &entry.body) {
             (Kind::File(wanted), Body::File(found)) if wanted == found => None,
@@ -325,7 +362,12 @@ impl Model {
     }
 
     /// Whether two paths must name one inode.
-    pub fn number_clash(&self, seen: &mut BTreeMap<InodeNumber, Id>, number: InodeNumber, id: Id) -> bool {
+    pub fn number_clash(
+        &self,
+        seen: &mut BTreeMap<InodeNumber, Id>,
+        number: InodeNumber,
+        id: Id,
+    ) -> bool {
         *seen.entry(number).or_insert(id) != id
     }
 }
@@ -341,9 +383,13 @@ pub fn content_difference(wanted: &Content, found: &Content) -> String {
         return format!("size is {}, should be {}", found.size, wanted.size);
     }
     let zeros = &[0; pmem::BLOCK_BYTES][..];
-    let (left, right): (BTreeMap<_, _>, BTreeMap<_, _>) = (wanted.blocks().collect(), found.blocks().collect());
+    let (left, right): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (wanted.blocks().collect(), found.blocks().collect());
     for index in left.keys().chain(right.keys()) {
-        let (left, right) = (left.get(index).unwrap_or(&zeros), right.get(index).unwrap_or(&zeros));
+        let (left, right) = (
+            left.get(index).unwrap_or(&zeros),
+            right.get(index).unwrap_or(&zeros),
+        );
         if let Some(at) = (0..pmem::BLOCK_BYTES).find(|&at| left[at] != right[at]) {
             let offset = index * pmem::BLOCK_BYTES as u64 + at as u64;
             return format!("byte {offset} is {}, should be {}", right[at], left[at]);

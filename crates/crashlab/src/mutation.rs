@@ -10,6 +10,7 @@ use crate::operation::Live;
 use crate::recovery;
 use crate::snapshot::Summary;
 use fs::block_map::BlockMap;
+use fs::check::CheckOptions;
 use fs::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use fs::format::{Pointer, Position, RawInode};
 use fs::{FileSystem, FileType, InodeNumber, MountOptions, NewInode, RenameOptions};
@@ -48,11 +49,17 @@ impl Sample {
     ///
     /// If the sound pool cannot be made: nothing can be tried then.
     pub fn new() -> Sample {
-        let options = FormatOptions { size_bytes: POOL_BYTES, ..FormatOptions::tiny() };
+        let options = FormatOptions {
+            size_bytes: POOL_BYTES,
+            ..FormatOptions::tiny()
+        };
         clock::restart();
         let made = fs::mkfs_region(Region::anonymous(POOL_BYTES), &options, (0, 0));
         let region = Arc::new(made.expect("a pool in memory can be made"));
-        let (mut live, mut model) = (Live::mount(&region).expect("a new pool mounts"), Model::default());
+        let (mut live, mut model) = (
+            Live::mount(&region).expect("a new pool mounts"),
+            Model::default(),
+        );
         for operation in catalogue::start() {
             lab::agree(&mut live, &mut model, &operation).expect("the start tree can be made");
         }
@@ -60,14 +67,28 @@ impl Sample {
         let own: RawInode = store.load(store.root_area());
         let mut table = Vec::new();
         let blocks = own.size / BLOCK_BYTES as u64;
-        let mut note = |_, pointer: Option<Pointer>| table.extend(pointer.map(|pointer| pointer.block));
-        BlockMap::of(InodeNumber::TABLE, &own).lookup_range(store, 0, blocks, &mut note).expect("a sound table");
-        let journals = journal::journal_starts(&region, store.superblock()).expect("sound pointers");
+        let mut note =
+            |_, pointer: Option<Pointer>| table.extend(pointer.map(|pointer| pointer.block));
+        BlockMap::of(InodeNumber::TABLE, &own)
+            .lookup_range(store, 0, blocks, &mut note)
+            .expect("a sound table");
+        let journals =
+            journal::journal_starts(&region, store.superblock()).expect("sound pointers");
         let (geometry, sequence) = (store.geometry(), store.sequences().0);
         let image = region.image();
         let lines = image.chunks(LINE_BYTES).enumerate();
-        let lines = lines.filter(|(_, line)| line.iter().any(|&byte| byte != 0)).map(|(index, _)| index).collect();
-        Sample { image, geometry, lines, table, journal: journals[0], sequence }
+        let lines = lines
+            .filter(|(_, line)| line.iter().any(|&byte| byte != 0))
+            .map(|(index, _)| index)
+            .collect();
+        Sample {
+            image,
+            geometry,
+            lines,
+            table,
+            journal: journals[0],
+            sequence,
+        }
     }
 
     /// The sound image.
@@ -122,26 +143,50 @@ impl Sample {
     fn change_inode(&self, image: &mut [u8], number: usize, flags: u8, value: u64) {
         let at = self.inode_at(number);
         let number = number % (self.table.len() * INODES_PER_BLOCK as usize);
-        change_raw(&mut image[at..at + INODE_BYTES], InodeNumber::new(number as u64), flags, value);
+        change_raw(
+            &mut image[at..at + INODE_BYTES],
+            InodeNumber::new(number as u64),
+            flags,
+            value,
+        );
     }
 
     fn change_table(&self, image: &mut [u8], flags: u8, value: u64) {
         let at = (STATE_BLOCK.offset() + ROOT_AREA_AT).get() as usize;
-        change_raw(&mut image[at..at + INODE_BYTES], InodeNumber::TABLE, flags, value);
+        change_raw(
+            &mut image[at..at + INODE_BYTES],
+            InodeNumber::TABLE,
+            flags,
+            value,
+        );
     }
 
     /// A root pointer of an inode to any block of the pool, or beyond, with checks that fit.
     fn point_root(&self, image: &mut [u8], number: usize, flags: u8, value: u64) {
         let at = self.inode_at(number);
-        let number = InodeNumber::new((number % (self.table.len() * INODES_PER_BLOCK as usize)) as u64);
-        let Ok(mut raw) = RawInode::read_from_bytes(&image[at..at + INODE_BYTES]) else { return };
+        let number =
+            InodeNumber::new((number % (self.table.len() * INODES_PER_BLOCK as usize)) as u64);
+        let Ok(mut raw) = RawInode::read_from_bytes(&image[at..at + INODE_BYTES]) else {
+            return;
+        };
         let block = BlockNumber::new(value % (self.geometry.total_blocks() + 2));
-        let pointer = Pointer { block, unwritten: flags & 1 != 0 };
+        let pointer = Pointer {
+            block,
+            unwritten: flags & 1 != 0,
+        };
         if flags & 2 != 0 {
-            raw.attributes = pointer.word(Position { inode: number, level: Position::ATTRIBUTES, index: 0 });
+            raw.attributes = pointer.word(Position {
+                inode: number,
+                level: Position::ATTRIBUTES,
+                index: 0,
+            });
         } else {
             raw.height = flags >> 5;
-            raw.root = pointer.word(Position { inode: number, level: raw.height, index: 0 });
+            raw.root = pointer.word(Position {
+                inode: number,
+                level: raw.height,
+                index: 0,
+            });
         }
         raw.checksum = raw.expected_checksum(number);
         image[at..at + INODE_BYTES].copy_from_slice(raw.as_bytes());
@@ -156,14 +201,18 @@ impl Sample {
             1 => record.zero(at, 1 + value as usize % 8192),
             _ => record.store(at, &image[..1 + value as usize % 512]),
         }
-        let bytes = record.finish(self.sequence + 1 + u64::from(flags >> 4)).to_vec();
+        let bytes = record
+            .finish(self.sequence + 1 + u64::from(flags >> 4))
+            .to_vec();
         let at = self.journal.get() as usize;
         image[at..at + bytes.len()].copy_from_slice(&bytes);
     }
 
     fn change_superblock(&self, image: &mut [u8], flags: u8, value: u64) {
         let size = size_of::<Superblock>();
-        let Ok(mut superblock) = Superblock::read_from_bytes(&image[..size]) else { return };
+        let Ok(mut superblock) = Superblock::read_from_bytes(&image[..size]) else {
+            return;
+        };
         match flags % 8 {
             0 => superblock.segments = value as u32 % 32,
             1 => superblock.journals = value as u32 % 70,
@@ -183,8 +232,14 @@ impl Sample {
     fn seal_state(&self, image: &mut [u8], flags: u8, value: u64) {
         let state = STATE_BLOCK.offset().get() as usize;
         let (at, word) = match flags % 2 {
-            0 => (CHECKPOINT_AT, seal(value % (self.sequence + 3), Seal::Checkpoint, 0)),
-            _ => (JOURNALS_AT, seal(value % (self.geometry.total_blocks() + 2), Seal::Journal, 0)),
+            0 => (
+                CHECKPOINT_AT,
+                seal(value % (self.sequence + 3), Seal::Checkpoint, 0),
+            ),
+            _ => (
+                JOURNALS_AT,
+                seal(value % (self.geometry.total_blocks() + 2), Seal::Journal, 0),
+            ),
         };
         let at = state + at as usize;
         image[at..at + 8].copy_from_slice(&word.to_le_bytes());
@@ -199,7 +254,9 @@ impl Default for Sample {
 
 /// Changes a field of an inode and gives it the checksum that fits.
 fn change_raw(bytes: &mut [u8], number: InodeNumber, flags: u8, value: u64) {
-    let Ok(mut raw) = RawInode::read_from_bytes(bytes) else { return };
+    let Ok(mut raw) = RawInode::read_from_bytes(bytes) else {
+        return;
+    };
     match flags % 12 {
         0 => raw.mode = value as u32,
         1 => raw.links = value as u32,
@@ -218,6 +275,11 @@ fn change_raw(bytes: &mut [u8], number: InodeNumber, flags: u8, value: u64) {
     bytes.copy_from_slice(raw.as_bytes());
 }
 
+const ONE_THREAD: CheckOptions<'_> = CheckOptions {
+    threads: 1,
+    progress: None,
+};
+
 /// What may be asked of any image: nothing here may panic or fail to end.
 ///
 /// Returns whether the pool could be mounted.
@@ -225,13 +287,24 @@ pub fn examine(image: &[u8]) -> bool {
     clock::aside(|| {
         let region = Arc::new(Region::from_image(image));
         let read_only = PmemStore::open_region(Arc::clone(&region), Mode::ReadOnly);
-        let options = MountOptions { threads: 1, clock: clock::tick, ..MountOptions::default() };
+        let options = MountOptions {
+            threads: 1,
+            clock: clock::tick,
+            ..MountOptions::default()
+        };
         if let Ok(files) = read_only.and_then(|store| FileSystem::mount(store, options)) {
+            let _ = Summary::of(&files);
+        }
+        let _ = fs::check::check(&region, &ONE_THREAD);
+        let _ = fs::check::repair(&region, &ONE_THREAD);
+        if let Ok(files) = recovery::mount(&region) {
             let _ = Summary::of(&files);
         }
         drop(region);
         let region = Arc::new(Region::from_image(image));
-        let Ok(files) = recovery::mount(&region) else { return false };
+        let Ok(files) = recovery::mount(&region) else {
+            return false;
+        };
         let _ = Summary::of(&files);
         use_damaged(&files);
         files.unmount();
@@ -257,16 +330,28 @@ fn use_damaged(files: &FileSystem) {
         names.len() < 100
     });
     for (index, (name, file_type)) in names.iter().enumerate() {
-        let Ok(node) = files.lookup(&root, name) else { continue };
+        let Ok(node) = files.lookup(&root, name) else {
+            continue;
+        };
         let _ = files.write(&node, index as u64 * 1000, &[3; 700]);
         let _ = files.append(&node, &[4; 5000]);
         let _ = files.link(&node, &root, format!("link {index}").as_bytes());
         let _ = files.create(&node, b"inside", &NewInode::file(0o600));
-        let change = fs::SetAttributes { size_bytes: Some(100), mode: Some(0o600), ..Default::default() };
+        let change = fs::SetAttributes {
+            size_bytes: Some(100),
+            mode: Some(0o600),
+            ..Default::default()
+        };
         let _ = files.set_attributes(&node, &change);
         drop(node);
         let target = format!("moved {}", index / 2);
-        let _ = files.rename(&root, name, &root, target.as_bytes(), RenameOptions::default());
+        let _ = files.rename(
+            &root,
+            name,
+            &root,
+            target.as_bytes(),
+            RenameOptions::default(),
+        );
         if *file_type == FileType::Directory {
             let _ = files.remove_directory(&root, target.as_bytes());
         } else if index % 2 == 0 {

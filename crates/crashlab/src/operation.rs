@@ -3,8 +3,8 @@
 use crate::model::{self, Errno, Kind, Model};
 use crate::recovery;
 use fs::{
-    AllocateOptions, FileSystem, FileType, FsError, NewInode, Node, RenameOptions, SetAttributes, TimeChange, Timestamp,
-    XattrMode,
+    AllocateOptions, FileSystem, FileType, FsError, NewInode, Node, RenameOptions, SetAttributes,
+    TimeChange, Timestamp, XattrMode,
 };
 use pmem::Region;
 use std::fmt;
@@ -12,31 +12,103 @@ use std::sync::Arc;
 
 /// A call that a program could make. Paths are absolute without the first slash; `byte` seeds what is written.
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[allow(missing_docs)]
+#[expect(
+    missing_docs,
+    reason = "each variant is the call of its name, each field its argument"
+)]
 pub enum Operation {
-    Create { path: String, mode: u32 },
-    MakeNode { path: String, file_type: FileType },
-    MakeDirectory { path: String, mode: u32 },
-    MakeSymlink { path: String, target_bytes: usize },
-    Link { from: String, to: String },
-    Unlink { path: String },
-    RemoveDirectory { path: String },
-    Rename { from: String, to: String, options: RenameOptions },
-    Write { path: String, offset: u64, bytes: usize, byte: u8 },
-    Append { path: String, bytes: usize, byte: u8 },
-    Truncate { path: String, size: u64 },
-    Allocate { path: String, offset: u64, bytes: u64, options: AllocateOptions },
-    SetMode { path: String, mode: u32 },
-    SetOwner { path: String, uid: u32, gid: u32 },
-    SetTimes { path: String, seconds: i64 },
-    SetXattr { path: String, name: String, bytes: usize, byte: u8, mode: XattrMode },
-    RemoveXattr { path: String, name: String },
+    Create {
+        path: String,
+        mode: u32,
+    },
+    MakeNode {
+        path: String,
+        file_type: FileType,
+    },
+    MakeDirectory {
+        path: String,
+        mode: u32,
+    },
+    MakeSymlink {
+        path: String,
+        target_bytes: usize,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Unlink {
+        path: String,
+    },
+    RemoveDirectory {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        options: RenameOptions,
+    },
+    Write {
+        path: String,
+        offset: u64,
+        bytes: usize,
+        byte: u8,
+    },
+    Append {
+        path: String,
+        bytes: usize,
+        byte: u8,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    Allocate {
+        path: String,
+        offset: u64,
+        bytes: u64,
+        options: AllocateOptions,
+    },
+    SetMode {
+        path: String,
+        mode: u32,
+    },
+    SetOwner {
+        path: String,
+        uid: u32,
+        gid: u32,
+    },
+    SetTimes {
+        path: String,
+        seconds: i64,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        bytes: usize,
+        byte: u8,
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
     /// Opens an inode: it survives the loss of its names until [`Operation::Release`].
-    Hold { path: String },
+    Hold {
+        path: String,
+    },
     /// `O_TMPFILE`, held.
-    CreateUnnamed { mode: u32 },
-    WriteHeld { offset: u64, bytes: usize, byte: u8 },
-    LinkHeld { path: String },
+    CreateUnnamed {
+        mode: u32,
+    },
+    WriteHeld {
+        offset: u64,
+        bytes: usize,
+        byte: u8,
+    },
+    LinkHeld {
+        path: String,
+    },
     Release,
     Checkpoint,
     /// A clean unmount and a mount.
@@ -51,7 +123,9 @@ impl fmt::Display for Operation {
 
 /// Bytes that differ from place to place, so that a block in the wrong place is noticed.
 pub fn pattern(byte: u8, offset: u64, bytes: usize) -> Vec<u8> {
-    (offset..offset + bytes as u64).map(|at| byte.wrapping_add((at / 7) as u8) | 1).collect()
+    (offset..offset + bytes as u64)
+        .map(|at| byte.wrapping_add((at / 7) as u8) | 1)
+        .collect()
 }
 
 fn link_target(bytes: usize) -> Vec<u8> {
@@ -90,7 +164,11 @@ impl Live {
     /// What opening or mounting says.
     pub fn mount(region: &Arc<Region>) -> Result<Live, String> {
         let files = recovery::mount(region)?;
-        Ok(Live { files: Some(files), held: None, region: Arc::clone(region) })
+        Ok(Live {
+            files: Some(files),
+            held: None,
+            region: Arc::clone(region),
+        })
     }
 
     /// The file system.
@@ -178,20 +256,29 @@ impl Live {
         match operation {
             Operation::Create { path, mode } => {
                 let (parent, name) = self.parent(path)?;
-                files.create(&parent, name, &NewInode::file(*mode)).map(drop)
+                files
+                    .create(&parent, name, &NewInode::file(*mode))
+                    .map(drop)
             }
             Operation::MakeNode { path, file_type } => {
                 let (parent, name) = self.parent(path)?;
-                let new = NewInode { device: 0x103, ..NewInode::file(file_type.mode_bits() | 0o600) };
+                let new = NewInode {
+                    device: 0x103,
+                    ..NewInode::file(file_type.mode_bits() | 0o600)
+                };
                 files.create(&parent, name, &new).map(drop)
             }
             Operation::MakeDirectory { path, mode } => {
                 let (parent, name) = self.parent(path)?;
-                files.make_directory(&parent, name, &NewInode::file(*mode)).map(drop)
+                files
+                    .make_directory(&parent, name, &NewInode::file(*mode))
+                    .map(drop)
             }
             Operation::MakeSymlink { path, target_bytes } => {
                 let (parent, name) = self.parent(path)?;
-                files.make_symlink(&parent, name, &link_target(*target_bytes), 0, 0).map(drop)
+                files
+                    .make_symlink(&parent, name, &link_target(*target_bytes), 0, 0)
+                    .map(drop)
             }
             Operation::Link { from, to } => {
                 let node = self.resolve(from)?;
@@ -227,36 +314,85 @@ impl Live {
             files.set_attributes(&node, &change).map(drop)
         };
         match operation {
-            Operation::Write { path, offset, bytes, byte } => {
-                files.write(&self.resolve(path)?, *offset, &pattern(*byte, *offset, *bytes)).map(drop)
-            }
-            Operation::WriteHeld { offset, bytes, byte } => {
+            Operation::Write {
+                path,
+                offset,
+                bytes,
+                byte,
+            } => files
+                .write(
+                    &self.resolve(path)?,
+                    *offset,
+                    &pattern(*byte, *offset, *bytes),
+                )
+                .map(drop),
+            Operation::WriteHeld {
+                offset,
+                bytes,
+                byte,
+            } => {
                 let node = self.held.as_ref().ok_or(FsError::NotFound)?;
-                files.write(node, *offset, &pattern(*byte, *offset, *bytes)).map(drop)
+                files
+                    .write(node, *offset, &pattern(*byte, *offset, *bytes))
+                    .map(drop)
             }
-            Operation::Append { path, bytes, byte } => {
-                files.append(&self.resolve(path)?, &pattern(*byte, 0, *bytes)).map(drop)
-            }
-            Operation::Truncate { path, size } => {
-                set(path, SetAttributes { size_bytes: Some(*size), ..SetAttributes::default() })
-            }
-            Operation::Allocate { path, offset, bytes, options } => {
-                files.allocate(&self.resolve(path)?, *offset, *bytes, *options)
-            }
-            Operation::SetMode { path, mode } => {
-                set(path, SetAttributes { mode: Some(*mode), ..SetAttributes::default() })
-            }
-            Operation::SetOwner { path, uid, gid } => {
-                set(path, SetAttributes { uid: Some(*uid), gid: Some(*gid), ..SetAttributes::default() })
-            }
+            Operation::Append { path, bytes, byte } => files
+                .append(&self.resolve(path)?, &pattern(*byte, 0, *bytes))
+                .map(drop),
+            Operation::Truncate { path, size } => set(
+                path,
+                SetAttributes {
+                    size_bytes: Some(*size),
+                    ..SetAttributes::default()
+                },
+            ),
+            Operation::Allocate {
+                path,
+                offset,
+                bytes,
+                options,
+            } => files.allocate(&self.resolve(path)?, *offset, *bytes, *options),
+            Operation::SetMode { path, mode } => set(
+                path,
+                SetAttributes {
+                    mode: Some(*mode),
+                    ..SetAttributes::default()
+                },
+            ),
+            Operation::SetOwner { path, uid, gid } => set(
+                path,
+                SetAttributes {
+                    uid: Some(*uid),
+                    gid: Some(*gid),
+                    ..SetAttributes::default()
+                },
+            ),
             Operation::SetTimes { path, seconds } => {
                 let time = Some(TimeChange::At(Timestamp::from_parts(*seconds, 5)));
-                set(path, SetAttributes { accessed: time, modified: time, ..SetAttributes::default() })
+                set(
+                    path,
+                    SetAttributes {
+                        accessed: time,
+                        modified: time,
+                        ..SetAttributes::default()
+                    },
+                )
             }
-            Operation::SetXattr { path, name, bytes, byte, mode } => {
-                files.set_xattr(&self.resolve(path)?, name.as_bytes(), &pattern(*byte, 0, *bytes), *mode)
+            Operation::SetXattr {
+                path,
+                name,
+                bytes,
+                byte,
+                mode,
+            } => files.set_xattr(
+                &self.resolve(path)?,
+                name.as_bytes(),
+                &pattern(*byte, 0, *bytes),
+                *mode,
+            ),
+            Operation::RemoveXattr { path, name } => {
+                files.remove_xattr(&self.resolve(path)?, name.as_bytes())
             }
-            Operation::RemoveXattr { path, name } => files.remove_xattr(&self.resolve(path)?, name.as_bytes()),
             other => unreachable!("{other} is handled before"),
         }
     }
@@ -270,19 +406,26 @@ impl Model {
     /// The error number that the file system must give as well; nothing happened then.
     pub fn apply(&mut self, operation: &Operation) -> Result<(), Errno> {
         match operation {
-            Operation::Create { path, mode } => {
-                self.create(path, Kind::File(Default::default()), FileType::Regular.mode_bits() | mode)
-            }
+            Operation::Create { path, mode } => self.create(
+                path,
+                Kind::File(Default::default()),
+                FileType::Regular.mode_bits() | mode,
+            ),
             Operation::MakeNode { path, file_type } => {
                 self.create(path, Kind::Special, file_type.mode_bits() | 0o600)
             }
             Operation::MakeDirectory { path, mode } => {
-                let kind = Kind::Directory { entries: Default::default(), parent: model::ROOT };
+                let kind = Kind::Directory {
+                    entries: Default::default(),
+                    parent: model::ROOT,
+                };
                 self.create(path, kind, FileType::Directory.mode_bits() | mode)
             }
-            Operation::MakeSymlink { path, target_bytes } => {
-                self.create(path, Kind::Symlink(link_target(*target_bytes)), FileType::Symlink.mode_bits() | 0o777)
-            }
+            Operation::MakeSymlink { path, target_bytes } => self.create(
+                path,
+                Kind::Symlink(link_target(*target_bytes)),
+                FileType::Symlink.mode_bits() | 0o777,
+            ),
             Operation::Link { from, to } => {
                 let id = self.resolve(from)?;
                 self.hard_link(id, to)
@@ -316,13 +459,24 @@ impl Model {
 
     fn apply_content(&mut self, operation: &Operation) -> Result<(), Errno> {
         match operation {
-            Operation::Write { path, offset, bytes, byte } => {
+            Operation::Write {
+                path,
+                offset,
+                bytes,
+                byte,
+            } => {
                 let id = self.resolve(path)?;
-                self.content(id)?.write(*offset, &pattern(*byte, *offset, *bytes));
+                self.content(id)?
+                    .write(*offset, &pattern(*byte, *offset, *bytes));
             }
-            Operation::WriteHeld { offset, bytes, byte } => {
+            Operation::WriteHeld {
+                offset,
+                bytes,
+                byte,
+            } => {
                 let id = self.held.ok_or(model::ENOENT)?;
-                self.content(id)?.write(*offset, &pattern(*byte, *offset, *bytes));
+                self.content(id)?
+                    .write(*offset, &pattern(*byte, *offset, *bytes));
             }
             Operation::Append { path, bytes, byte } => {
                 let id = self.resolve(path)?;
@@ -333,7 +487,12 @@ impl Model {
                 let id = self.resolve(path)?;
                 self.content(id)?.resize(*size);
             }
-            Operation::Allocate { path, offset, bytes, options } => {
+            Operation::Allocate {
+                path,
+                offset,
+                bytes,
+                options,
+            } => {
                 let id = self.resolve(path)?;
                 let content = self.content(id)?;
                 if options.punch_hole || options.zero_range {
@@ -355,7 +514,13 @@ impl Model {
             Operation::SetTimes { path, .. } => {
                 self.resolve(path)?;
             }
-            Operation::SetXattr { path, name, bytes, byte, mode } => {
+            Operation::SetXattr {
+                path,
+                name,
+                bytes,
+                byte,
+                mode,
+            } => {
                 let id = self.resolve(path)?;
                 let xattrs = &mut self.inode(id).xattrs;
                 match (xattrs.contains_key(name.as_bytes()), mode) {
@@ -366,7 +531,10 @@ impl Model {
             }
             Operation::RemoveXattr { path, name } => {
                 let id = self.resolve(path)?;
-                self.inode(id).xattrs.remove(name.as_bytes()).ok_or(model::ENODATA)?;
+                self.inode(id)
+                    .xattrs
+                    .remove(name.as_bytes())
+                    .ok_or(model::ENODATA)?;
             }
             other => unreachable!("{other} is handled before"),
         }

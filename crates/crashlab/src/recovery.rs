@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::snapshot::{Fingerprint, Summary};
+use fs::check::CheckOptions;
 use fs::format::RawInode;
 use fs::{AccessTime, FileSystem, FsError, MountOptions, NewInode};
 use pmem::Region;
@@ -17,7 +18,8 @@ const PROBE: &[u8] = b"probe after the crash";
 ///
 /// What opening or mounting says.
 pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
-    let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite).map_err(|error| format!("open: {error}"))?;
+    let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)
+        .map_err(|error| format!("open: {error}"))?;
     let options = MountOptions {
         threads: 1,
         access_time: AccessTime::Never,
@@ -39,8 +41,34 @@ pub fn recover(region: &Arc<Region>) -> Result<Fingerprint, String> {
         let found = Summary::of(&files).map_err(|error| format!("reading: {error}"))?;
         use_it(&files)?;
         add_up(&files, &found)?;
+        drop(files);
+        check(region)?;
         Ok(found.fingerprint)
     })
+}
+
+/// Demands that `fsck` finds nothing in a pool whose journals are retired.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check(region: &Region) -> Result<(), String> {
+    let report = fs::check::check(
+        region,
+        &CheckOptions {
+            threads: 1,
+            progress: None,
+        },
+    );
+    if report.is_clean() {
+        return Ok(());
+    }
+    let first = report.faults.first();
+    let first = first.map_or(String::new(), ToString::to_string);
+    Err(format!(
+        "fsck finds {} faults; {first}",
+        report.faults_total
+    ))
 }
 
 /// Makes, writes, reads and removes a file.
@@ -53,7 +81,9 @@ fn use_it(files: &FileSystem) -> Result<(), String> {
             let mut back = [0; PROBE.len()];
             files.read(&node, 0, &mut back)?;
             if back != PROBE {
-                return Err(FsError::InvalidArgument("it reads back otherwise than it was written"));
+                return Err(FsError::InvalidArgument(
+                    "it reads back otherwise than it was written",
+                ));
             }
         }
         drop(node);
@@ -79,13 +109,17 @@ pub fn add_up(files: &FileSystem, found: &Summary) -> Result<(), String> {
     let superblock = store.superblock();
     let journals = u64::from(superblock.journals) * superblock.journal_blocks;
     let table: RawInode = store.load(store.root_area());
-    let root = files.attributes(&files.root()).map_err(|error| format!("root: {error}"))?;
+    let root = files
+        .attributes(&files.root())
+        .map_err(|error| format!("root: {error}"))?;
     let owned = found.blocks - found.root_blocks + root.sectors / 8 + table.blocks + journals;
     let used = statistics.blocks - statistics.free_blocks;
     if used == owned {
         return Ok(());
     }
-    Err(format!("{used} blocks are in use, but inodes and journals own {owned}"))
+    Err(format!(
+        "{used} blocks are in use, but inodes and journals own {owned}"
+    ))
 }
 
 /// Runs `attempt`; a panic is an error too.
@@ -98,7 +132,9 @@ pub fn caught<R>(attempt: impl FnOnce() -> Result<R, String>) -> Result<R, Strin
         Ok(result) => result,
         Err(payload) => {
             let text = payload.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            let text = text
+                .or_else(|| payload.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
             Err(format!("panic: {text}"))
         }
     }

@@ -75,7 +75,9 @@ fn walk_directory(
     for (name, number) in names.iter().skip(2) {
         let node = files.lookup(directory, name)?;
         if node.number() != *number {
-            return Err(FsError::InvalidArgument("a name leads to another inode than its directory lists"));
+            return Err(FsError::InvalidArgument(
+                "a name leads to another inode than its directory lists",
+            ));
         }
         let attributes = files.attributes(&node)?;
         let length = path.len();
@@ -84,7 +86,9 @@ fn walk_directory(
         visit(path, &node, &attributes)?;
         if attributes.file_type() == FileType::Directory {
             if files.lookup(&node, b"..")?.number() != directory.number() {
-                return Err(FsError::InvalidArgument("a directory's .. is not the directory that lists it"));
+                return Err(FsError::InvalidArgument(
+                    "a directory's .. is not the directory that lists it",
+                ));
             }
             walk_directory(files, &node, path, depth + 1, visit)?;
         }
@@ -138,12 +142,34 @@ impl Hash {
     }
 
     fn attributes(&mut self, attributes: &Attributes) {
-        let Attributes { inode, generation, mode, links, uid, gid, device, size_bytes, sectors, .. } = *attributes;
+        let Attributes {
+            inode,
+            generation,
+            mode,
+            links,
+            uid,
+            gid,
+            device,
+            size_bytes,
+            sectors,
+            ..
+        } = *attributes;
         let pairs = [(generation, mode), (links, uid), (gid, device)];
-        pairs.iter().for_each(|&(high, low)| self.word(u64::from(high) << 32 | u64::from(low)));
-        [inode.get(), size_bytes, sectors].iter().for_each(|&word| self.word(word));
-        let times = [attributes.accessed, attributes.modified, attributes.changed, attributes.created];
-        times.iter().for_each(|time| self.word(time.nanoseconds() as u64));
+        pairs
+            .iter()
+            .for_each(|&(high, low)| self.word(u64::from(high) << 32 | u64::from(low)));
+        [inode.get(), size_bytes, sectors]
+            .iter()
+            .for_each(|&word| self.word(word));
+        let times = [
+            attributes.accessed,
+            attributes.modified,
+            attributes.changed,
+            attributes.created,
+        ];
+        times
+            .iter()
+            .for_each(|time| self.word(time.nanoseconds() as u64));
     }
 }
 
@@ -166,7 +192,8 @@ impl Summary {
     /// Whatever a call returns: none may fail.
     pub fn of(files: &FileSystem) -> Result<Summary, FsError> {
         let mut hash = Hash(0);
-        let (mut buffer, mut numbers, mut blocks) = (Vec::new(), std::collections::HashSet::new(), 0);
+        let (mut buffer, mut numbers, mut blocks) =
+            (Vec::new(), std::collections::HashSet::new(), 0);
         let root_blocks = files.attributes(&files.root())?.sectors / 8;
         walk(files, &mut |path, node, attributes| {
             hash.bytes(path.as_bytes());
@@ -177,10 +204,16 @@ impl Summary {
             }
             blocks += attributes.sectors / 8;
             match attributes.file_type() {
-                FileType::Regular => read_data(files, node, attributes.size_bytes, &mut buffer, |at, data| {
-                    hash.word(at);
-                    hash.bytes(data);
-                })?,
+                FileType::Regular => read_data(
+                    files,
+                    node,
+                    attributes.size_bytes,
+                    &mut buffer,
+                    |at, data| {
+                        hash.word(at);
+                        hash.bytes(data);
+                    },
+                )?,
                 FileType::Symlink => hash.bytes(&files.read_link(node)?),
                 _ => {}
             }
@@ -190,7 +223,11 @@ impl Summary {
             }
             Ok(())
         })?;
-        Ok(Summary { fingerprint: Fingerprint(hash.0), blocks, root_blocks })
+        Ok(Summary {
+            fingerprint: Fingerprint(hash.0),
+            blocks,
+            root_blocks,
+        })
     }
 }
 
@@ -208,7 +245,9 @@ impl Snapshot {
                 FileType::Regular => {
                     let mut content = Content::default();
                     let size = attributes.size_bytes;
-                    read_data(files, node, size, &mut buffer, |at, data| content.write(at, data))?;
+                    read_data(files, node, size, &mut buffer, |at, data| {
+                        content.write(at, data)
+                    })?;
                     content.size = size;
                     Body::File(content)
                 }
@@ -221,7 +260,14 @@ impl Snapshot {
                 let value = files.get_xattr(node, &name)?;
                 xattrs.insert(name, value);
             }
-            entries.insert(path.to_string(), Entry { attributes: *attributes, body, xattrs });
+            entries.insert(
+                path.to_string(),
+                Entry {
+                    attributes: *attributes,
+                    body,
+                    xattrs,
+                },
+            );
             Ok(())
         })?;
         Ok(Snapshot(entries))
@@ -229,11 +275,14 @@ impl Snapshot {
 
     /// The differences towards `other`, one line per path.
     pub fn differences(&self, other: &Snapshot) -> Vec<String> {
-        let paths: std::collections::BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
+        let paths: std::collections::BTreeSet<&String> =
+            self.0.keys().chain(other.0.keys()).collect();
         let difference = |path: &String| match (self.0.get(path), other.0.get(path)) {
             (Some(_), None) => Some(format!("{path}: missing")),
             (None, Some(_)) => Some(format!("{path}: should not exist")),
-            (Some(wanted), Some(found)) if wanted != found => Some(format!("{path}: {}", wanted.difference(found))),
+            (Some(wanted), Some(found)) if wanted != found => {
+                Some(format!("{path}: {}", wanted.difference(found)))
+            }
             _ => None,
         };
         paths.into_iter().filter_map(difference).collect()
@@ -243,10 +292,15 @@ impl Snapshot {
 impl Entry {
     fn difference(&self, found: &Entry) -> String {
         if self.attributes != found.attributes {
-            return format!("{:?}\n    should be {:?}", found.attributes, self.attributes);
+            return format!(
+                "{:?}\n    should be {:?}",
+                found.attributes, self.attributes
+            );
         }
         match (&self.body, &found.body) {
-            (Body::File(wanted), Body::File(found)) if wanted != found => crate::model::content_difference(wanted, found),
+            (Body::File(wanted), Body::File(found)) if wanted != found => {
+                crate::model::content_difference(wanted, found)
+            }
             (wanted, found) if wanted != found => format!("{found:?}, should be {wanted:?}"),
             _ => format!("attributes {:?}, should be {:?}", found.xattrs, self.xattrs),
         }

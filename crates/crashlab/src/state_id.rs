@@ -34,12 +34,23 @@ pub struct StateId {
     pub second: Option<Cut>,
 }
 
-const MOMENTS: [(Moment, char); 3] = [(Moment::Before, 'b'), (Moment::After, 'a'), (Moment::Between, 'n')];
+const MOMENTS: [(Moment, char); 3] = [
+    (Moment::Before, 'b'),
+    (Moment::After, 'a'),
+    (Moment::Between, 'n'),
+];
 
 impl fmt::Display for Cut {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = MOMENTS.iter().find(|(moment, _)| *moment == self.moment).map_or('?', |(_, letter)| *letter);
-        write!(formatter, "{}{letter}{}@{}", self.fence, self.choice, self.limit)
+        let letter = MOMENTS
+            .iter()
+            .find(|(moment, _)| *moment == self.moment)
+            .map_or('?', |(_, letter)| *letter);
+        write!(
+            formatter,
+            "{}{letter}{}@{}",
+            self.fence, self.choice, self.limit
+        )
     }
 }
 
@@ -48,13 +59,19 @@ impl FromStr for Cut {
 
     fn from_str(text: &str) -> Result<Cut, String> {
         let refused = || format!("{text} is no power cut; expected e.g. 5b12@48");
-        let at = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(refused)?;
+        let at = text
+            .find(|letter: char| letter.is_ascii_alphabetic())
+            .ok_or_else(refused)?;
         let (fence, rest) = text.split_at(at);
         let letter = rest.chars().next().ok_or_else(refused)?;
         let (choice, limit) = rest[1..].split_once('@').ok_or_else(refused)?;
         Ok(Cut {
             fence: fence.parse().map_err(|_| refused())?,
-            moment: MOMENTS.iter().find(|(_, known)| *known == letter).map(|(moment, _)| *moment).ok_or_else(refused)?,
+            moment: MOMENTS
+                .iter()
+                .find(|(_, known)| *known == letter)
+                .map(|(moment, _)| *moment)
+                .ok_or_else(refused)?,
             choice: choice.parse().map_err(|_| refused())?,
             limit: limit.parse().map_err(|_| refused())?,
         })
@@ -64,7 +81,10 @@ impl FromStr for Cut {
 impl fmt::Display for StateId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.workload, self.step)?;
-        [self.cut, self.second].iter().flatten().try_for_each(|cut| write!(formatter, "/{cut}"))
+        [self.cut, self.second]
+            .iter()
+            .flatten()
+            .try_for_each(|cut| write!(formatter, "/{cut}"))
     }
 }
 
@@ -74,10 +94,18 @@ impl FromStr for StateId {
     fn from_str(text: &str) -> Result<StateId, String> {
         let mut parts = text.split('/');
         let workload = parts.next().unwrap_or_default().parse()?;
-        let step = parts.next().map_or(Ok(0), str::parse).map_err(|_| format!("{text}: the step is no number"))?;
+        let step = parts
+            .next()
+            .map_or(Ok(0), str::parse)
+            .map_err(|_| format!("{text}: the step is no number"))?;
         let cut = parts.next().map(str::parse).transpose()?;
         let second = parts.next().map(str::parse).transpose()?;
-        Ok(StateId { workload, step, cut, second })
+        Ok(StateId {
+            workload,
+            step,
+            cut,
+            second,
+        })
     }
 }
 
@@ -87,10 +115,26 @@ mod tests {
 
     #[test]
     fn an_id_reads_back() {
-        for text in ["one-3/0/5b12@48", "two-17-42/1/7a0@48/2b3@12", "long-99/13", "large-2/2/4n1@24"] {
-            assert_eq!(text.parse::<StateId>().map(|id| id.to_string()), Ok(text.to_string()));
+        for text in [
+            "one-3/0/5b12@48",
+            "two-17-42/1/7a0@48/2b3@12",
+            "long-99/13",
+            "large-2/2/4n1@24",
+        ] {
+            assert_eq!(
+                text.parse::<StateId>().map(|id| id.to_string()),
+                Ok(text.to_string())
+            );
         }
-        for text in ["", "one", "one-99999/0", "one-1/x", "one-1/0/5c1@2", "one-1/0/b1@2", "one-1/0/5b1"] {
+        for text in [
+            "",
+            "one",
+            "one-99999/0",
+            "one-1/x",
+            "one-1/0/5c1@2",
+            "one-1/0/b1@2",
+            "one-1/0/5b1",
+        ] {
             assert!(text.parse::<StateId>().is_err(), "{text}");
         }
     }

@@ -70,7 +70,9 @@ impl Tally {
     /// Whether nobody has seen this state before; it counts as seen from now on.
     pub(crate) fn is_new(&self, hash: u64) -> bool {
         self.tried.fetch_add(1, Ordering::Relaxed);
-        let new = self.seen[(hash >> 58) as usize % SHARDS].lock().insert(hash);
+        let new = self.seen[(hash >> 58) as usize % SHARDS]
+            .lock()
+            .insert(hash);
         self.distinct.fetch_add(u64::from(new), Ordering::Relaxed);
         new
     }
@@ -78,7 +80,8 @@ impl Tally {
     /// The same for a state that a cut in a recovery left.
     pub(crate) fn is_new_in_recovery(&self, hash: u64) -> bool {
         let new = self.is_new(hash);
-        self.in_recovery.fetch_add(u64::from(new), Ordering::Relaxed);
+        self.in_recovery
+            .fetch_add(u64::from(new), Ordering::Relaxed);
         new
     }
 }

@@ -65,9 +65,17 @@ const FAILURES_MAX: usize = 3;
 impl Watcher {
     /// A watcher for any number of steps.
     pub fn new(tally: Arc<Tally>, depth: Depth, only: Option<StateId>) -> Watcher {
-        let step = StateId { workload: crate::workload::Workload::One(0), step: 0, cut: None, second: None };
+        let step = StateId {
+            workload: crate::workload::Workload::One(0),
+            step: 0,
+            cut: None,
+            second: None,
+        };
         Watcher {
-            nested: Nested { region: None, judge: Arc::new(Mutex::new(Judge::new(Arc::clone(&tally)))) },
+            nested: Nested {
+                region: None,
+                judge: Arc::new(Mutex::new(Judge::new(Arc::clone(&tally)))),
+            },
             tally,
             depth,
             only,
@@ -100,12 +108,30 @@ impl Watcher {
     fn look(&mut self, point: &CrashPoint<'_>, allowed: Allowed) {
         self.tally.count_point();
         // A state seen before an operation returned is another one after it: more is demanded of it.
-        let position = self.before.0 ^ if allowed == Allowed::BeforeOrAfter { 0 } else { u64::MAX };
-        let limit = self.only.and_then(|only| only.cut).map_or(self.depth.choices, |cut| cut.limit);
+        let position = self.before.0
+            ^ if allowed == Allowed::BeforeOrAfter {
+                0
+            } else {
+                u64::MAX
+            };
+        let limit = self
+            .only
+            .and_then(|only| only.cut)
+            .map_or(self.depth.choices, |cut| cut.limit);
         for (index, choice) in point.enumerate(limit, point.fence).enumerate() {
-            let cut = Cut { fence: point.fence, moment: point.moment, choice: index, limit };
-            let id = StateId { cut: Some(cut), ..self.step };
-            if self.only.is_some_and(|only| only.cut != Some(cut)) || self.failures.len() >= FAILURES_MAX {
+            let cut = Cut {
+                fence: point.fence,
+                moment: point.moment,
+                choice: index,
+                limit,
+            };
+            let id = StateId {
+                cut: Some(cut),
+                ..self.step
+            };
+            if self.only.is_some_and(|only| only.cut != Some(cut))
+                || self.failures.len() >= FAILURES_MAX
+            {
                 continue;
             }
             let hash = point.hash(&choice) ^ position;
@@ -115,7 +141,14 @@ impl Watcher {
         }
     }
 
-    fn judge(&mut self, point: &CrashPoint<'_>, choice: &Choice, id: StateId, allowed: Allowed, hash: u64) {
+    fn judge(
+        &mut self,
+        point: &CrashPoint<'_>,
+        choice: &Choice,
+        id: StateId,
+        allowed: Allowed,
+        hash: u64,
+    ) {
         let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
         let region = Arc::clone(scratch.apply(point, choice));
         let found = caught(|| recover(&region));
@@ -129,24 +162,30 @@ impl Watcher {
                 return;
             }
         };
-        match allowed {
-            Allowed::Only(after) if fingerprint != after => {
-                let tree = self.tree_of(point, choice);
-                self.candidates.push(Candidate { fingerprint, id, tree });
-            }
-            Allowed::BeforeOrAfter if fingerprint != self.before => {
-                if !self.candidates.iter().any(|candidate| candidate.fingerprint == fingerprint) {
-                    let tree = self.tree_of(point, choice);
-                    self.candidates.push(Candidate { fingerprint, id, tree });
-                }
-            }
-            _ => {}
+        let expected = match allowed {
+            Allowed::Only(after) => after,
+            Allowed::BeforeOrAfter => self.before,
+        };
+        let is_known = |candidate: &Candidate| candidate.fingerprint == fingerprint;
+        if fingerprint != expected && !self.candidates.iter().any(is_known) {
+            let tree = self.tree_of(point, choice);
+            self.candidates.push(Candidate {
+                fingerprint,
+                id,
+                tree,
+            });
         }
         let wanted = self.only.and_then(|only| only.second);
         let every = self.depth.nested_every;
         if wanted.is_some() || (every > 0 && self.only.is_none() && hash.is_multiple_of(every)) {
             let image = point.image(choice);
-            self.failures.extend(self.nested.explore(&image, id, fingerprint, self.depth.nested_choices, wanted));
+            self.failures.extend(self.nested.explore(
+                &image,
+                id,
+                fingerprint,
+                self.depth.nested_choices,
+                wanted,
+            ));
         }
     }
 
@@ -158,16 +197,32 @@ impl Watcher {
 
     /// The step is over: every tree that was found and is not that before it must be `after`.
     pub fn settle(&mut self, after: Fingerprint, tree: impl FnOnce() -> Option<Snapshot>) {
-        let wrong: Vec<Candidate> =
-            self.candidates.drain(..).filter(|candidate| candidate.fingerprint != after).take(FAILURES_MAX).collect();
+        let wrong: Vec<Candidate> = self
+            .candidates
+            .drain(..)
+            .filter(|candidate| candidate.fingerprint != after)
+            .take(FAILURES_MAX)
+            .collect();
         if wrong.is_empty() {
             return;
         }
         let after = tree();
-        for Candidate { id, tree, .. } in wrong {
-            let mut reason = "the tree is neither that before nor that after the operation".to_string();
+        for Candidate {
+            fingerprint,
+            id,
+            tree,
+        } in wrong
+        {
+            let mut reason = if fingerprint == self.before {
+                "the operation had returned and is lost".to_string()
+            } else {
+                "the tree is neither that before nor that after the operation".to_string()
+            };
             if let (Some(found), Some(after)) = (&tree, &after) {
-                reason.push_str(&format!("; towards the tree after it:\n  {}", after.differences(found).join("\n  ")));
+                reason.push_str(&format!(
+                    "; towards the tree after it:\n  {}",
+                    after.differences(found).join("\n  ")
+                ));
             }
             self.failures.push(Failure { id, reason });
         }
@@ -180,7 +235,10 @@ impl Watcher {
 
     /// Notes a failure that has no crash state.
     pub fn fail(&mut self, reason: String) {
-        self.failures.push(Failure { id: self.step, reason });
+        self.failures.push(Failure {
+            id: self.step,
+            reason,
+        });
     }
 }
 
@@ -204,14 +262,25 @@ impl Nested {
             Some(region) if region.length() == image.len() as u64 => region,
             _ => self.new_region(image.len() as u64),
         };
-        let Some(filled) = Arc::get_mut(&mut region) else { return Vec::new() };
+        let Some(filled) = Arc::get_mut(&mut region) else {
+            return Vec::new();
+        };
         filled.refill(image);
         let renewed = self.judge.lock().renewed();
-        *self.judge.lock() = Judge { id, expected, limit, only, ..renewed };
+        *self.judge.lock() = Judge {
+            id,
+            expected,
+            limit,
+            only,
+            ..renewed
+        };
         let mounted = crate::clock::aside(|| caught(|| recovery::mount(&region).map(drop)));
         let mut judge = self.judge.lock();
         match mounted {
-            Err(reason) => judge.failures.push(Failure { id, reason: format!("recovering again: {reason}") }),
+            Err(reason) => judge.failures.push(Failure {
+                id,
+                reason: format!("recovering again: {reason}"),
+            }),
             Ok(()) => {
                 if let Some(emulator) = region.emulator() {
                     emulator.crash_now(|point| judge.look(point));
@@ -245,23 +314,47 @@ struct Judge {
 
 impl Judge {
     fn new(tally: Arc<Tally>) -> Judge {
-        let id = StateId { workload: crate::workload::Workload::One(0), step: 0, cut: None, second: None };
-        Judge { tally, id, expected: Fingerprint(0), limit: 0, only: None, scratch: None, failures: Vec::new() }
+        let id = StateId {
+            workload: crate::workload::Workload::One(0),
+            step: 0,
+            cut: None,
+            second: None,
+        };
+        Judge {
+            tally,
+            id,
+            expected: Fingerprint(0),
+            limit: 0,
+            only: None,
+            scratch: None,
+            failures: Vec::new(),
+        }
     }
 
     fn renewed(&mut self) -> Judge {
-        Judge { scratch: self.scratch.take(), ..Judge::new(Arc::clone(&self.tally)) }
+        Judge {
+            scratch: self.scratch.take(),
+            ..Judge::new(Arc::clone(&self.tally))
+        }
     }
 
     fn look(&mut self, point: &CrashPoint<'_>) {
         self.tally.count_point();
         let limit = self.only.map_or(self.limit, |only| only.limit);
         for (index, choice) in point.enumerate(limit, point.fence).enumerate() {
-            let cut = Cut { fence: point.fence, moment: point.moment, choice: index, limit };
+            let cut = Cut {
+                fence: point.fence,
+                moment: point.moment,
+                choice: index,
+                limit,
+            };
             if self.only.is_some_and(|only| only != cut) || !self.failures.is_empty() {
                 continue;
             }
-            if !self.tally.is_new_in_recovery(point.hash(&choice) ^ self.expected.0.rotate_left(1)) {
+            if !self
+                .tally
+                .is_new_in_recovery(point.hash(&choice) ^ self.expected.0.rotate_left(1))
+            {
                 continue;
             }
             let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
@@ -274,7 +367,13 @@ impl Judge {
                 Err(reason) => reason,
             };
             self.scratch = None;
-            self.failures.push(Failure { id: StateId { second: Some(cut), ..self.id }, reason });
+            self.failures.push(Failure {
+                id: StateId {
+                    second: Some(cut),
+                    ..self.id
+                },
+                reason,
+            });
         }
     }
 }

@@ -21,7 +21,10 @@ impl Pool {
     pub fn options(self) -> FormatOptions {
         match self {
             Pool::Tiny => FormatOptions::tiny(),
-            Pool::Large => FormatOptions { size_bytes: 6 << 20, ..FormatOptions::tiny() },
+            Pool::Large => FormatOptions {
+                size_bytes: 6 << 20,
+                ..FormatOptions::tiny()
+            },
         }
     }
 }
@@ -45,8 +48,11 @@ impl Workload {
         let count = catalogue::operations().len() as u32;
         let large = catalogue::large_operations().len() as u32;
         let ones = (0..count).map(Workload::One);
-        let pairs = (0..count).flat_map(|first| (0..count).map(move |second| Workload::Two(first, second)));
-        ones.chain((0..large).map(Workload::Large)).chain(pairs).collect()
+        let pairs =
+            (0..count).flat_map(|first| (0..count).map(move |second| Workload::Two(first, second)));
+        ones.chain((0..large).map(Workload::Large))
+            .chain(pairs)
+            .collect()
     }
 
     /// The operations.
@@ -60,7 +66,9 @@ impl Workload {
             Workload::Long(seed) => {
                 let mut random = Random::new(seed);
                 let length = 20 + random.below(41);
-                (0..length).map(|_| catalogue::random_operation(&mut random)).collect()
+                (0..length)
+                    .map(|_| catalogue::random_operation(&mut random))
+                    .collect()
             }
         }
     }
@@ -108,10 +116,17 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Workload, String> {
-        let refused = || format!("{text} is no workload; expected one-N, two-N-M, large-N or long-SEED");
+        let refused =
+            || format!("{text} is no workload; expected one-N, two-N-M, large-N or long-SEED");
         let parts: Vec<&str> = text.split('-').collect();
-        let number = |index: usize| parts.get(index).and_then(|part| part.parse::<u64>().ok()).ok_or_else(refused);
-        let small = |index: usize| number(index).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let number = |index: usize| {
+            parts
+                .get(index)
+                .and_then(|part| part.parse::<u64>().ok())
+                .ok_or_else(refused)
+        };
+        let small =
+            |index: usize| number(index).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         let workload = match (parts[0], parts.len()) {
             ("one", 2) => Workload::One(small(1)?),
             ("two", 3) => Workload::Two(small(1)?, small(2)?),
@@ -119,6 +134,10 @@ impl FromStr for Workload {
             ("long", 2) => Workload::Long(number(1)?),
             _ => return Err(refused()),
         };
-        if workload.exists() { Ok(workload) } else { Err(format!("{text}: there is no such operation")) }
+        if workload.exists() {
+            Ok(workload)
+        } else {
+            Err(format!("{text}: there is no such operation"))
+        }
     }
 }

@@ -11,7 +11,9 @@ use txn::{Mode, PmemStore};
 /// One to eight mutations.
 fn input(random: &mut Random) -> Vec<u8> {
     let mutations = 1 + random.below(8) as usize;
-    (0..mutations * MUTATION_BYTES).map(|_| random.next_number() as u8).collect()
+    (0..mutations * MUTATION_BYTES)
+        .map(|_| random.next_number() as u8)
+        .collect()
 }
 
 fn hex(input: &[u8]) -> String {
@@ -22,7 +24,10 @@ fn hex(input: &[u8]) -> String {
 fn damaged_pools_are_refused_or_served() {
     let sample = Sample::new();
     assert!(examine(sample.image()), "the sound pool mounts");
-    let seconds = std::env::var("DAMAGE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let seconds = std::env::var("DAMAGE_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(20);
     let (begin, mut random) = (Instant::now(), Random::new(1));
     let (mut tried, mut mounted) = (0u64, 0u64);
     while begin.elapsed() < Duration::from_secs(seconds) {
@@ -31,12 +36,20 @@ fn damaged_pools_are_refused_or_served() {
         let image = sample.mutate(&input);
         let result = caught(|| Ok(examine(&image)));
         assert!(result.is_ok(), "{}: {result:?}", hex(&input));
-        assert!(one.elapsed() < Duration::from_secs(5), "{}: took {:?}", hex(&input), one.elapsed());
+        assert!(
+            one.elapsed() < Duration::from_secs(5),
+            "{}: took {:?}",
+            hex(&input),
+            one.elapsed()
+        );
         tried += 1;
         mounted += u64::from(result == Ok(true));
     }
     println!("{tried} damaged pools, {mounted} of them could be mounted");
-    assert!(mounted > 0 && mounted < tried, "{mounted} of {tried} mounted");
+    assert!(
+        mounted > 0 && mounted < tried,
+        "{mounted} of {tried} mounted"
+    );
 }
 
 #[test]
@@ -56,7 +69,10 @@ fn truncated_regions_are_refused() {
     let sample = Sample::new();
     for length in [64, 4096, 8192, POOL_BYTES / 2, POOL_BYTES - 8192] {
         let region = Region::from_image(&sample.image()[..length as usize]);
-        assert!(PmemStore::open_region(region, Mode::ReadOnly).is_err(), "{length} bytes");
+        assert!(
+            PmemStore::open_region(region, Mode::ReadOnly).is_err(),
+            "{length} bytes"
+        );
     }
 }
 
@@ -74,23 +90,40 @@ fn a_read_only_open_writes_nothing() {
             && let Ok(files) = fs::FileSystem::mount(store, fs::MountOptions::default())
         {
             let root = files.root();
-            assert_eq!(files.create(&root, b"x", &fs::NewInode::file(0)).err(), Some(fs::FsError::ReadOnly));
+            assert_eq!(
+                files.create(&root, b"x", &fs::NewInode::file(0)).err(),
+                Some(fs::FsError::ReadOnly)
+            );
             let _ = perdure_crashlab::snapshot::Summary::of(&files);
         }
         for (path, bytes) in files {
-            assert!(std::fs::read(&path).expect("read") == bytes, "{} changed", path.display());
+            assert!(
+                std::fs::read(&path).expect("read") == bytes,
+                "{} changed",
+                path.display()
+            );
         }
     }
 }
 
 /// Cuts an image into the files of a pool.
-fn write_pool(pool: &std::path::Path, image: &[u8], geometry: txn::Geometry) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+fn write_pool(
+    pool: &std::path::Path,
+    image: &[u8],
+    geometry: txn::Geometry,
+) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let _ = std::fs::remove_dir_all(pool);
     std::fs::create_dir(pool).expect("pool directory");
     let (header, segments) = image.split_at(geometry.first_block().offset().get() as usize);
     let mut files = vec![(pool.join(txn::pool::SUPER_FILE), header.to_vec())];
-    for (index, segment) in segments.chunks_exact(geometry.segment_bytes() as usize).enumerate() {
-        files.push((pool.join(txn::pool::segment_file(index as u32)), segment.to_vec()));
+    for (index, segment) in segments
+        .chunks_exact(geometry.segment_bytes() as usize)
+        .enumerate()
+    {
+        files.push((
+            pool.join(txn::pool::segment_file(index as u32)),
+            segment.to_vec(),
+        ));
     }
     for (path, bytes) in &files {
         std::fs::write(path, bytes).expect("write");

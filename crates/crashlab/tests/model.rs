@@ -61,7 +61,8 @@ fn run(steps: &[Step]) -> Result<(), String> {
         let done = match step {
             Step::Do(seed) => {
                 let operation = random_operation(&mut Random::new(*seed));
-                agree(&mut live, &mut model, &operation).map_err(|problem| format!("{operation}: {problem}"))
+                agree(&mut live, &mut model, &operation)
+                    .map_err(|problem| format!("{operation}: {problem}"))
             }
             Step::Reopen => agree(&mut live, &mut model, &Operation::Remount),
             Step::Crash(seed) => {
@@ -72,7 +73,8 @@ fn run(steps: &[Step]) -> Result<(), String> {
                 Ok(())
             }
         };
-        done.and_then(|()| compare(&live, &model, &absent)).map_err(|problem| format!("step {index}: {problem}"))?;
+        done.and_then(|()| compare(&live, &model, &absent))
+            .map_err(|problem| format!("step {index}: {problem}"))?;
     }
     agree(&mut live, &mut model, &Operation::Release)?;
     let summary = Summary::of(live.files()).map_err(|error| error.to_string())?;

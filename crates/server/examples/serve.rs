@@ -8,8 +8,8 @@ use std::error::Error;
 use std::path::Path;
 
 use fs::{FileSystem, MountOptions};
-use server::Mounting;
 use perdure_server as server;
+use server::Mounting;
 use txn::{FormatOptions, Mode, PmemStore};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,13 +27,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let pool = Path::new(&pool);
     if !pool.exists() {
-        let options = FormatOptions { size_bytes: size_mebibytes << 20, volatile: true, ..FormatOptions::default() };
+        let options = FormatOptions {
+            size_bytes: size_mebibytes << 20,
+            volatile: true,
+            ..FormatOptions::default()
+        };
         fs::mkfs(pool, &options, (0, 0))?;
     }
     let store = PmemStore::open(pool, Mode::ReadWrite, true)?;
     let class = store.class().to_string();
     let files = FileSystem::mount(store, MountOptions::default())?;
-    let mounting = Mounting { class, ..Mounting::new(pool, &mountpoint) };
+    let mounting = Mounting {
+        class,
+        ..Mounting::new(pool, &mountpoint)
+    };
     server::serve(files, &mounting, || println!("ready"))?;
     println!("clean");
     Ok(())

@@ -31,13 +31,19 @@ const SUBTYPE: &str = "perdure";
 #[non_exhaustive]
 pub enum AttachError {
     /// `/dev/fuse` does not exist.
-    #[error("/dev/fuse does not exist: load the kernel module with `modprobe fuse`, or give the container the device")]
+    #[error(
+        "/dev/fuse does not exist: load the kernel module with `modprobe fuse`, or give the container the device"
+    )]
     NoDevice,
     /// `/dev/fuse` may not be opened.
-    #[error("no permission to open /dev/fuse: ask the administrator for read and write access to it")]
+    #[error(
+        "no permission to open /dev/fuse: ask the administrator for read and write access to it"
+    )]
     DeviceDenied,
     /// The helper for ordinary users is missing.
-    #[error("{HELPER} is not installed: an ordinary user mounts through it (package fuse3); or mount as root")]
+    #[error(
+        "{HELPER} is not installed: an ordinary user mounts through it (package fuse3); or mount as root"
+    )]
     NoHelper,
     /// The helper refused.
     #[error("{HELPER} refused to mount at {mountpoint}: {message}")]
@@ -72,7 +78,8 @@ pub(crate) fn attach(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError
     if rustix::process::geteuid().is_root() {
         match attach_directly(attachment) {
             // Root without CAP_SYS_ADMIN, as in many containers: the helper may still be able to.
-            Err(AttachError::Refused { source, .. }) if source.raw_os_error() == Some(libc::EPERM) => {}
+            Err(AttachError::Refused { source, .. })
+                if source.raw_os_error() == Some(libc::EPERM) => {}
             outcome => return outcome,
         }
     }
@@ -84,7 +91,10 @@ fn attach_directly(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError> 
     let device = device.map_err(|error| match error {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => AttachError::NoDevice,
         Errno::ACCESS | Errno::PERM => AttachError::DeviceDenied,
-        error => AttachError::Refused { mountpoint: attachment.mountpoint.into(), source: error.into() },
+        error => AttachError::Refused {
+            mountpoint: attachment.mountpoint.into(),
+            source: error.into(),
+        },
     })?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},subtype={SUBTYPE},default_permissions",
@@ -97,18 +107,30 @@ fn attach_directly(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError> 
     }
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, attachment.read_only);
-    let refused = |source: io::Error| AttachError::Refused { mountpoint: attachment.mountpoint.into(), source };
+    let refused = |source: io::Error| AttachError::Refused {
+        mountpoint: attachment.mountpoint.into(),
+        source,
+    };
     let data = CString::new(data).map_err(|error| refused(error.into()))?;
-    rustix::mount::mount(attachment.source, attachment.mountpoint, "fuse", flags, data.as_c_str())
-        .map_err(|error| match error {
-            Errno::NODEV => AttachError::NoDevice,
-            error => refused(error.into()),
-        })?;
+    rustix::mount::mount(
+        attachment.source,
+        attachment.mountpoint,
+        "fuse",
+        flags,
+        data.as_c_str(),
+    )
+    .map_err(|error| match error {
+        Errno::NODEV => AttachError::NoDevice,
+        error => refused(error.into()),
+    })?;
     Ok(device)
 }
 
 fn attach_by_helper(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError> {
-    let refused = |source: io::Error| AttachError::Refused { mountpoint: attachment.mountpoint.into(), source };
+    let refused = |source: io::Error| AttachError::Refused {
+        mountpoint: attachment.mountpoint.into(),
+        source,
+    };
     // Without CLOEXEC: the helper inherits its end, as its protocol demands. Our end closes on exec.
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -117,7 +139,8 @@ fn attach_by_helper(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError>
         None,
     )
     .map_err(|error| refused(error.into()))?;
-    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|error| refused(error.into()))?;
 
     let mut options = OsString::from(format!("subtype={SUBTYPE},default_permissions,fsname="));
     options.push(mountpoint::escape_option(attachment.source.as_os_str()));
@@ -171,7 +194,9 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    Ok(descriptors.next().and_then(|mut descriptors| descriptors.next()))
+    Ok(descriptors
+        .next()
+        .and_then(|mut descriptors| descriptors.next()))
 }
 
 /// How firmly to unmount.
@@ -215,18 +240,30 @@ fn detach_by_helper(mountpoint: &Path, how: Detach) -> io::Result<()> {
     if how != Detach::IfIdle {
         command.arg("-z");
     }
-    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
+    let output = command
+        .arg("--")
+        .arg(mountpoint)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()?;
     if output.status.success() {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let kind = if message.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    let kind = if message.contains("busy") {
+        io::ErrorKind::ResourceBusy
+    } else {
+        io::ErrorKind::Other
+    };
     Err(io::Error::new(kind, message))
 }
 
 /// Ends the FUSE connection of a mount by the control file system, which its owner may do.
 pub(crate) fn abort_connection(device_minor: u32) -> io::Result<()> {
-    std::fs::write(format!("/sys/fs/fuse/connections/{device_minor}/abort"), b"1")
+    std::fs::write(
+        format!("/sys/fs/fuse/connections/{device_minor}/abort"),
+        b"1",
+    )
 }
 
 /// True if `path` can be handed to `mount(2)` and the mount table.

@@ -86,7 +86,15 @@ pub(crate) fn to_time_change(time: TimeOrNow) -> TimeChange {
 /// True if the request changes nothing. The kernel sends such a SETATTR when it wants set-id bits and
 /// nothing else gone (before a write by an unprivileged user, after `chown` to the same owner).
 pub(crate) fn is_empty(change: &SetAttributes) -> bool {
-    let SetAttributes { mode, uid, gid, size_bytes, accessed, modified, .. } = change;
+    let SetAttributes {
+        mode,
+        uid,
+        gid,
+        size_bytes,
+        accessed,
+        modified,
+        ..
+    } = change;
     mode.is_none()
         && uid.is_none()
         && gid.is_none()
@@ -106,7 +114,11 @@ fn to_system_time(time: Timestamp) -> SystemTime {
     let nanoseconds = time.nanoseconds();
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
     // A distance of 292 years at most is within any SystemTime.
-    if nanoseconds >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
 }
 
 /// The time that the kernel sent. fuser 0.18 turns seconds s < 0 and nanoseconds n into the epoch minus (|s| + n), where
@@ -131,7 +143,11 @@ mod tests {
     #[test]
     fn set_id_bits_fall_as_posix_says() {
         assert_eq!(without_set_id(0o106_755), 0o100_755);
-        assert_eq!(without_set_id(0o102_745), 0o102_745, "without group execute it is a locking mark");
+        assert_eq!(
+            without_set_id(0o102_745),
+            0o102_745,
+            "without group execute it is a locking mark"
+        );
         assert_eq!(without_set_id(0o100_644), 0o100_644);
     }
 
@@ -140,7 +156,10 @@ mod tests {
         // -1.25 s is sent as s = -2, n = 750,000,000; fuser makes that the epoch minus 2.75 s.
         let decoded = UNIX_EPOCH - Duration::new(2, 750_000_000);
         assert_eq!(from_request_time(decoded).nanoseconds(), -1_250_000_000);
-        assert_eq!(from_request_time(UNIX_EPOCH + Duration::new(3, 5)).nanoseconds(), 3_000_000_005);
+        assert_eq!(
+            from_request_time(UNIX_EPOCH + Duration::new(3, 5)).nanoseconds(),
+            3_000_000_005
+        );
     }
 
     #[test]

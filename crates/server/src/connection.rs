@@ -41,7 +41,10 @@ pub(crate) struct Agreement {
 pub(crate) fn negotiate(config: &mut KernelConfig) -> Agreement {
     for flags in WANTED {
         if let Err(missing) = config.add_capabilities(flags) {
-            tracing::debug!(?missing, "the kernel does not offer a FUSE feature; doing without it");
+            tracing::debug!(
+                ?missing,
+                "the kernel does not offer a FUSE feature; doing without it"
+            );
         }
     }
     // The setters return the nearest legal value as their error. These constants are legal.

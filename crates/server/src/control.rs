@@ -117,7 +117,9 @@ pub enum AskError {
         source: io::Error,
     },
     /// The answer is none in this protocol.
-    #[error("the server of pool {pool} speaks another protocol than version {PROTOCOL_VERSION}: update the older of the two")]
+    #[error(
+        "the server of pool {pool} speaks another protocol than version {PROTOCOL_VERSION}: update the older of the two"
+    )]
     OtherProtocol {
         /// The pool asked about.
         pool: PathBuf,
@@ -138,8 +140,14 @@ pub enum AskError {
 ///
 /// Nobody serves the pool, or the server cannot be understood. Waits 2 seconds for each step at most.
 pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
-    let no_server = |source: io::Error| AskError::NoServer { pool: pool.into(), source };
-    let broken_off = |source: io::Error| AskError::BrokenOff { pool: pool.into(), source };
+    let no_server = |source: io::Error| AskError::NoServer {
+        pool: pool.into(),
+        source,
+    };
+    let broken_off = |source: io::Error| AskError::BrokenOff {
+        pool: pool.into(),
+        source,
+    };
     let mut stream = connect(pool).map_err(no_server)?;
     stream
         .write_all(format!("perdure {PROTOCOL_VERSION} {}\n", question.word()).as_bytes())
@@ -150,13 +158,25 @@ pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
     let mut text = vec![0; length];
     stream.read_exact(&mut text).map_err(broken_off)?;
     let text = String::from_utf8(text).map_err(|_| other())?;
-    if good { Ok(text) } else { Err(AskError::Refused { pool: pool.into(), reason: text }) }
+    if good {
+        Ok(text)
+    } else {
+        Err(AskError::Refused {
+            pool: pool.into(),
+            reason: text,
+        })
+    }
 }
 
 fn connect(pool: &Path) -> io::Result<UnixStream> {
     let place = place_of(pool)?;
     let directory = open_directory(&place.directory)?;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     rustix::net::connect(&socket, &short_address(&directory, &place.name)?)?;
     let stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -198,17 +218,27 @@ impl ControlSocket {
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &short_address(&directory, &place.name)?)?;
         rustix::net::listen(&socket, 16)?;
-        Ok(ControlSocket { listener: UnixListener::from(socket), directory, name: place.name })
+        Ok(ControlSocket {
+            listener: UnixListener::from(socket),
+            directory,
+            name: place.name,
+        })
     }
 
     /// Answers questions on a thread of its own until the returned handle is dropped.
-    pub(crate) fn start(self, status: impl Fn() -> Status + Send + 'static) -> io::Result<ControlThread> {
+    pub(crate) fn start(
+        self,
+        status: impl Fn() -> Status + Send + 'static,
+    ) -> io::Result<ControlThread> {
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let seen = stop.clone();
         let thread = std::thread::Builder::new()
             .name("perdure-control".to_owned())
             .spawn(move || self.run(&seen, &status))?;
-        Ok(ControlThread { stop, thread: Some(thread) })
+        Ok(ControlThread {
+            stop,
+            thread: Some(thread),
+        })
     }
 
     fn run(&self, stop: &OwnedFd, status: &dyn Fn() -> Status) {
@@ -309,7 +339,11 @@ fn parse_answer(line: &[u8]) -> Option<(bool, usize)> {
         "error" => false,
         _ => return None,
     };
-    let length = words.next()?.parse().ok().filter(|length| *length <= ANSWER_BYTES_MAX)?;
+    let length = words
+        .next()?
+        .parse()
+        .ok()
+        .filter(|length| *length <= ANSWER_BYTES_MAX)?;
     (known && words.next().is_none()).then_some((good, length))
 }
 
@@ -320,14 +354,24 @@ struct Place {
 
 fn place_of(pool: &Path) -> io::Result<Place> {
     if std::fs::metadata(pool)?.is_dir() {
-        return Ok(Place { directory: pool.into(), name: SOCKET_NAME.to_owned() });
+        return Ok(Place {
+            directory: pool.into(),
+            name: SOCKET_NAME.to_owned(),
+        });
     }
     let device = pool.file_name().unwrap_or_default().to_string_lossy();
-    Ok(Place { directory: DEVICE_SOCKETS.into(), name: format!("{device}.{SOCKET_NAME}") })
+    Ok(Place {
+        directory: DEVICE_SOCKETS.into(),
+        name: format!("{device}.{SOCKET_NAME}"),
+    })
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 /// The address of a socket below an open directory. A socket's path may have 107 bytes only; a pool's may be longer.

@@ -18,7 +18,8 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// The kernel names an inode that it holds no reference to: a file handle from before the
     /// inode was deleted.
-    pub(crate) const STALE: Refusal = Refusal::Request(Errno::ESTALE, "the kernel holds no reference to this inode");
+    pub(crate) const STALE: Refusal =
+        Refusal::Request(Errno::ESTALE, "the kernel holds no reference to this inode");
 
     /// What the kernel is told.
     pub(crate) fn errno(&self) -> Errno {
@@ -35,7 +36,10 @@ impl Refusal {
 
     /// True for a name that does not exist, which is an answer rather than a failure.
     pub(crate) fn is_absence(&self) -> bool {
-        matches!(self, Refusal::FileSystem(FsError::NotFound | FsError::NoAttribute))
+        matches!(
+            self,
+            Refusal::FileSystem(FsError::NotFound | FsError::NoAttribute)
+        )
     }
 }
 
@@ -63,11 +67,17 @@ pub(crate) struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     pub(crate) fn inode(inode: fuser::INodeNo) -> Subject<'a> {
-        Subject { inode: inode.0, name: None }
+        Subject {
+            inode: inode.0,
+            name: None,
+        }
     }
 
     pub(crate) fn named(directory: fuser::INodeNo, name: &'a OsStr) -> Subject<'a> {
-        Subject { inode: directory.0, name: Some(name) }
+        Subject {
+            inode: directory.0,
+            name: Some(name),
+        }
     }
 }
 

@@ -25,7 +25,9 @@ pub enum MountpointError {
     #[error("mount point {0} is not a directory")]
     NotADirectory(PathBuf),
     /// Another file system is mounted exactly there.
-    #[error("mount point {mountpoint} is busy: {source_name} ({file_system_type}) is mounted there; unmount it or choose another directory")]
+    #[error(
+        "mount point {mountpoint} is busy: {source_name} ({file_system_type}) is mounted there; unmount it or choose another directory"
+    )]
     Busy {
         /// The mount point asked for.
         mountpoint: PathBuf,
@@ -35,7 +37,9 @@ pub enum MountpointError {
         file_system_type: String,
     },
     /// A FUSE mount of another program lies there and its server is gone.
-    #[error("a dead {file_system_type} mount lies at {mountpoint}: remove it with `fusermount3 -u` or `umount` first")]
+    #[error(
+        "a dead {file_system_type} mount lies at {mountpoint}: remove it with `fusermount3 -u` or `umount` first"
+    )]
     DeadForeignMount {
         /// The mount point asked for.
         mountpoint: PathBuf,
@@ -43,7 +47,9 @@ pub enum MountpointError {
         file_system_type: String,
     },
     /// A stale mount of ours could not be removed.
-    #[error("the stale mount at {mountpoint} could not be removed: {reason}; remove it with `fusermount3 -u` or `umount`")]
+    #[error(
+        "the stale mount at {mountpoint} could not be removed: {reason}; remove it with `fusermount3 -u` or `umount`"
+    )]
     CannotDetach {
         /// The mount point asked for.
         mountpoint: PathBuf,
@@ -76,7 +82,10 @@ pub(crate) struct MountEntry {
 /// Examines `mountpoint`, removes a stale mount of ours, and returns its canonical path.
 pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountpointError> {
     detach_stale(mountpoint)?;
-    let unreadable = |source| MountpointError::Unreadable { mountpoint: mountpoint.into(), source };
+    let unreadable = |source| MountpointError::Unreadable {
+        mountpoint: mountpoint.into(),
+        source,
+    };
     let metadata = match fs::metadata(mountpoint) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -105,23 +114,30 @@ pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountpointError> {
 ///
 /// A dead FUSE mount of another program is left alone and reported.
 pub fn detach_stale(mountpoint: &Path) -> Result<bool, MountpointError> {
-    let unreadable = |source| MountpointError::Unreadable { mountpoint: mountpoint.into(), source };
+    let unreadable = |source| MountpointError::Unreadable {
+        mountpoint: mountpoint.into(),
+        source,
+    };
     // statfs always asks the server; attributes can come from the kernel's cache when the server is dead already.
     match rustix::fs::statfs(mountpoint).map_err(io::Error::from) {
         Err(error) if is_disconnected(&error) => {}
         _ => return Ok(false),
     }
     let place = resolve_without_entering(mountpoint).map_err(unreadable)?;
-    let Some(entry) = topmost(&place).map_err(unreadable)? else { return Ok(false) };
+    let Some(entry) = topmost(&place).map_err(unreadable)? else {
+        return Ok(false);
+    };
     if entry.file_system_type != FILE_SYSTEM_TYPE {
         return Err(MountpointError::DeadForeignMount {
             mountpoint: mountpoint.into(),
             file_system_type: entry.file_system_type,
         });
     }
-    attach::detach(&place, attach::Detach::Lazy).map_err(|error| MountpointError::CannotDetach {
-        mountpoint: mountpoint.into(),
-        reason: error.to_string(),
+    attach::detach(&place, attach::Detach::Lazy).map_err(|error| {
+        MountpointError::CannotDetach {
+            mountpoint: mountpoint.into(),
+            reason: error.to_string(),
+        }
     })?;
     tracing::warn!(mountpoint = %place.display(), "removed the stale mount of a server that was killed");
     Ok(true)
@@ -142,16 +158,24 @@ pub fn pool_mounted_at(path: &Path) -> io::Result<Option<PathBuf>> {
         .enumerate()
         .max_by_key(|(order, entry)| (entry.mountpoint.as_os_str().len(), *order))
         .map(|(_, entry)| entry);
-    Ok(holder.filter(|entry| entry.file_system_type == FILE_SYSTEM_TYPE).map(|entry| entry.source))
+    Ok(holder
+        .filter(|entry| entry.file_system_type == FILE_SYSTEM_TYPE)
+        .map(|entry| entry.source))
 }
 
 /// The visible mount exactly at `place`.
 pub(crate) fn topmost(place: &Path) -> io::Result<Option<MountEntry>> {
-    Ok(mount_table()?.into_iter().rev().find(|entry| entry.mountpoint == place))
+    Ok(mount_table()?
+        .into_iter()
+        .rev()
+        .find(|entry| entry.mountpoint == place))
 }
 
 fn is_disconnected(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOTCONN | libc::ECONNABORTED)
+    )
 }
 
 /// Resolves all components but the last, which may be a dead mount that cannot be looked into.
@@ -170,7 +194,10 @@ fn resolve_without_entering(path: &Path) -> io::Result<PathBuf> {
 
 fn mount_table() -> io::Result<Vec<MountEntry>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount_entry).collect())
+    Ok(table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_mount_entry)
+        .collect())
 }
 
 /// Parses `36 35 0:45 / /mnt rw,… [optional…] - fuse.perdure /pool rw,…`.
@@ -199,7 +226,9 @@ fn unescape(field: &[u8]) -> PathBuf {
             .filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
         match octal {
             Some(digits) => {
-                let value = digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                let value = digits
+                    .iter()
+                    .fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
                 bytes.push(value as u8);
                 rest = &tail[3..];
             }
@@ -261,9 +290,18 @@ mod tests {
     fn missing_and_plain_files_are_named() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let missing = directory.path().join("missing");
-        assert!(matches!(prepare(&missing), Err(MountpointError::Missing(_))));
+        assert!(matches!(
+            prepare(&missing),
+            Err(MountpointError::Missing(_))
+        ));
         fs::write(&missing, b"").expect("write");
-        assert!(matches!(prepare(&missing), Err(MountpointError::NotADirectory(_))));
-        assert!(matches!(prepare(Path::new("/proc")), Err(MountpointError::Busy { .. })));
+        assert!(matches!(
+            prepare(&missing),
+            Err(MountpointError::NotADirectory(_))
+        ));
+        assert!(matches!(
+            prepare(Path::new("/proc")),
+            Err(MountpointError::Busy { .. })
+        ));
     }
 }

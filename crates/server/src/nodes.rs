@@ -35,17 +35,25 @@ pub(crate) struct NodeTable {
 impl NodeTable {
     /// A table that knows only the root directory, for ever.
     pub(crate) fn new(root: Node) -> NodeTable {
-        let shards = std::iter::repeat_with(Shard::default).take(SHARDS).collect();
+        let shards = std::iter::repeat_with(Shard::default)
+            .take(SHARDS)
+            .collect();
         let table = NodeTable { shards };
         let number = root.number().get();
-        let known = Known { node: root, references: ROOT_REFERENCES };
+        let known = Known {
+            node: root,
+            references: ROOT_REFERENCES,
+        };
         table.shard(number).write().insert(number, known);
         table
     }
 
     /// The node of an inode that the kernel holds a reference to.
     pub(crate) fn get(&self, number: u64) -> Option<Node> {
-        self.shard(number).read().get(&number).map(|known| known.node.clone())
+        self.shard(number)
+            .read()
+            .get(&number)
+            .map(|known| known.node.clone())
     }
 
     /// Counts one more reference. Must happen before the reply that gives it to the kernel.
@@ -60,7 +68,13 @@ impl NodeTable {
                 unused = Some(node);
             }
             None => {
-                shard.insert(number, Known { node, references: 1 });
+                shard.insert(
+                    number,
+                    Known {
+                        node,
+                        references: 1,
+                    },
+                );
             }
         }
         drop(shard);
@@ -70,7 +84,9 @@ impl NodeTable {
     /// Takes `references` back; the last one lets go of the inode, which frees it if it has no name.
     pub(crate) fn forget(&self, number: u64, references: u64) {
         let mut shard = self.shard(number).write();
-        let Some(known) = shard.get_mut(&number) else { return };
+        let Some(known) = shard.get_mut(&number) else {
+            return;
+        };
         known.references = known.references.saturating_sub(references);
         let last = (known.references == 0).then(|| shard.remove(&number));
         drop(shard);

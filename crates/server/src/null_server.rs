@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 use parking_lot::RwLock;
 
@@ -38,11 +39,22 @@ impl NullServer {
     /// # Errors
     ///
     /// As for any mount.
-    pub fn mount(mountpoint: &Path, file_bytes: usize, threads: usize) -> Result<NullServer, ServeError> {
-        let mounting = Mounting { threads, ..Mounting::new("perdure-null", mountpoint) };
+    pub fn mount(
+        mountpoint: &Path,
+        file_bytes: usize,
+        threads: usize,
+    ) -> Result<NullServer, ServeError> {
+        let mounting = Mounting {
+            threads,
+            ..Mounting::new("perdure-null", mountpoint)
+        };
         let place = serve::place_for(&mounting)?;
         let session = serve::connect(NullFileSystem::new(file_bytes), &mounting, &place)?;
-        let stopper = Stopper { mountpoint: place, device_minor: None, ended: Arc::default() };
+        let stopper = Stopper {
+            mountpoint: place,
+            device_minor: None,
+            ended: Arc::default(),
+        };
         let ended = stopper.ended.clone();
         let thread = std::thread::Builder::new()
             .name("null-session".to_owned())
@@ -55,7 +67,10 @@ impl NullServer {
                 stopper.stop(&mut || true);
                 ServeError::Start(error)
             })?;
-        Ok(NullServer { stopper, session: Some(thread) })
+        Ok(NullServer {
+            stopper,
+            session: Some(thread),
+        })
     }
 
     /// Path of the file.
@@ -86,14 +101,23 @@ impl NullFileSystem {
     fn new(bytes: usize) -> NullFileSystem {
         let pieces = bytes.div_ceil(PIECE_BYTES);
         NullFileSystem {
-            pieces: std::iter::repeat_with(|| RwLock::new([0; PIECE_BYTES])).take(pieces).collect(),
+            pieces: std::iter::repeat_with(|| RwLock::new([0; PIECE_BYTES]))
+                .take(pieces)
+                .collect(),
             bytes,
         }
     }
 
     /// Calls `visit` with each piece of `length` bytes from `offset` on: its index, the range in it and the distance from the start.
-    fn for_each(&self, offset: u64, length: usize, mut visit: impl FnMut(usize, std::ops::Range<usize>, usize)) -> usize {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes);
+    fn for_each(
+        &self,
+        offset: u64,
+        length: usize,
+        mut visit: impl FnMut(usize, std::ops::Range<usize>, usize),
+    ) -> usize {
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(self.bytes);
         let end = start.saturating_add(length).min(self.bytes);
         let mut at = start;
         while at < end {
@@ -143,12 +167,20 @@ impl Filesystem for NullFileSystem {
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.attributes(FILE) {
-            Some(attributes) if name == FILE_NAME => reply.entry(&CACHE_LIFETIME, &attributes, Generation(0)),
+            Some(attributes) if name == FILE_NAME => {
+                reply.entry(&CACHE_LIFETIME, &attributes, Generation(0))
+            }
             _ => reply.error(Errno::ENOENT),
         }
     }
 
-    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         match self.attributes(number) {
             Some(attributes) => reply.attr(&CACHE_LIFETIME, &attributes),
             None => reply.error(Errno::ENOENT),
@@ -163,15 +195,36 @@ impl Filesystem for NullFileSystem {
         reply.error(Errno::ENOSYS);
     }
 
-    fn flush(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn getxattr(&self, _request: &Request, _number: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+    fn getxattr(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _name: &OsStr,
+        _size: u32,
+        reply: ReplyXattr,
+    ) {
         reply.error(Errno::ENODATA);
     }
 
@@ -192,7 +245,8 @@ impl Filesystem for NullFileSystem {
             }
             let bytes = self.for_each(offset, size as usize, |piece, range, distance| {
                 let length = range.len();
-                buffer[distance..distance + length].copy_from_slice(&self.pieces[piece].read()[range]);
+                buffer[distance..distance + length]
+                    .copy_from_slice(&self.pieces[piece].read()[range]);
             });
             reply.data(&buffer[..bytes]);
         });
@@ -220,13 +274,23 @@ impl Filesystem for NullFileSystem {
         }
     }
 
-    fn readdir(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let entries = [
             (INodeNo::ROOT, FileType::Directory, "."),
             (INodeNo::ROOT, FileType::Directory, ".."),
             (FILE, FileType::RegularFile, FILE_NAME),
         ];
-        for (index, (number, kind, name)) in (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+        for (index, (number, kind, name)) in (1..)
+            .zip(entries)
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
             if reply.add(number, index, kind, name) {
                 break;
             }

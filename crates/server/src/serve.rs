@@ -93,7 +93,9 @@ pub enum ServeError {
     #[error("the FUSE connection broke: {0}; unmount, then mount again")]
     Session(io::Error),
     /// A request panicked. The pool was left as after a crash, which is safe.
-    #[error("the server failed by a bug and unmounted; the pool is safe and recovers at the next mount; please report the log")]
+    #[error(
+        "the server failed by a bug and unmounted; the pool is safe and recovers at the next mount; please report the log"
+    )]
     Failed,
     /// The mount is still in use and could not be ended by force.
     #[error("{0} is still in use and could not be ended; the pool recovers at the next mount")]
@@ -160,14 +162,23 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
         Ok(place) => place,
         Err(error) => return Err(closing(fs, error)),
     };
-    let stopper = Stopper { mountpoint: place, device_minor: None, ended: Arc::default() };
+    let stopper = Stopper {
+        mountpoint: place,
+        device_minor: None,
+        ended: Arc::default(),
+    };
     let failing = stopper.clone();
     let shared = Arc::new(Shared::new(fs, Box::new(move || failing.detach_later())));
     match start(&shared, mounting, stopper) {
         Ok((session, stopper)) => {
             let control = open_control(&shared, mounting, &stopper.mountpoint);
             tracing::info!(pool = %mounting.pool.display(), mountpoint = %stopper.mountpoint.display(), "mounted");
-            Ok(Running { shared: Some(shared), session: Some(session), stopper, control })
+            Ok(Running {
+                shared: Some(shared),
+                session: Some(session),
+                stopper,
+                control,
+            })
         }
         Err(error) => Err(match Arc::into_inner(shared) {
             Some(shared) => closing(shared.into_file_system(), error),
@@ -224,7 +235,9 @@ pub(crate) fn connect<F: Filesystem>(
     mounting: &Mounting,
     place: &Path,
 ) -> Result<Session<F>, ServeError> {
-    let allow_other = mounting.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let allow_other = mounting
+        .allow_other
+        .unwrap_or_else(|| rustix::process::geteuid().is_root());
     let device = attach::attach(&Attachment {
         source: &mounting.pool,
         mountpoint: place,
@@ -234,7 +247,11 @@ pub(crate) fn connect<F: Filesystem>(
     let mut config = Config::default();
     config.n_threads = Some(mounting.thread_count());
     config.clone_fd = true;
-    let acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    let acl = if allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     Session::from_fd(filesystem, device, acl, config).map_err(|error| {
         if let Err(error) = attach::detach(place, Detach::Lazy) {
             tracing::error!(mountpoint = %place.display(), %error, "a mount that failed is left behind");
@@ -261,7 +278,12 @@ fn open_control<S: Store>(
         .ok()
 }
 
-fn status_of<S: Store>(shared: &Shared<S>, mounting: &Mounting, mountpoint: &str, started: Instant) -> Status {
+fn status_of<S: Store>(
+    shared: &Shared<S>,
+    mounting: &Mounting,
+    mountpoint: &str,
+    started: Instant,
+) -> Status {
     let space = shared.fs.statistics();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -85,13 +85,19 @@ impl Statistics {
     /// All zero.
     pub(crate) fn new() -> Statistics {
         let zero = || AtomicU64::new(0);
-        let tally = |_| Tally { errors: zero(), nanoseconds: zero(), buckets: std::array::from_fn(|_| zero()) };
+        let tally = |_| Tally {
+            errors: zero(),
+            nanoseconds: zero(),
+            buckets: std::array::from_fn(|_| zero()),
+        };
         let shard = || Shard {
             tallies: std::array::from_fn(tally),
             read_bytes: zero(),
             written_bytes: zero(),
         };
-        Statistics { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
+        Statistics {
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+        }
     }
 
     /// Counts one request.
@@ -108,18 +114,25 @@ impl Statistics {
 
     /// Counts bytes handed to readers.
     pub(crate) fn add_read_bytes(&self, bytes: usize) {
-        self.shard().read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shard()
+            .read_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts bytes made durable for writers.
     pub(crate) fn add_written_bytes(&self, bytes: usize) {
-        self.shard().written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shard()
+            .written_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Adds up all shards.
     pub(crate) fn summary(&self) -> StatisticsSummary {
         let sum = |field: fn(&Shard) -> &AtomicU64| {
-            self.shards.iter().map(|shard| field(shard).load(Ordering::Relaxed)).sum()
+            self.shards
+                .iter()
+                .map(|shard| field(shard).load(Ordering::Relaxed))
+                .sum()
         };
         StatisticsSummary {
             read_bytes: sum(|shard| &shard.read_bytes),
@@ -133,7 +146,11 @@ impl Statistics {
     }
 
     fn summary_of(&self, operation: Operation) -> OperationStatistics {
-        let tallies = || self.shards.iter().map(|shard| &shard.tallies[operation as usize]);
+        let tallies = || {
+            self.shards
+                .iter()
+                .map(|shard| &shard.tallies[operation as usize])
+        };
         let mut buckets = vec![0u64; BUCKETS];
         for tally in tallies() {
             for (sum, bucket) in buckets.iter_mut().zip(&tally.buckets) {
@@ -143,8 +160,12 @@ impl Statistics {
         OperationStatistics {
             operation: operation.name().to_owned(),
             count: buckets.iter().sum(),
-            errors: tallies().map(|tally| tally.errors.load(Ordering::Relaxed)).sum(),
-            nanoseconds: tallies().map(|tally| tally.nanoseconds.load(Ordering::Relaxed)).sum(),
+            errors: tallies()
+                .map(|tally| tally.errors.load(Ordering::Relaxed))
+                .sum(),
+            nanoseconds: tallies()
+                .map(|tally| tally.nanoseconds.load(Ordering::Relaxed))
+                .sum(),
             p50_below_nanoseconds: quantile(&buckets, 0.50),
             p99_below_nanoseconds: quantile(&buckets, 0.99),
             buckets,
@@ -229,8 +250,13 @@ mod tests {
         });
         let summary = statistics.summary();
         assert_eq!(summary.written_bytes, 4 * 1000 * 4096);
-        let [write] = summary.operations.as_slice() else { panic!("only writes occurred") };
-        assert_eq!((write.operation.as_str(), write.count, write.errors), ("write", 4004, 4));
+        let [write] = summary.operations.as_slice() else {
+            panic!("only writes occurred")
+        };
+        assert_eq!(
+            (write.operation.as_str(), write.count, write.errors),
+            ("write", 4004, 4)
+        );
         assert_eq!(write.nanoseconds, 4 * (1000 * 700 + 900_000));
         assert_eq!(write.p50_below_nanoseconds, 1024);
         assert_eq!(write.p99_below_nanoseconds, 1024);

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::statistics::{OperationStatistics, bucket_limit_nanoseconds};
 use crate::control::Status;
+use crate::statistics::{OperationStatistics, bucket_limit_nanoseconds};
 
 /// Publishes the sums and renders all metrics of this process in Prometheus' text format.
 ///
@@ -32,25 +32,45 @@ fn recorder() -> Option<&'static PrometheusHandle> {
         .get_or_init(|| {
             let recorder = PrometheusBuilder::new().build_recorder();
             let handle = recorder.handle();
-            metrics::set_global_recorder(recorder).is_ok().then_some(handle)
+            metrics::set_global_recorder(recorder)
+                .is_ok()
+                .then_some(handle)
         })
         .as_ref()
 }
 
 fn publish(status: &Status) {
     describe_counter!("perdure_operations_total", "Requests answered");
-    describe_counter!("perdure_operation_errors_total", "Requests answered with an error");
-    describe_counter!("perdure_operation_nanoseconds_total", Unit::Nanoseconds, "Time inside the server");
+    describe_counter!(
+        "perdure_operation_errors_total",
+        "Requests answered with an error"
+    );
+    describe_counter!(
+        "perdure_operation_nanoseconds_total",
+        Unit::Nanoseconds,
+        "Time inside the server"
+    );
     describe_counter!(
         "perdure_operation_nanoseconds_bucket",
         "Requests that took less than the label `le` in nanoseconds"
     );
-    describe_counter!("perdure_read_bytes_total", Unit::Bytes, "Bytes handed to readers");
-    describe_counter!("perdure_written_bytes_total", Unit::Bytes, "Bytes made durable for writers");
+    describe_counter!(
+        "perdure_read_bytes_total",
+        Unit::Bytes,
+        "Bytes handed to readers"
+    );
+    describe_counter!(
+        "perdure_written_bytes_total",
+        Unit::Bytes,
+        "Bytes made durable for writers"
+    );
     describe_gauge!("perdure_free_bytes", Unit::Bytes, "Free space of the pool");
     describe_gauge!("perdure_size_bytes", Unit::Bytes, "Size of the pool");
     describe_gauge!("perdure_free_inodes", "Inodes that can still be made");
-    describe_gauge!("perdure_cached_inodes", "Inodes that the kernel holds references to");
+    describe_gauge!(
+        "perdure_cached_inodes",
+        "Inodes that the kernel holds references to"
+    );
 
     let place = || ("mountpoint", status.mountpoint.clone());
     counter!("perdure_read_bytes_total", &[place()]).absolute(status.statistics.read_bytes);
@@ -66,7 +86,10 @@ fn publish(status: &Status) {
 }
 
 fn publish_operation(statistics: &OperationStatistics, mountpoint: &str) {
-    let labels = [("mountpoint", mountpoint.to_owned()), ("operation", statistics.operation.clone())];
+    let labels = [
+        ("mountpoint", mountpoint.to_owned()),
+        ("operation", statistics.operation.clone()),
+    ];
     counter!("perdure_operations_total", &labels).absolute(statistics.count);
     counter!("perdure_operation_errors_total", &labels).absolute(statistics.errors);
     counter!("perdure_operation_nanoseconds_total", &labels).absolute(statistics.nanoseconds);
@@ -77,10 +100,17 @@ fn publish_operation(statistics: &OperationStatistics, mountpoint: &str) {
             continue;
         }
         let [place, operation] = labels.clone();
-        let bucket = [place, operation, ("le", bucket_limit_nanoseconds(index).to_string())];
+        let bucket = [
+            place,
+            operation,
+            ("le", bucket_limit_nanoseconds(index).to_string()),
+        ];
         counter!("perdure_operation_nanoseconds_bucket", &bucket).absolute(below);
     }
     let [place, operation] = labels;
-    counter!("perdure_operation_nanoseconds_bucket", &[place, operation, ("le", "+Inf".to_owned())])
-        .absolute(statistics.count);
+    counter!(
+        "perdure_operation_nanoseconds_bucket",
+        &[place, operation, ("le", "+Inf".to_owned())]
+    )
+    .absolute(statistics.count);
 }

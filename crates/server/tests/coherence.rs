@@ -21,8 +21,12 @@ impl Mapping {
     fn new(file: &File, length: usize, flags: MapFlags) -> Mapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel picks the place, so no memory of ours is replaced.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) };
-        Mapping { start: start.expect("mmap"), length }
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) };
+        Mapping {
+            start: start.expect("mmap"),
+            length,
+        }
     }
 
     fn get(&self, index: usize) -> u8 {
@@ -51,7 +55,13 @@ impl Drop for Mapping {
 }
 
 fn open(path: &Path) -> File {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("open")
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .expect("open")
 }
 
 #[test]
@@ -67,8 +77,13 @@ fn a_shared_mapping_and_calls_see_each_other() {
         mapping.set(index, round);
         file.read_exact_at(&mut byte, index as u64).expect("read");
         assert_eq!(byte[0], round, "a store is read at once");
-        file.write_all_at(&[round + 100], index as u64 + 1).expect("write");
-        assert_eq!(mapping.get(index + 1), round + 100, "a write is seen at once");
+        file.write_all_at(&[round + 100], index as u64 + 1)
+            .expect("write");
+        assert_eq!(
+            mapping.get(index + 1),
+            round + 100,
+            "a write is seen at once"
+        );
     }
     mapping.sync();
     drop((mapping, file));
@@ -87,7 +102,11 @@ fn a_private_mapping_keeps_its_changes() {
     mapping.set(10, 2);
     assert_eq!(fs::read(&path).expect("read")[10], 1);
     file.write_all_at(&[3], 5000).expect("write");
-    assert_eq!(mapping.get(5000), 3, "a page not changed yet still follows the file");
+    assert_eq!(
+        mapping.get(5000),
+        3,
+        "a page not changed yet still follows the file"
+    );
 }
 
 #[test]
@@ -97,7 +116,9 @@ fn stores_without_msync_survive_a_clean_unmount() {
     fs::write(&path, vec![0; 1 << 20]).expect("write");
     let file = open(&path);
     let mapping = Mapping::new(&file, 1 << 20, MapFlags::SHARED);
-    (0..1 << 20).step_by(4096).for_each(|index| mapping.set(index, 9));
+    (0..1 << 20)
+        .step_by(4096)
+        .for_each(|index| mapping.set(index, 9));
     drop((mapping, file));
     let mounted = mounted.remount();
     let content = fs::read(mounted.path("mapped")).expect("read");
@@ -116,8 +137,14 @@ fn truncation_is_seen_by_everybody() {
     writer.set_len(10_000).expect("grow");
     let mut content = vec![9; 10_000];
     reader.read_exact_at(&mut content, 0).expect("read");
-    assert!(content[..5000].iter().all(|byte| *byte == 1) && content[5000..].iter().all(|byte| *byte == 0));
-    assert_eq!((mapping.get(4999), mapping.get(5000), mapping.get(8000)), (1, 0, 0));
+    assert!(
+        content[..5000].iter().all(|byte| *byte == 1)
+            && content[5000..].iter().all(|byte| *byte == 0)
+    );
+    assert_eq!(
+        (mapping.get(4999), mapping.get(5000), mapping.get(8000)),
+        (1, 0, 0)
+    );
     File::create(&path).expect("open with O_TRUNC");
     assert_eq!(reader.metadata().expect("fstat").len(), 0);
     assert_eq!(reader.read_at(&mut content, 0).expect("read"), 0);
@@ -128,7 +155,12 @@ fn direct_and_cached_access_agree() {
     let mounted = Remote::new();
     let path = mounted.path("direct");
     let cached = open(&path);
-    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).expect("open directly");
+    let direct = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .expect("open directly");
     // Direct I/O wants aligned memory: a page inside a larger buffer.
     let mut space = vec![0u8; 4 * 4096];
     let start = space.as_ptr().align_offset(4096);
@@ -140,9 +172,14 @@ fn direct_and_cached_access_agree() {
         let mut byte = [0];
         cached.read_exact_at(&mut byte, offset + 100).expect("read");
         assert_eq!(byte[0], round);
-        cached.write_all_at(&[round + 100], offset + 200).expect("write");
+        cached
+            .write_all_at(&[round + 100], offset + 200)
+            .expect("write");
         direct.read_exact_at(page, offset).expect("read directly");
-        assert_eq!((page[199], page[200], page[201]), (round, round + 100, round));
+        assert_eq!(
+            (page[199], page[200], page[201]),
+            (round, round + 100, round)
+        );
     }
 }
 
@@ -157,7 +194,12 @@ fn appends_of_several_processes_all_land_whole() {
         path.display()
     );
     let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| Command::new("sh").args(["-c", &script, &writer.to_string()]).spawn().expect("start a writer"))
+        .map(|writer| {
+            Command::new("sh")
+                .args(["-c", &script, &writer.to_string()])
+                .spawn()
+                .expect("start a writer")
+        })
         .collect();
     for mut writer in writers {
         assert!(writer.wait().expect("wait").success());
@@ -166,7 +208,12 @@ fn appends_of_several_processes_all_land_whole() {
     let mut next = [0; WRITERS];
     for line in content.lines() {
         let mut words = line.split(' ');
-        let mut number = || words.next().and_then(|word| word.parse::<usize>().ok()).expect("a whole line");
+        let mut number = || {
+            words
+                .next()
+                .and_then(|word| word.parse::<usize>().ok())
+                .expect("a whole line")
+        };
         let (writer, index) = (number(), number());
         assert_eq!(index, next[writer], "lines of one writer keep their order");
         next[writer] += 1;
@@ -189,7 +236,9 @@ fn locks_hold_between_processes() {
     let file = open(&path);
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("flock");
     let attempt = |call: &str| {
-        let status = Command::new("python3").args(["-c", &script.replace("{}", call)]).status();
+        let status = Command::new("python3")
+            .args(["-c", &script.replace("{}", call)])
+            .status();
         status.expect("python3").code()
     };
     assert_eq!(attempt("flock"), Some(7), "held here");
@@ -204,7 +253,8 @@ fn what_was_written_survives_a_killed_server() {
     let mut server = ServerProcess::start(&place);
     let file = open(&place.mountpoint().join("file"));
     for round in 0..200u64 {
-        file.write_all_at(&round.to_le_bytes(), round * 5000).expect("write");
+        file.write_all_at(&round.to_le_bytes(), round * 5000)
+            .expect("write");
     }
     server.signal(rustix::process::Signal::KILL);
     server.wait();

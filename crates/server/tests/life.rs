@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use common::{Mounted, Place, ServerProcess, example, is_mounted};
 use perdure_server::control::{AskError, Question, Status, ask};
 use perdure_server::null_server::NullServer;
-use perdure_server::{MountpointError, Mounting, ServeError, detach_stale, pool_mounted_at, spawn};
+use perdure_server::{Mounting, MountpointError, ServeError, detach_stale, pool_mounted_at, spawn};
 use rustix::process::Signal;
 use txn::{Mode, PmemStore};
 
 /// Whether the pool was left marked clean.
 fn is_clean(place: &Place) -> bool {
-    PmemStore::open(&place.pool(), Mode::ReadOnly, true).expect("open the pool").was_clean()
+    PmemStore::open(&place.pool(), Mode::ReadOnly, true)
+        .expect("open the pool")
+        .was_clean()
 }
 
 #[test]
@@ -33,7 +35,10 @@ fn signals_unmount_cleanly() {
         assert!(!is_mounted(&place.mountpoint()));
         assert!(is_clean(&place));
         let _again = ServerProcess::start(&place);
-        assert_eq!(fs::read(place.mountpoint().join("file")).expect("read"), b"kept");
+        assert_eq!(
+            fs::read(place.mountpoint().join("file")).expect("read"),
+            b"kept"
+        );
     }
 }
 
@@ -48,11 +53,17 @@ fn a_mount_in_use_is_ended_after_the_grace() {
     let started = Instant::now();
     server.signal(Signal::TERM);
     assert_eq!(server.line(), "clean");
-    assert!(started.elapsed() > Duration::from_secs(2), "its user had a grace");
+    assert!(
+        started.elapsed() > Duration::from_secs(2),
+        "its user had a grace"
+    );
     assert!(server.wait().success());
     assert!(file.write_all(b"after").is_err());
     drop(file);
-    assert!(is_clean(&place), "the unlinked file was freed and the pool closed");
+    assert!(
+        is_clean(&place),
+        "the unlinked file was freed and the pool closed"
+    );
 }
 
 #[test]
@@ -74,7 +85,10 @@ fn others_may_unmount() {
     for command in [&["umount"][..], &["fusermount3", "-u"]] {
         let place = Place::new();
         let mut server = ServerProcess::start(&place);
-        let status = Command::new(command[0]).args(&command[1..]).arg(place.mountpoint()).status();
+        let status = Command::new(command[0])
+            .args(&command[1..])
+            .arg(place.mountpoint())
+            .status();
         assert!(status.expect("unmount").success());
         assert_eq!(server.line(), "clean");
         assert!(server.wait().success());
@@ -91,9 +105,15 @@ fn a_killed_servers_mount_is_replaced() {
     server.wait();
     let error = fs::write(place.mountpoint().join("new"), b"").expect_err("nobody answers");
     assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
-    assert_eq!(pool_mounted_at(&place.mountpoint()).expect("mount table"), Some(place.pool()));
+    assert_eq!(
+        pool_mounted_at(&place.mountpoint()).expect("mount table"),
+        Some(place.pool())
+    );
     let mut second = ServerProcess::start(&place);
-    assert_eq!(fs::read(place.mountpoint().join("file")).expect("read"), b"durable");
+    assert_eq!(
+        fs::read(place.mountpoint().join("file")).expect("read"),
+        b"durable"
+    );
     second.signal(Signal::KILL);
     second.wait();
     assert!(detach_stale(&place.mountpoint()).expect("detach"));
@@ -105,14 +125,33 @@ fn a_killed_servers_mount_is_replaced() {
 fn bad_mount_points_are_named_and_the_pool_stays_clean() {
     let place = Place::new();
     place.format();
-    let attempt = |mountpoint| spawn(place.open(false), &Mounting::new(place.pool(), mountpoint)).err().expect("no mount");
+    let attempt = |mountpoint| {
+        spawn(place.open(false), &Mounting::new(place.pool(), mountpoint))
+            .err()
+            .expect("no mount")
+    };
     let missing = attempt(place.mountpoint().join("missing"));
-    assert!(matches!(&missing, ServeError::Mountpoint(MountpointError::Missing(_))), "{missing}");
+    assert!(
+        matches!(
+            &missing,
+            ServeError::Mountpoint(MountpointError::Missing(_))
+        ),
+        "{missing}"
+    );
     fs::write(place.mountpoint().join("file"), b"").expect("write");
     let file = attempt(place.mountpoint().join("file"));
-    assert!(matches!(&file, ServeError::Mountpoint(MountpointError::NotADirectory(_))), "{file}");
+    assert!(
+        matches!(
+            &file,
+            ServeError::Mountpoint(MountpointError::NotADirectory(_))
+        ),
+        "{file}"
+    );
     let busy = attempt("/proc".into());
-    assert!(matches!(&busy, ServeError::Mountpoint(MountpointError::Busy { .. })), "{busy}");
+    assert!(
+        matches!(&busy, ServeError::Mountpoint(MountpointError::Busy { .. })),
+        "{busy}"
+    );
     let inside = place.pool().join("mnt");
     fs::create_dir(&inside).expect("mkdir");
     let inside = attempt(inside);
@@ -125,11 +164,22 @@ fn bad_mount_points_are_named_and_the_pool_stays_clean() {
 fn a_read_only_mount_refuses_changes() {
     let mut mounted = Mounted::new();
     fs::write(mounted.path("file"), b"content").expect("write");
-    mounted.running.take().expect("mounted").unmount().expect("unmount");
+    mounted
+        .running
+        .take()
+        .expect("mounted")
+        .unmount()
+        .expect("unmount");
     let place = &mounted.place;
-    let mounting = Mounting { read_only: true, ..place.mounting() };
+    let mounting = Mounting {
+        read_only: true,
+        ..place.mounting()
+    };
     let running = spawn(place.open(true), &mounting).expect("mount");
-    assert_eq!(fs::read(place.mountpoint().join("file")).expect("read"), b"content");
+    assert_eq!(
+        fs::read(place.mountpoint().join("file")).expect("read"),
+        b"content"
+    );
     let error = fs::write(place.mountpoint().join("new"), b"").expect_err("read-only");
     assert_eq!(error.raw_os_error(), Some(libc::EROFS));
     running.unmount().expect("unmount");
@@ -140,23 +190,53 @@ fn a_live_server_answers_questions() {
     let mut mounted = Mounted::new();
     fs::write(mounted.path("file"), vec![1; 100_000]).expect("write");
     assert!(fs::metadata(mounted.path("absent")).is_err());
-    let pool = pool_mounted_at(&mounted.path("file")).expect("mount table").expect("our mount");
+    let pool = pool_mounted_at(&mounted.path("file"))
+        .expect("mount table")
+        .expect("our mount");
     assert_eq!(pool, mounted.place.pool());
-    let status: Status = serde_json::from_str(&ask(&pool, Question::Stat).expect("stat")).expect("JSON");
-    assert_eq!((status.process, status.class.as_str(), status.threads), (std::process::id(), "volatile", 4));
+    let status: Status =
+        serde_json::from_str(&ask(&pool, Question::Stat).expect("stat")).expect("JSON");
+    assert_eq!(
+        (status.process, status.class.as_str(), status.threads),
+        (std::process::id(), "volatile", 4)
+    );
     assert_eq!(status.statistics.written_bytes, 100_000);
     assert!(status.space.free_blocks < status.space.blocks);
-    let lookups = status.statistics.operations.iter().find(|operation| operation.operation == "lookup");
-    assert_eq!(lookups.expect("lookups").errors, 0, "an absent name is an answer");
+    let lookups = status
+        .statistics
+        .operations
+        .iter()
+        .find(|operation| operation.operation == "lookup");
+    assert_eq!(
+        lookups.expect("lookups").errors,
+        0,
+        "an absent name is an answer"
+    );
     let metrics = ask(&pool, Question::Metrics).expect("metrics");
-    let written = metrics.lines().find(|line| line.starts_with("perdure_written_bytes_total{"));
-    assert!(metrics.contains("# TYPE perdure_operations_total counter") && written.is_some(), "{metrics}");
+    let written = metrics
+        .lines()
+        .find(|line| line.starts_with("perdure_written_bytes_total{"));
+    assert!(
+        metrics.contains("# TYPE perdure_operations_total counter") && written.is_some(),
+        "{metrics}"
+    );
 
     let socket = pool.join("control");
-    assert_eq!(fs::metadata(&socket).expect("stat").permissions().mode() & 0o777, 0o600);
-    mounted.running.take().expect("mounted").unmount().expect("unmount");
+    assert_eq!(
+        fs::metadata(&socket).expect("stat").permissions().mode() & 0o777,
+        0o600
+    );
+    mounted
+        .running
+        .take()
+        .expect("mounted")
+        .unmount()
+        .expect("unmount");
     assert!(!socket.exists());
-    assert!(matches!(ask(&pool, Question::Stat), Err(AskError::NoServer { .. })));
+    assert!(matches!(
+        ask(&pool, Question::Stat),
+        Err(AskError::NoServer { .. })
+    ));
 }
 
 #[test]
@@ -181,13 +261,20 @@ fn the_control_socket_survives_strange_clients() {
     let _silent = UnixStream::connect(pool.join("control")).expect("connect");
     let started = Instant::now();
     assert!(ask(&pool, Question::Stat).is_ok() || started.elapsed() > Duration::from_secs(1));
-    assert!(ask(&pool, Question::Stat).is_ok(), "a silent client delays others by 2 seconds at most");
+    assert!(
+        ask(&pool, Question::Stat).is_ok(),
+        "a silent client delays others by 2 seconds at most"
+    );
 }
 
 #[test]
 fn long_pool_paths_have_a_control_socket_too() {
     let place = Place::new();
-    let deep = place.mountpoint().parent().expect("parent").join("d".repeat(120));
+    let deep = place
+        .mountpoint()
+        .parent()
+        .expect("parent")
+        .join("d".repeat(120));
     let pool = deep.join("pool");
     fs::create_dir(&deep).expect("mkdir");
     place.format();
@@ -204,12 +291,19 @@ fn the_null_server_moves_bytes() {
     let place = Place::new();
     let server = NullServer::mount(&place.mountpoint(), 1 << 20, 2).expect("mount");
     let content: Vec<u8> = (0..1 << 20).map(|index: u32| (index % 253) as u8).collect();
-    let file = File::options().read(true).write(true).open(server.file()).expect("open");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(server.file())
+        .expect("open");
     std::os::unix::fs::FileExt::write_all_at(&file, &content, 0).expect("write");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop the cache");
     assert_eq!(fs::read(server.file()).expect("read"), content);
     let past_the_end = std::os::unix::fs::FileExt::write_at(&file, b"x", 1 << 20);
-    assert_eq!(past_the_end.expect_err("full").raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(
+        past_the_end.expect_err("full").raw_os_error(),
+        Some(libc::ENOSPC)
+    );
     drop((file, server));
     assert!(!is_mounted(&place.mountpoint()));
 }
@@ -237,7 +331,9 @@ fn an_ordinary_user_can_mount() {
             parent.display(),
         ),
     );
-    let status = Command::new("unshare").args(["--mount", "sh", "-c", &script]).status();
+    let status = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .status();
     assert!(status.expect("unshare").success());
     assert_eq!(fs::read(parent.join("copy")).expect("read"), b"mine\n");
     assert!(is_clean(&place));

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Status};
 use crate::{mounts, output};
 use header::Header;
 use perdure::PoolOptions;
-use report::Report;
+use report::{Quota, Report};
 use std::path::{Path, PathBuf};
 use txn::OpenError;
 
@@ -70,6 +70,7 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     report.journals.unretired_records = Some(pool.recovered_records());
     report.journals.newest_record = Some(newest);
     report.journals.checkpoint = Some(retired);
+    report.quotas = Some(pool.filesystem().quotas().iter().map(Quota::new).collect());
     let space = pool.statistics();
     report.set_space(
         space.block_bytes,

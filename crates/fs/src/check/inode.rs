@@ -234,73 +234,86 @@ pub(super) fn check_map(
     certain: bool,
 ) -> MapFound {
     check_height(findings, number, raw);
-    let has_content = matches!(
-        file_type,
-        FileType::Regular | FileType::Directory | FileType::Symlink
-    );
     let is_table = number == InodeNumber::TABLE;
-    let limit = match file_type {
-        _ if is_table => {
-            scan.claims
-                .blocks()
-                .min(InodeNumber::MAX.get() / INODES_PER_BLOCK)
-                * BLOCK
-        }
-        FileType::Regular => FILE_BYTES_MAX,
-        FileType::Directory => directory::BLOCKS_MAX * BLOCK,
-        FileType::Symlink => SYMLINK_BYTES_MAX as u64,
-        _ => 0,
-    };
-    let whole_blocks = file_type == FileType::Directory || is_table;
-    let possible = raw.size <= limit
-        && (!whole_blocks || raw.size.is_multiple_of(BLOCK))
-        && (certain || !is_table);
-    let inline = file_type == FileType::Symlink && raw.size <= INLINE_BYTES as u64;
-    let may_grow = file_type == FileType::Regular || file_type == FileType::Directory;
+    let is_data = file_type == FileType::Regular && !is_table;
+    let rule = SizeRule::of(scan, number, file_type);
+    let possible = rule.allows(raw.size) && (certain || !is_table);
     let mut walk = MapWalk {
         scan,
         findings: &mut *findings,
         inode: number,
-        purpose: if file_type == FileType::Regular && !is_table {
-            Use::Data
-        } else {
-            Use::Metadata
-        },
-        end_blocks: if inline || !has_content {
-            0
-        } else {
-            raw.size.div_ceil(BLOCK)
-        },
-        size_is_certain: (certain && possible && !is_table) || !may_grow,
-        may_be_unwritten: file_type == FileType::Regular && !is_table,
+        purpose: if is_data { Use::Data } else { Use::Metadata },
+        end_blocks: rule.blocks(raw.size),
+        size_is_certain: (certain && possible && !is_table) || !rule.may_grow,
+        may_be_unwritten: is_data,
         wanted: raw.size / BLOCK,
-        listed: whole_blocks,
+        listed: rule.whole_blocks,
         found: MapFound::default(),
     };
     raw.root = walk.visit(raw.root, raw.height, 0);
     let found = walk.found;
     let mapped = found.written_end * BLOCK;
-    let size = match (possible, whole_blocks) {
-        (false, _) => mapped.min(limit),
+    let size = match (possible, rule.whole_blocks) {
+        (false, _) => mapped.min(rule.limit),
         // A directory gives up missing blocks at its end; the table's are searched for.
         (true, true) if !is_table => mapped,
-        (true, _) if may_grow && raw.size.div_ceil(BLOCK) < found.written_end => mapped,
+        (true, _) if rule.may_grow && raw.size.div_ceil(BLOCK) < found.written_end => mapped,
         _ => raw.size,
     };
     if size != raw.size {
-        let kind = if possible && size < raw.size {
+        let is_hole = possible && size < raw.size;
+        let kind = if is_hole {
             FaultKind::DirectoryHole
         } else {
             FaultKind::InodeSize
         };
-        findings.fault(
-            Place::Inode(number),
-            kind,
-            format!("{} bytes, {size} are mapped", raw.size),
-        );
+        let detail = format!("{} bytes, {size} are mapped", raw.size);
+        findings.fault(Place::Inode(number), kind, detail);
         raw.size = size;
     }
     found
+}
+
+/// Which sizes an inode may have.
+struct SizeRule {
+    file_type: FileType,
+    limit: u64,
+    /// Only multiples of the block.
+    whole_blocks: bool,
+    /// Whether blocks behind the end may mean that the size is wrong.
+    may_grow: bool,
+}
+
+impl SizeRule {
+    fn of(scan: &Scan<'_>, number: InodeNumber, file_type: FileType) -> SizeRule {
+        let is_table = number == InodeNumber::TABLE;
+        let table_blocks = InodeNumber::MAX.get() / INODES_PER_BLOCK;
+        SizeRule {
+            file_type,
+            limit: match file_type {
+                FileType::Regular if is_table => scan.claims.blocks().min(table_blocks) * BLOCK,
+                FileType::Regular => FILE_BYTES_MAX,
+                FileType::Directory => directory::BLOCKS_MAX * BLOCK,
+                FileType::Symlink => SYMLINK_BYTES_MAX as u64,
+                _ => 0,
+            },
+            whole_blocks: file_type == FileType::Directory || is_table,
+            may_grow: matches!(file_type, FileType::Regular | FileType::Directory),
+        }
+    }
+
+    fn allows(&self, size: u64) -> bool {
+        size <= self.limit && (!self.whole_blocks || size.is_multiple_of(BLOCK))
+    }
+
+    /// Blocks of the map that a size covers; the target of a short link is in the inode.
+    fn blocks(&self, size: u64) -> u64 {
+        match self.file_type {
+            FileType::Symlink if size <= INLINE_BYTES as u64 => 0,
+            FileType::Regular | FileType::Directory | FileType::Symlink => size.div_ceil(BLOCK),
+            _ => 0,
+        }
+    }
 }
 
 /// The root pointer is only valid at the right height, so it tells the height when the field is wrong.

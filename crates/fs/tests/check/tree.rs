@@ -113,15 +113,23 @@ pub(crate) fn populated() -> FileSystem {
     files
         .set_xattr(&a, b"user.large", &data[..6000], XattrMode::Any)
         .expect("xattr");
+    special(&files, &root, &b);
+    drop((a, b, c, deep, three, sparse, reserved));
+    fill(&files, &root);
     files
-        .make_symlink(&root, b"short", b"a/b/c", 1, 2)
+}
+
+/// What is neither a file nor a directory.
+fn special(files: &FileSystem, root: &Node, b: &Node) {
+    files
+        .make_symlink(root, b"short", b"a/b/c", 1, 2)
         .expect("symlink");
     files
-        .make_symlink(&root, b"long", &[b'x'; 300], 1, 2)
+        .make_symlink(root, b"long", &[b'x'; 300], 1, 2)
         .expect("symlink");
     files
         .create(
-            &b,
+            b,
             b"pipe",
             &NewInode::file(FileType::Fifo.mode_bits() | 0o600),
         )
@@ -129,11 +137,16 @@ pub(crate) fn populated() -> FileSystem {
     let device = NewInode {
         mode: FileType::CharacterDevice.mode_bits() | 0o600,
         device: 259,
-        ..file
+        ..NewInode::default()
     };
-    files.create(&b, b"device", &device).expect("mknod");
+    files.create(b, b"device", &device).expect("mknod");
+}
+
+/// A directory of several blocks, from which names were removed.
+fn fill(files: &FileSystem, root: &Node) {
+    let file = NewInode::file(0o644);
     let many = files
-        .make_directory(&root, b"many", &NewInode::file(0o755))
+        .make_directory(root, b"many", &NewInode::file(0o755))
         .expect("mkdir");
     for index in 0..24u8 {
         let mut name = format!("name {index} ").into_bytes();
@@ -145,8 +158,6 @@ pub(crate) fn populated() -> FileSystem {
             files.unlink(&many, &name).expect("unlink");
         }
     }
-    drop((a, b, c, deep, three, sparse, reserved, many));
-    files
 }
 
 /// The image of a clean unmount.

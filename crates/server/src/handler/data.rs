@@ -34,11 +34,18 @@ pub(super) fn with_buffer<T>(bytes: usize, work: impl FnOnce(&mut [u8]) -> T) ->
 
 /// The length of a read, if it is one that the kernel can ask for.
 pub(super) fn checked_read_length(size: u32) -> Option<usize> {
-    usize::try_from(size).ok().filter(|bytes| *bytes <= READ_BYTES_MAX)
+    usize::try_from(size)
+        .ok()
+        .filter(|bytes| *bytes <= READ_BYTES_MAX)
 }
 
 impl<S: Store> Handler<S> {
-    pub(super) fn read_into(&self, number: INodeNo, offset: u64, into: &mut [u8]) -> Result<usize, Refusal> {
+    pub(super) fn read_into(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Refusal> {
         let bytes = self.fs().read(&self.node(number)?, offset, into)?;
         self.shared.statistics.add_read_bytes(bytes);
         Ok(bytes)
@@ -67,9 +74,13 @@ impl<S: Store> Handler<S> {
         length: u64,
         mode: i32,
     ) -> Result<(), Refusal> {
-        const OFFERED: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        const OFFERED: i32 =
+            libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
         if mode & !OFFERED != 0 {
-            return Err(Refusal::Request(Errno::EOPNOTSUPP, "this mode of fallocate is not offered"));
+            return Err(Refusal::Request(
+                Errno::EOPNOTSUPP,
+                "this mode of fallocate is not offered",
+            ));
         }
         let options = AllocateOptions {
             keep_size: mode & libc::FALLOC_FL_KEEP_SIZE != 0,
@@ -77,7 +88,9 @@ impl<S: Store> Handler<S> {
             zero_range: mode & libc::FALLOC_FL_ZERO_RANGE != 0,
             ..AllocateOptions::default()
         };
-        Ok(self.fs().allocate(&self.node(number)?, offset, length, options)?)
+        Ok(self
+            .fs()
+            .allocate(&self.node(number)?, offset, length, options)?)
     }
 
     pub(super) fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> Result<i64, Refusal> {
@@ -87,9 +100,15 @@ impl<S: Store> Handler<S> {
         let found = match whence {
             libc::SEEK_DATA => self.fs().seek_data(&node, start)?,
             libc::SEEK_HOLE => self.fs().seek_hole(&node, start)?,
-            _ => return Err(Refusal::Request(Errno::EINVAL, "only SEEK_DATA and SEEK_HOLE come here")),
+            _ => {
+                return Err(Refusal::Request(
+                    Errno::EINVAL,
+                    "only SEEK_DATA and SEEK_HOLE come here",
+                ));
+            }
         };
-        i64::try_from(found).map_err(|_| Refusal::Request(Errno::EOVERFLOW, "offset beyond what lseek can say"))
+        i64::try_from(found)
+            .map_err(|_| Refusal::Request(Errno::EOVERFLOW, "offset beyond what lseek can say"))
     }
 
     /// Copies inside the server. The kernel has written back the source's dirty pages, drops the target's, and refuses

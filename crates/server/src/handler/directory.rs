@@ -27,7 +27,12 @@ struct Listed {
 
 impl<S: Store> Handler<S> {
     /// Fills `reply` with names from `cookie` on.
-    pub(super) fn list(&self, number: INodeNo, cookie: u64, reply: &mut ReplyDirectory) -> Result<(), Refusal> {
+    pub(super) fn list(
+        &self,
+        number: INodeNo,
+        cookie: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Refusal> {
         let directory = self.node(number)?;
         self.fs().read_directory(&directory, cookie, &mut |entry| {
             let kind = attributes::to_fuse_type(entry.file_type);
@@ -53,7 +58,11 @@ impl<S: Store> Handler<S> {
             self.fs().read_directory(&directory, cookie, &mut |entry| {
                 let start = names.len();
                 names.extend_from_slice(entry.name);
-                batch.push(Listed { cookie: entry.next_cookie, inode: entry.inode, name: start..names.len() });
+                batch.push(Listed {
+                    cookie: entry.next_cookie,
+                    inode: entry.inode,
+                    name: start..names.len(),
+                });
                 batch.len() < BATCH
             })?;
             for listed in &batch {
@@ -69,13 +78,29 @@ impl<S: Store> Handler<S> {
     }
 
     /// Adds one entry, and tells whether it found no room.
-    fn add_with_attributes(&self, listed: &Listed, name: &[u8], reply: &mut ReplyDirectoryPlus) -> bool {
+    fn add_with_attributes(
+        &self,
+        listed: &Listed,
+        name: &[u8],
+        reply: &mut ReplyDirectoryPlus,
+    ) -> bool {
         let number = listed.inode.get();
-        let known = self.shared.nodes.get(number).map_or_else(|| self.fs().node(listed.inode), Ok);
+        let known = self
+            .shared
+            .nodes
+            .get(number)
+            .map_or_else(|| self.fs().node(listed.inode), Ok);
         let found = known.and_then(|node| Ok((self.fs().attributes(&node)?, node)));
         let mut add = |attributes: &FileAttr, generation| {
             let name = OsStr::from_bytes(name);
-            reply.add(INodeNo(number), listed.cookie, name, &CACHE_LIFETIME, attributes, generation)
+            reply.add(
+                INodeNo(number),
+                listed.cookie,
+                name,
+                &CACHE_LIFETIME,
+                attributes,
+                generation,
+            )
         };
         match found {
             Ok((found, node)) => {
@@ -89,7 +114,11 @@ impl<S: Store> Handler<S> {
                 // A damaged inode must not hide its neighbours: it is listed without attributes, and
                 // whoever looks at it meets the error.
                 let name = OsStr::from_bytes(name);
-                tracing::error!(inode = number, ?name, "{error}; unmount and run `perdure fsck`");
+                tracing::error!(
+                    inode = number,
+                    ?name,
+                    "{error}; unmount and run `perdure fsck`"
+                );
                 add(&attributes::absent(), Generation(0))
             }
         }

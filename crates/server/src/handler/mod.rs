@@ -39,7 +39,13 @@ impl<S: Store> Shared<S> {
     /// `on_failure` runs once, when a request panicked; it should end the mount.
     pub(crate) fn new(fs: FileSystem<S>, on_failure: Box<dyn Fn() + Send + Sync>) -> Shared<S> {
         let nodes = NodeTable::new(fs.root());
-        Shared { fs, nodes, statistics: Statistics::new(), failed: AtomicBool::new(false), on_failure }
+        Shared {
+            fs,
+            nodes,
+            statistics: Statistics::new(),
+            failed: AtomicBool::new(false),
+            on_failure,
+        }
     }
 
     /// The file system, after the kernel's references were dropped.
@@ -62,7 +68,10 @@ pub(crate) struct Handler<S: Store> {
 
 impl<S: Store> Handler<S> {
     pub(crate) fn new(shared: Arc<Shared<S>>) -> Handler<S> {
-        Handler { shared, agreement: Agreement::default() }
+        Handler {
+            shared,
+            agreement: Agreement::default(),
+        }
     }
 
     fn fs(&self) -> &FileSystem<S> {
@@ -84,7 +93,9 @@ impl<S: Store> Handler<S> {
         let started = Instant::now();
         let outcome = self.guard(operation.name(), subject, work);
         let failed = outcome.as_ref().is_err_and(|refusal| !refusal.is_absence());
-        self.shared.statistics.record(operation, started.elapsed(), failed);
+        self.shared
+            .statistics
+            .record(operation, started.elapsed(), failed);
         outcome.map_err(|refusal| {
             if refusal.is_corruption() {
                 tracing::error!(operation = operation.name(), %subject, "{refusal}; unmount and run `perdure fsck`");
@@ -142,7 +153,13 @@ impl<S: Store> Handler<S> {
     fn drop_set_id(&self, node: &Node) -> Result<(), Refusal> {
         let mode = mode_without_set_id(&self.fs().attributes(node)?);
         if mode.is_some() {
-            self.fs().set_attributes(node, &SetAttributes { mode, ..SetAttributes::default() })?;
+            self.fs().set_attributes(
+                node,
+                &SetAttributes {
+                    mode,
+                    ..SetAttributes::default()
+                },
+            )?;
         }
         Ok(())
     }
@@ -153,4 +170,81 @@ fn mode_without_set_id(now: &Attributes) -> Option<u32> {
     let mode = attributes::without_set_id(now.mode);
     let applies = now.file_type() != fs::FileType::Directory && mode != now.mode;
     applies.then_some(mode & PERMISSION_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use fs::MountOptions;
+    use pmem::Region;
+    use txn::{FormatOptions, Mode, PmemStore};
+
+    use super::*;
+
+    fn file_system() -> FileSystem<PmemStore> {
+        let region = fs::mkfs_region(Region::anonymous(1 << 20), &FormatOptions::tiny(), (0, 0))
+            .expect("mkfs");
+        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
+        FileSystem::mount(store, MountOptions::default()).expect("mount")
+    }
+
+    #[test]
+    fn a_panic_ends_the_service_and_not_the_thread() {
+        let alarms = Arc::new(AtomicUsize::new(0));
+        let heard = alarms.clone();
+        let on_failure = Box::new(move || {
+            heard.fetch_add(1, Ordering::Relaxed);
+        });
+        let shared = Arc::new(Shared::new(file_system(), on_failure));
+        let handler = Handler::new(shared.clone());
+        let root = Subject::inode(INodeNo::ROOT);
+        let space = |handler: &Handler<PmemStore>| {
+            handler.perform(Operation::StatFs, root, || {
+                Ok(handler.fs().statistics().block_bytes)
+            })
+        };
+        assert_eq!(space(&handler), Ok(4096));
+        let outcome = handler.perform(Operation::Read, root, || -> Result<(), Refusal> {
+            panic!("a bug")
+        });
+        assert_eq!(outcome, Err(Errno::EIO));
+        assert_eq!(
+            space(&handler),
+            Err(Errno::EIO),
+            "and so does everything after it"
+        );
+        assert!(shared.has_failed());
+        assert_eq!(alarms.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn references_are_counted_and_unlinked_inodes_freed() {
+        let files = file_system();
+        let table = NodeTable::new(files.root());
+        let node = files
+            .create(&files.root(), b"name", &fs::NewInode::file(0o644))
+            .expect("create");
+        let number = node.number();
+        table.reference(node.clone());
+        table.reference(node);
+        files.unlink(&files.root(), b"name").expect("unlink");
+        table.forget(number.get(), 1);
+        assert!(
+            table.get(number.get()).is_some() && files.node(number).is_ok(),
+            "one reference is left"
+        );
+        table.forget(number.get(), 1);
+        assert!(
+            table.get(number.get()).is_none() && files.node(number).is_err(),
+            "freed with the last"
+        );
+        table.forget(number.get(), 1);
+        table.forget(fs::InodeNumber::ROOT.get(), 1 << 40);
+        assert!(
+            table.get(fs::InodeNumber::ROOT.get()).is_some(),
+            "the root is never forgotten"
+        );
+        assert_eq!(table.len(), 1);
+    }
 }

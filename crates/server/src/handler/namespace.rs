@@ -18,9 +18,16 @@ const TRUSTED: &[u8] = b"trusted.";
 /// What a new inode is to be.
 pub(super) enum Blueprint<'a> {
     /// Anything but the two below.
-    Plain { mode: u32, device: u32 },
-    Directory { mode: u32 },
-    Symlink { target: &'a [u8] },
+    Plain {
+        mode: u32,
+        device: u32,
+    },
+    Directory {
+        mode: u32,
+    },
+    Symlink {
+        target: &'a [u8],
+    },
 }
 
 impl<S: Store> Handler<S> {
@@ -29,7 +36,10 @@ impl<S: Store> Handler<S> {
     pub(super) fn find(&self, directory: INodeNo, name: &OsStr) -> Result<Attributes, Refusal> {
         let by_handle = matches!(name.as_bytes(), b"." | b"..");
         let start = match self.node(directory) {
-            Err(_) if by_handle => self.fs().node(fs::InodeNumber::new(directory.0)).map_err(|_| Refusal::STALE)?,
+            Err(_) if by_handle => self
+                .fs()
+                .node(fs::InodeNumber::new(directory.0))
+                .map_err(|_| Refusal::STALE)?,
             found => found?,
         };
         let node = match name.as_bytes() {
@@ -53,21 +63,43 @@ impl<S: Store> Handler<S> {
         let (uid, gid) = (request.uid(), request.gid());
         let name = name.as_bytes();
         let node = match *blueprint {
-            Blueprint::Plain { mode, device } => {
-                self.fs().create(&parent, name, &NewInode { mode, uid, gid, device })?
+            Blueprint::Plain { mode, device } => self.fs().create(
+                &parent,
+                name,
+                &NewInode {
+                    mode,
+                    uid,
+                    gid,
+                    device,
+                },
+            )?,
+            Blueprint::Directory { mode } => self.fs().make_directory(
+                &parent,
+                name,
+                &NewInode {
+                    mode,
+                    uid,
+                    gid,
+                    device: 0,
+                },
+            )?,
+            Blueprint::Symlink { target } => {
+                self.fs().make_symlink(&parent, name, target, uid, gid)?
             }
-            Blueprint::Directory { mode } => {
-                self.fs().make_directory(&parent, name, &NewInode { mode, uid, gid, device: 0 })?
-            }
-            Blueprint::Symlink { target } => self.fs().make_symlink(&parent, name, target, uid, gid)?,
         };
         self.hand_out(node)
     }
 
     /// Gives an existing inode another name.
-    pub(super) fn link_to(&self, number: INodeNo, directory: INodeNo, name: &OsStr) -> Result<Attributes, Refusal> {
+    pub(super) fn link_to(
+        &self,
+        number: INodeNo,
+        directory: INodeNo,
+        name: &OsStr,
+    ) -> Result<Attributes, Refusal> {
         let node = self.node(number)?;
-        self.fs().link(&node, &self.node(directory)?, name.as_bytes())?;
+        self.fs()
+            .link(&node, &self.node(directory)?, name.as_bytes())?;
         self.hand_out(node)
     }
 
@@ -78,7 +110,10 @@ impl<S: Store> Handler<S> {
         flags: RenameFlags,
     ) -> Result<(), Refusal> {
         if !RenameFlags::all().contains(flags) {
-            return Err(Refusal::Request(Errno::EINVAL, "unknown flags of renameat2"));
+            return Err(Refusal::Request(
+                Errno::EINVAL,
+                "unknown flags of renameat2",
+            ));
         }
         let options = RenameOptions {
             no_replace: flags.contains(RenameFlags::RENAME_NOREPLACE),
@@ -86,7 +121,9 @@ impl<S: Store> Handler<S> {
             whiteout: flags.contains(RenameFlags::RENAME_WHITEOUT),
         };
         let (from, to) = (self.node(from)?, self.node(to)?);
-        Ok(self.fs().rename(&from, name.as_bytes(), &to, new_name.as_bytes(), options)?)
+        Ok(self
+            .fs()
+            .rename(&from, name.as_bytes(), &to, new_name.as_bytes(), options)?)
     }
 
     /// Attributes for a reply that gives the kernel a reference, which is counted here.
@@ -115,12 +152,16 @@ impl<S: Store> Handler<S> {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Refusal::Request(Errno::EINVAL, "unknown flags of setxattr")),
         };
-        Ok(self.fs().set_xattr(&self.node(number)?, name.as_bytes(), value, mode)?)
+        Ok(self
+            .fs()
+            .set_xattr(&self.node(number)?, name.as_bytes(), value, mode)?)
     }
 
     pub(super) fn drop_xattr(&self, number: INodeNo, name: &OsStr) -> Result<(), Refusal> {
         check_namespace(name)?;
-        Ok(self.fs().remove_xattr(&self.node(number)?, name.as_bytes())?)
+        Ok(self
+            .fs()
+            .remove_xattr(&self.node(number)?, name.as_bytes())?)
     }
 
     /// All names, each followed by a NUL. The kernel does not hide `trusted.` from users, so it is done here.
@@ -137,6 +178,11 @@ impl<S: Store> Handler<S> {
 }
 
 fn check_namespace(name: &OsStr) -> Result<(), Refusal> {
-    let kept = KEPT_NAMESPACES.iter().any(|namespace| name.as_bytes().starts_with(namespace));
-    kept.then_some(()).ok_or(Refusal::Request(Errno::EOPNOTSUPP, "attributes of this namespace are not kept"))
+    let kept = KEPT_NAMESPACES
+        .iter()
+        .any(|namespace| name.as_bytes().starts_with(namespace));
+    kept.then_some(()).ok_or(Refusal::Request(
+        Errno::EOPNOTSUPP,
+        "attributes of this namespace are not kept",
+    ))
 }

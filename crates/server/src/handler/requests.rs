@@ -12,10 +12,11 @@ use std::time::SystemTime;
 
 use fs::SetAttributes;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use txn::Store;
 
@@ -34,9 +35,13 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.perform(Operation::Lookup, Subject::named(parent, name), || self.find(parent, name));
+        let found = self.perform(Operation::Lookup, Subject::named(parent, name), || {
+            self.find(parent, name)
+        });
         match found {
-            Err(Errno::ENOENT) => reply.entry(&CACHE_LIFETIME, &attributes::absent(), Generation(0)),
+            Err(Errno::ENOENT) => {
+                reply.entry(&CACHE_LIFETIME, &attributes::absent(), Generation(0))
+            }
             found => reply_entry(found, reply),
         }
     }
@@ -49,7 +54,13 @@ impl<S: Store> Filesystem for Handler<S> {
         });
     }
 
-    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         let found = self.perform(Operation::GetAttributes, Subject::inode(number), || {
             Ok(self.fs().attributes(&self.node(number)?)?)
         });
@@ -114,10 +125,20 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_entry(made, reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let made = self.perform(Operation::MakeDirectory, Subject::named(parent, name), || {
-            self.make(request, parent, name, &Blueprint::Directory { mode })
-        });
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.perform(
+            Operation::MakeDirectory,
+            Subject::named(parent, name),
+            || self.make(request, parent, name, &Blueprint::Directory { mode }),
+        );
         reply_entry(made, reply);
     }
 
@@ -129,15 +150,35 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.perform(Operation::RemoveDirectory, Subject::named(parent, name), || {
-            Ok(self.fs().remove_directory(&self.node(parent)?, name.as_bytes())?)
-        });
+        let done = self.perform(
+            Operation::RemoveDirectory,
+            Subject::named(parent, name),
+            || {
+                Ok(self
+                    .fs()
+                    .remove_directory(&self.node(parent)?, name.as_bytes())?)
+            },
+        );
         reply_empty(done, reply);
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         let made = self.perform(Operation::Symlink, Subject::named(parent, name), || {
-            self.make(request, parent, name, &Blueprint::Symlink { target: target.as_os_str().as_bytes() })
+            self.make(
+                request,
+                parent,
+                name,
+                &Blueprint::Symlink {
+                    target: target.as_os_str().as_bytes(),
+                },
+            )
         });
         reply_entry(made, reply);
     }
@@ -158,10 +199,19 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_empty(done, reply);
     }
 
-    fn link(&self, _request: &Request, number: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
-        let linked = self.perform(Operation::Link, Subject::named(new_parent, new_name), || {
-            self.link_to(number, new_parent, new_name)
-        });
+    fn link(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let linked = self.perform(
+            Operation::Link,
+            Subject::named(new_parent, new_name),
+            || self.link_to(number, new_parent, new_name),
+        );
         reply_entry(linked, reply);
     }
 
@@ -198,7 +248,9 @@ impl<S: Store> Filesystem for Handler<S> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let Some(bytes) = checked_read_length(size) else { return reply.error(Errno::EINVAL) };
+        let Some(bytes) = checked_read_length(size) else {
+            return reply.error(Errno::EINVAL);
+        };
         with_buffer(bytes, |buffer| {
             let read = self.perform(Operation::Read, Subject::inode(number), || {
                 self.read_into(number, offset, buffer)
@@ -228,11 +280,25 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_written(written, reply);
     }
 
-    fn flush(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -240,11 +306,21 @@ impl<S: Store> Filesystem for Handler<S> {
         if self.agreement.opens_directories_without_request {
             reply.error(Errno::ENOSYS);
         } else {
-            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
+            reply.opened(
+                FileHandle(0),
+                FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR,
+            );
         }
     }
 
-    fn readdir(&self, _request: &Request, number: INodeNo, _handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let listed = self.perform(Operation::ReadDirectory, Subject::inode(number), || {
             self.list(number, cookie, &mut reply)
         });
@@ -271,12 +347,21 @@ impl<S: Store> Filesystem for Handler<S> {
         }
     }
 
-    fn fsyncdir(&self, _request: &Request, _number: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
     fn statfs(&self, _request: &Request, number: INodeNo, reply: ReplyStatfs) {
-        let space = self.perform(Operation::StatFs, Subject::inode(number), || Ok(self.fs().statistics()));
+        let space = self.perform(Operation::StatFs, Subject::inode(number), || {
+            Ok(self.fs().statistics())
+        });
         match space {
             Ok(space) => reply.statfs(
                 space.blocks,
@@ -308,8 +393,17 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_empty(done, reply);
     }
 
-    fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.perform(Operation::GetXattr, Subject::named(number, name), || self.xattr(number, name));
+    fn getxattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let value = self.perform(Operation::GetXattr, Subject::named(number, name), || {
+            self.xattr(number, name)
+        });
         reply_xattr(value, size, reply);
     }
 
@@ -321,11 +415,20 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.perform(Operation::RemoveXattr, Subject::named(number, name), || self.drop_xattr(number, name));
+        let done = self.perform(Operation::RemoveXattr, Subject::named(number, name), || {
+            self.drop_xattr(number, name)
+        });
         reply_empty(done, reply);
     }
 
-    fn bmap(&self, _request: &Request, _number: INodeNo, _block_bytes: u32, _index: u64, reply: ReplyBmap) {
+    fn bmap(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _block_bytes: u32,
+        _index: u64,
+        reply: ReplyBmap,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -373,8 +476,18 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_empty(done, reply);
     }
 
-    fn lseek(&self, _request: &Request, number: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let found = self.perform(Operation::Seek, Subject::inode(number), || self.seek(number, offset, whence));
+    fn lseek(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = self.perform(Operation::Seek, Subject::inode(number), || {
+            self.seek(number, offset, whence)
+        });
         match found {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
@@ -403,7 +516,11 @@ impl<S: Store> Filesystem for Handler<S> {
 
 fn reply_entry(found: Result<fs::Attributes, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(found) => reply.entry(&CACHE_LIFETIME, &attributes::to_fuse(&found), attributes::generation(&found)),
+        Ok(found) => reply.entry(
+            &CACHE_LIFETIME,
+            &attributes::to_fuse(&found),
+            attributes::generation(&found),
+        ),
         Err(errno) => reply.error(errno),
     }
 }

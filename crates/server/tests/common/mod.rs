@@ -26,7 +26,10 @@ impl Place {
     pub(crate) fn new() -> Place {
         let directory = TempDir::new_in("/dev/shm").expect("a temporary directory");
         std::fs::create_dir(directory.path().join("mnt")).expect("a mount point");
-        let mut place = Place { directory, watchdog: None };
+        let mut place = Place {
+            directory,
+            watchdog: None,
+        };
         let mountpoint = place.mountpoint();
         let (alive, ended) = channel::<()>();
         place.watchdog = Some(alive);
@@ -61,13 +64,28 @@ impl Place {
     }
 
     pub(crate) fn open(&self, read_only: bool) -> FileSystem<PmemStore> {
-        let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+        let mode = if read_only {
+            Mode::ReadOnly
+        } else {
+            Mode::ReadWrite
+        };
         let store = PmemStore::open(&self.pool(), mode, true).expect("open the pool");
-        FileSystem::mount(store, MountOptions { read_only, ..MountOptions::default() }).expect("mount the file system")
+        FileSystem::mount(
+            store,
+            MountOptions {
+                read_only,
+                ..MountOptions::default()
+            },
+        )
+        .expect("mount the file system")
     }
 
     pub(crate) fn mounting(&self) -> Mounting {
-        Mounting { class: "volatile".to_owned(), threads: 4, ..Mounting::new(self.pool(), self.mountpoint()) }
+        Mounting {
+            class: "volatile".to_owned(),
+            threads: 4,
+            ..Mounting::new(self.pool(), self.mountpoint())
+        }
     }
 }
 
@@ -100,7 +118,10 @@ impl Mounted {
 
     pub(crate) fn at(place: Place) -> Mounted {
         let running = perdure_server::spawn(place.open(false), &place.mounting()).expect("mount");
-        Mounted { running: Some(running), place }
+        Mounted {
+            running: Some(running),
+            place,
+        }
     }
 
     /// A path below the mount point.
@@ -110,7 +131,11 @@ impl Mounted {
 
     /// Unmounts cleanly and mounts again.
     pub(crate) fn remount(mut self) -> Mounted {
-        self.running.take().expect("mounted").unmount().expect("unmount");
+        self.running
+            .take()
+            .expect("mounted")
+            .unmount()
+            .expect("unmount");
         let Mounted { place, .. } = self;
         Mounted::at(place)
     }
@@ -126,7 +151,10 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new() -> Remote {
         let place = Place::new();
-        Remote { server: ServerProcess::start(&place), place }
+        Remote {
+            server: ServerProcess::start(&place),
+            place,
+        }
     }
 
     /// A path below the mount point.
@@ -203,7 +231,10 @@ impl Drop for ServerProcess {
 /// An example of this package, built by the same `cargo test`.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.parent().and_then(Path::parent).expect("target directory");
+    let profile = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("target directory");
     profile.join("examples").join(name)
 }
 
@@ -224,5 +255,7 @@ pub(crate) fn run_as(user: u32, script: &str) -> bool {
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mount table");
     let path = path.to_str().expect("a plain path");
-    table.lines().any(|line| line.split(' ').nth(4) == Some(path))
+    table
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(path))
 }

@@ -2,6 +2,7 @@
 
 use super::header::Header;
 use crate::output::Bytes;
+use fs::quota::{Limits, Subject, Usage};
 use serde::Serialize;
 use server::control::Status as ServerStatus;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub(super) struct Report {
     free_inodes: Option<u64>,
     segments: Segments,
     pub(super) journals: Journals,
+    /// Limits per user and group; unknown while another process has the pool open.
+    pub(super) quotas: Option<Vec<Quota>>,
     wear: Wear,
     /// Blocks written in each segment, only with `--wear`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +74,29 @@ pub(super) struct Journals {
     pub(super) checkpoint: Option<u64>,
     /// Records that the next mount has to apply.
     pub(super) unretired_records: Option<u64>,
+}
+
+/// The limits of a user or a group, and what it uses.
+#[derive(Debug, Serialize)]
+pub(super) struct Quota {
+    /// `user 1000` or `group 100`.
+    subject: String,
+    blocks_used: u64,
+    blocks_limit: Option<u64>,
+    inodes_used: u64,
+    inodes_limit: Option<u64>,
+}
+
+impl Quota {
+    pub(super) fn new((subject, limits, usage): &(Subject, Limits, Usage)) -> Quota {
+        Quota {
+            subject: subject.to_string(),
+            blocks_used: usage.blocks,
+            blocks_limit: limits.blocks,
+            inodes_used: usage.inodes,
+            inodes_limit: limits.inodes,
+        }
+    }
 }
 
 /// Blocks written since mkfs, as of the last clean unmount.
@@ -122,6 +148,7 @@ impl Report {
                 checkpoint: None,
                 unretired_records: None,
             },
+            quotas: None,
             wear: Wear::of(&wear),
             segment_wear: Some(wear),
             server: None,
@@ -247,6 +274,19 @@ impl fmt::Display for Report {
             self.wear.segment_mean,
             self.wear.spread,
         )?;
+        for quota in self.quotas.iter().flatten() {
+            let limit =
+                |limit: Option<u64>| limit.map_or("no limit".to_owned(), |limit| limit.to_string());
+            writeln!(
+                out,
+                "quota      {}: {} of {} blocks, {} of {} inodes",
+                quota.subject,
+                quota.blocks_used,
+                limit(quota.blocks_limit),
+                quota.inodes_used,
+                limit(quota.inodes_limit),
+            )?;
+        }
         if let Some(wear) = &self.segment_wear {
             for (segment, blocks) in wear.iter().enumerate() {
                 writeln!(out, "  segment-{segment:04} {blocks:>12}")?;

@@ -1,0 +1,174 @@
+//! `perdure mount` and `umount`: in the background, asked while it lives, killed, taken over, read-only.
+
+mod common;
+
+use common::{make_pool, perdure, place, run, succeed};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A pool and a mount point; what is still mounted at the end of a test is unmounted.
+struct Scene {
+    _place: tempfile::TempDir,
+    pool: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl Scene {
+    /// `None` if nothing can be mounted here.
+    fn new() -> Option<Scene> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let place = place();
+        let pool = make_pool(place.path());
+        let mountpoint = place.path().join("mnt");
+        fs::create_dir(&mountpoint).expect("a mount point");
+        Some(Scene {
+            _place: place,
+            pool,
+            mountpoint,
+        })
+    }
+
+    fn mount(&self, arguments: &[&str]) -> String {
+        let mut all = vec!["mount", text(&self.pool), text(&self.mountpoint)];
+        all.extend(arguments);
+        succeed(all).stdout
+    }
+
+    fn unmount(&self) {
+        let said = succeed(["umount", text(&self.mountpoint)]).stdout;
+        assert!(said.contains("is saved"), "{said}");
+    }
+
+    fn status(&self) -> Value {
+        let said = succeed(["stat", text(&self.mountpoint), "--json"]).stdout;
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if server::pool_mounted_at(&self.mountpoint).is_ok_and(|pool| pool.is_some()) {
+            run(["umount", text(&self.mountpoint)]);
+        }
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+#[test]
+fn a_mount_lives_and_is_taken_over_after_a_kill() {
+    let Some(scene) = Scene::new() else { return };
+    let line = scene.mount(&[]);
+    let start = format!(
+        "mounted {} at {}: class volatile",
+        scene.pool.display(),
+        scene.mountpoint.display()
+    );
+    assert!(line.starts_with(&start), "{line}");
+    fs::write(scene.mountpoint.join("file"), "content").expect("written");
+
+    let status = scene.status();
+    assert_eq!(status["state"], "mounted", "{status:#}");
+    assert_eq!(status["mountpoint"], text(&scene.mountpoint));
+    assert_eq!(status["class"], "volatile");
+    assert!(
+        status["available_bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes > 0),
+        "{status:#}"
+    );
+    assert!(
+        status["server"]["statistics"]["written_bytes"] == 7,
+        "{status:#}"
+    );
+    assert_eq!(
+        run(["mount", text(&scene.pool), text(&scene.mountpoint)]).code,
+        4
+    );
+    let busy = {
+        let _inside = fs::File::open(scene.mountpoint.join("file")).expect("opened");
+        run(["umount", text(&scene.mountpoint)])
+    };
+    assert!(
+        busy.code == 4 && busy.stderr.contains("is in use"),
+        "{busy:#?}"
+    );
+
+    let process = status["process"]
+        .as_i64()
+        .and_then(|process| i32::try_from(process).ok());
+    let process = process
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a process");
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("killed");
+    let start = Instant::now();
+    while fs::read(scene.mountpoint.join("file")).is_ok() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "the server survived SIGKILL"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let line = scene.mount(&[]);
+    assert!(line.contains("recovered"), "{line}");
+    assert_eq!(
+        fs::read(scene.mountpoint.join("file")).expect("read"),
+        b"content"
+    );
+    scene.unmount();
+    assert_eq!(run(["fsck", text(&scene.pool)]).code, 0);
+    assert!(scene.mount(&["--read-only"]).contains("clean"));
+    assert_eq!(
+        fs::write(scene.mountpoint.join("other"), "")
+            .expect_err("read-only")
+            .kind(),
+        std::io::ErrorKind::ReadOnlyFilesystem
+    );
+    scene.unmount();
+}
+
+#[test]
+fn a_background_server_lets_go_of_the_caller() {
+    let Some(scene) = Scene::new() else { return };
+    let log = scene.pool.with_file_name("log");
+    // `output` reads both pipes to their ends: it would wait for ever if the server kept them.
+    let arguments = [
+        text(&scene.pool),
+        text(&scene.mountpoint),
+        "-o",
+        "noatime,nosuid",
+        "--log",
+        text(&log),
+    ];
+    let output = perdure()
+        .arg("mount")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("started");
+    assert!(output.status.success(), "{output:?}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let line = mounts
+        .lines()
+        .find(|line| line.contains(text(&scene.mountpoint)))
+        .expect("mounted");
+    assert!(
+        line.contains("nosuid") && line.contains("fuse.perdure"),
+        "{line}"
+    );
+    assert!(log.exists());
+    scene.unmount();
+    let again = run(["umount", text(&scene.mountpoint)]);
+    assert!(
+        again.code == 1 && again.stderr.contains("no Perdure pool is mounted"),
+        "{again:#?}"
+    );
+}
