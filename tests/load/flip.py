@@ -1,11 +1,10 @@
 """Damage for a pool, and a way to tell whether its tree is still the same.
 
   flip.py fill DIRECTORY     many names, links, attributes, sparse and small files
-  flip.py list DIRECTORY     a digest of every name with its attributes, extended attributes and targets; no content
+  flip.py list DIRECTORY     every name with its attributes, extended attributes and target; no content
   flip.py flip POOL SEED     flips one bit of a line that is not all zeros, half of them in the header; prints where
 """
 
-import hashlib
 import os
 import random
 import sys
@@ -33,7 +32,6 @@ def fill(base):
 
 
 def listing(base):
-    digest = hashlib.sha256()
     for folder, folders, names in os.walk(base, onerror=stop):
         folders.sort()
         for name in sorted(names) + ["."]:
@@ -42,10 +40,8 @@ def listing(base):
             xattrs = [(key, os.getxattr(path, key, follow_symlinks=False))
                       for key in sorted(os.listxattr(path, follow_symlinks=False))]
             target = os.readlink(path) if os.path.islink(path) else ""
-            digest.update(repr((os.path.relpath(path, base), status.st_mode, status.st_uid, status.st_gid,
-                                status.st_size, status.st_nlink, status.st_blocks, status.st_mtime_ns, xattrs,
-                                target)).encode())
-    print(digest.hexdigest())
+            print(os.path.relpath(path, base), oct(status.st_mode), status.st_uid, status.st_gid, status.st_size,
+                  status.st_nlink, status.st_blocks, status.st_mtime_ns, xattrs, target)
 
 
 def stop(error):
