@@ -18,8 +18,8 @@
 //! Every reply that reports success is sent after the change is durable (within the class of the
 //! pool). No state waits in this crate: the kernel's page cache is write-through, and only pages
 //! dirtied through a shared mapping stay in the kernel until `msync`, `fsync` or writeback.
-//! For that reason `fsync` needs no request of its own; see [`connection`](crate) in docs/DESIGN.md,
-//! "The FUSE front end", which also has the support matrix.
+//! For that reason `fsync` needs no request of its own. docs/DESIGN.md, "The FUSE front end", has the
+//! reasons and the support matrix.
 
 mod attach;
 mod attributes;
