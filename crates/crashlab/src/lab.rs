@@ -61,7 +61,7 @@ impl Lab {
                 nested_every: 16,
             },
             Workload::Two(..) => Depth {
-                choices: 20,
+                choices: 16,
                 nested_choices: 10,
                 nested_every: 128,
             },

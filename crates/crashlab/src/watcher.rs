@@ -59,6 +59,9 @@ pub struct Watcher {
     failures: Vec<Failure>,
 }
 
+/// One in so many states is checked by `fsck` as well, which costs as much as all the rest. States of a recovery that was
+/// cut, and replayed ones, all are.
+const CHECK_EVERY: u64 = 4;
 /// Failures of one step after which no more states of it are looked at.
 const FAILURES_MAX: usize = 3;
 
@@ -151,7 +154,8 @@ impl Watcher {
     ) {
         let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
         let region = Arc::clone(scratch.apply(point, choice));
-        let found = caught(|| recover(&region));
+        let with_check = self.only.is_some() || hash.is_multiple_of(CHECK_EVERY);
+        let found = caught(|| recover(&region, with_check));
         drop(region);
         let fingerprint = match found {
             Ok(fingerprint) => fingerprint,
@@ -359,7 +363,7 @@ impl Judge {
             }
             let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
             let region = Arc::clone(scratch.apply(point, &choice));
-            let found = caught(|| recover(&region));
+            let found = caught(|| recover(&region, true));
             drop(region);
             let reason = match found {
                 Ok(fingerprint) if fingerprint == self.expected => continue,

@@ -12,6 +12,7 @@ use crate::types::MountOptions;
 use crate::xattr;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{Extent, Options, Rebuild};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use txn::{Corruption, OpenError, Store};
 
@@ -24,6 +25,12 @@ pub(crate) struct Recovered {
 
 /// Blocks of the inode table that a thread takes at a time: 1,024 inodes.
 const BATCH_BLOCKS: usize = 64;
+
+/// Cores of this machine. Asked once: the answer takes the kernel several files to find.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
+}
 
 /// Blocks kept for overwrites in a full pool: enough for the largest write call, plus some for its map.
 fn reserve_blocks(segments_blocks: u64) -> u64 {
@@ -47,7 +54,7 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
         seed: options.seed.unwrap_or(defaults.seed),
         ..defaults
     };
-    let shards = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let shards = cores();
     if let Some(saved) = store
         .saved_state()
         .and_then(|bytes| Saved::parse(&bytes, &blocks))
