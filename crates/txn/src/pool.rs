@@ -33,7 +33,7 @@ pub fn segment_file(segment: u32) -> String {
 /// Keeps a pool for this process until dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
     owner: Option<PathBuf>,
 }
 
@@ -42,6 +42,9 @@ impl Drop for Lock {
         if let Some(owner) = &self.owner {
             let _ = fs::remove_file(owner);
         }
+        // Said in so many words: closing the file would leave the lock to a child that another thread is just starting, from
+        // its fork to its exec.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -187,7 +190,7 @@ fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, Open
         && !device
         && fs::write(&owner, format!("{}\n", std::process::id())).is_ok();
     Ok(Lock {
-        _file: file,
+        file,
         owner: named.then_some(owner),
     })
 }
