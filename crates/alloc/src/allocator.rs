@@ -19,6 +19,9 @@ struct Slot {
     free_blocks: AtomicU64,
 }
 
+/// Extents that are freed under one lock.
+const EXTENTS_PER_LOCK: usize = 32;
+
 /// The free space of a pool. All methods may be called from any thread.
 pub struct Allocator {
     shared: Shared,
@@ -293,6 +296,48 @@ impl Allocator {
         group.give(&self.shared, local, offset, blocks);
         slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Frees many extents, each as [`free`](Self::free) does; those that are not allocated are handed to `refused`. A lock is kept as
+    /// long as one extent after the other lies in the same group.
+    pub fn free_all(&self, extents: &[Extent], mut refused: impl FnMut(Extent, FreeError)) {
+        let mut held: Option<(usize, MutexGuard<'_, Group>)> = None;
+        for (number, &extent) in extents.iter().enumerate() {
+            let place = (extent.blocks == 1)
+                .then(|| self.shared.geometry.locate(extent.start))
+                .flatten();
+            let Some((segment, offset)) = place else {
+                self.let_go(held.take());
+                if let Err(error) = self.free(extent) {
+                    refused(extent, error);
+                }
+                continue;
+            };
+            let (index, local) = self.split(segment.0);
+            // Allocations in the same group must not wait for all of a long list.
+            if number % EXTENTS_PER_LOCK == 0 || held.as_ref().is_none_or(|held| held.0 != index) {
+                self.let_go(held.take());
+                held = Some((index, self.slots[index].group.lock()));
+            }
+            let Some((_, group)) = &mut held else {
+                continue;
+            };
+            if group.tree(local).first_unlike(offset, 1, true).is_some() {
+                let block = extent.start;
+                refused(extent, FreeError::NotAllocated { block });
+            } else if !deliberate::is(Bug::LeakBlock) {
+                group.give(&self.shared, local, offset, 1);
+            }
+        }
+        self.let_go(held);
+    }
+
+    fn let_go(&self, held: Option<(usize, MutexGuard<'_, Group>)>) {
+        if let Some((index, group)) = held {
+            self.slots[index]
+                .free_blocks
+                .store(group.free_blocks, Ordering::Relaxed);
+        }
     }
 
     #[cold]

@@ -201,6 +201,7 @@ impl Sample {
             1 => record.zero(at, 1 + value as usize % 8192),
             _ => record.store(at, &image[..1 + value as usize % 512]),
         }
+        record.close();
         let bytes = record
             .finish(self.sequence + 1 + u64::from(flags >> 4))
             .to_vec();

@@ -21,6 +21,17 @@ pub const fn capacity(height: u8) -> u64 {
     1 << (FANOUT_BITS * height as u32)
 }
 
+/// Where the pointer to a file's block is kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Slot {
+    /// In the inode: the map has height 0.
+    Root,
+    /// In a node of the tree.
+    Word(Offset),
+    /// Nowhere yet: the tree has no node for it.
+    Absent,
+}
+
 /// A file's block map, as of some version of its inode.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockMap {
@@ -85,6 +96,50 @@ impl BlockMap {
         Ok(None)
     }
 
+    /// Where the pointer to `file_block` is kept.
+    ///
+    /// # Errors
+    ///
+    /// A damaged pointer on the way.
+    #[inline]
+    pub fn slot<S: Store>(&self, store: &S, file_block: u64) -> Result<Slot, Corruption> {
+        if file_block >= capacity(self.height) {
+            return Ok(Slot::Absent);
+        }
+        if self.height == 0 {
+            return Ok(Slot::Root);
+        }
+        Ok(self
+            .leaf(store, file_block)?
+            .map_or(Slot::Absent, Slot::Word))
+    }
+
+    /// The pointer to `file_block`, which is kept in `slot`.
+    ///
+    /// # Errors
+    ///
+    /// It is damaged.
+    #[inline]
+    pub fn pointer<S: Store>(
+        &self,
+        store: &S,
+        slot: Slot,
+        file_block: u64,
+    ) -> Result<Option<Pointer>, Corruption> {
+        let word = match slot {
+            Slot::Absent => return Ok(None),
+            Slot::Root => self.root,
+            Slot::Word(at) => store.load_word(at),
+        };
+        self.read(store, word, self.position(0, file_block))
+    }
+
+    /// The word that makes `file_block` point to `block`, written.
+    #[inline]
+    pub fn word(&self, file_block: u64, block: BlockNumber) -> u64 {
+        Pointer::written(block).word(self.position(0, file_block))
+    }
+
     /// The block that holds `file_block`.
     ///
     /// # Errors
@@ -96,17 +151,8 @@ impl BlockMap {
         store: &S,
         file_block: u64,
     ) -> Result<Option<Pointer>, Corruption> {
-        if file_block >= capacity(self.height) {
-            return Ok(None);
-        }
-        let word = match self.height {
-            0 => self.root,
-            _ => match self.leaf(store, file_block)? {
-                None => return Ok(None),
-                Some(at) => store.load_word(at),
-            },
-        };
-        self.read(store, word, self.position(0, file_block))
+        let slot = self.slot(store, file_block)?;
+        self.pointer(store, slot, file_block)
     }
 
     /// The pointers of `count` blocks from `first` on, one descent per node.

@@ -6,7 +6,7 @@
 //! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes.
 //! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
 
-use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX, MapEditor};
+use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX, MapEditor, Slot};
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, RawInode};
@@ -270,33 +270,16 @@ fn write_once<S: Store>(
     body: &mut Body,
     range: &Range<'_>,
 ) -> Result<(), FsError> {
-    let mut new = body.raw;
-    new.touch_modified(core.now());
-    new.size = new.size.max(range.end());
     let map = BlockMap::of(number, &body.raw);
     let mut transaction = core.begin();
+    let mut new = body.raw;
     if range.block_count() == 1 {
-        let old = map.lookup(&core.store, range.first_block())?;
-        match old {
-            Some(Pointer {
-                block,
-                unwritten: false,
-            }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
-                transaction.store(block.offset() + range.offset % BLOCK, range.data);
-            }
-            old => write_one_block(
-                core,
-                body.domain,
-                &map,
-                &mut new,
-                range,
-                old,
-                &mut transaction,
-            )?,
-        }
+        write_one_block(core, body, &map, &mut new, range, &mut transaction)?;
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
     }
+    new.size = new.size.max(range.end());
+    new.touch_modified(core.now());
     transaction.log_inode(number, &body.raw, &mut new)?;
     transaction.commit()?;
     body.raw = new;
@@ -304,46 +287,90 @@ fn write_once<S: Store>(
 }
 
 /// The common case of a write inside one block, without lists.
+///
+/// A whole block is on its way before its old pointer is looked at: neither the load of the pointer nor what is computed from it
+/// costs time then. Between the streaming and the commit no locked instruction may run: it would wait for the stream.
 #[inline]
 fn write_one_block<S: Store>(
     core: &Core<S>,
-    domain: DomainId,
+    body: &Body,
     map: &BlockMap,
     new: &mut RawInode,
     range: &Range<'_>,
-    old: Option<Pointer>,
     transaction: &mut impl Transaction,
 ) -> Result<(), FsError> {
+    let index = range.first_block();
+    let slot = map.slot(&core.store, index)?;
+    if let Slot::Word(at) = slot {
+        core.store.prefetch(at);
+    }
+    // A guess that is nearly always right: what lies inside the file has a block.
+    let is_inside = index * BLOCK < body.raw.size;
+    if range.data.len() == BLOCK_BYTES && is_inside {
+        if let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite) {
+            transaction.take_turn();
+            transaction.write_fresh(block, 0, range.data);
+            match map.pointer(&core.store, slot, index)? {
+                Some(old) => {
+                    transaction.free(one(old.block));
+                    return publish(core, map, new, (index, slot), block, transaction);
+                }
+                // A hole must not use the reserve that overwriting has.
+                None => transaction.give_back(block),
+            }
+        }
+    }
+    let old = map.pointer(&core.store, slot, index)?;
     let block = match old {
         Some(Pointer {
             block,
             unwritten: true,
         }) => block,
-        Some(_) => transaction.allocate_one(domain, Purpose::Overwrite)?,
-        None => transaction.allocate_one(domain, Purpose::Ordinary)?,
+        Some(Pointer { block, .. }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
+            transaction.store(block.offset() + range.offset % BLOCK, range.data);
+            return Ok(());
+        }
+        Some(Pointer { block, .. }) => {
+            transaction.free(one(block));
+            transaction.allocate_one(body.domain, Purpose::Overwrite)?
+        }
+        None => {
+            new.blocks += 1;
+            transaction.allocate_one(body.domain, Purpose::Ordinary)?
+        }
     };
-    fill_block(core, range, range.first_block(), old, block, transaction);
-    let mut editor = MapEditor::new(&core.store, *map);
-    editor.set(
-        transaction,
-        range.first_block(),
-        &[Pointer::written(block)],
-        DomainId::METADATA,
-    )?;
-    match old {
-        Some(Pointer {
-            block,
-            unwritten: false,
-        }) => transaction.free(Extent {
-            start: block,
-            blocks: 1,
-        }),
-        Some(_) => {}
-        None => new.blocks += 1,
+    transaction.take_turn();
+    fill_block(core, range, index, old, block, transaction);
+    publish(core, map, new, (index, slot), block, transaction)
+}
+
+/// Points the file's block `index`, kept in `slot`, to `block`.
+#[inline]
+fn publish<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    new: &mut RawInode,
+    (index, slot): (u64, Slot),
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    match slot {
+        Slot::Word(at) => transaction.store_word(at, map.word(index, block)),
+        Slot::Root => new.root = map.word(index, block),
+        Slot::Absent => {
+            let mut editor = MapEditor::new(&core.store, *map);
+            let pointers = [Pointer::written(block)];
+            editor.set(transaction, index, &pointers, DomainId::METADATA)?;
+            new.blocks += editor.added;
+            (new.root, new.height) = editor.finish(transaction);
+        }
     }
-    new.blocks += editor.added;
-    (new.root, new.height) = editor.finish(transaction);
     Ok(())
+}
+
+#[inline]
+fn one(start: BlockNumber) -> Extent {
+    Extent { start, blocks: 1 }
 }
 
 fn write_blocks<S: Store>(
@@ -398,10 +425,7 @@ fn write_blocks<S: Store>(
             unwritten: false,
         }) = old
         {
-            transaction.free(Extent {
-                start: *block,
-                blocks: 1,
-            });
+            transaction.free(one(*block));
         }
     }
     let mut editor = MapEditor::new(&core.store, *map);

@@ -6,7 +6,7 @@ use crate::block_map::{BlockMap, MapEditor};
 use crate::error::{FsError, damaged_inode};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
@@ -18,8 +18,9 @@ const GROWTH_BLOCKS_MAX: u64 = 16;
 
 /// Where inodes are and which numbers are free.
 pub(crate) struct InodeTable {
-    /// Block of the table → block of the pool. Only grows.
-    blocks: RwLock<Vec<BlockNumber>>,
+    /// Block of the table → block of the pool. Only grows, and is read without a lock: an operation looks up its inode's place
+    /// while its data is on the way to the medium, and a locked instruction would wait for all of it.
+    blocks: boxcar::Vec<BlockNumber>,
     /// Free numbers, one list per core so that creators do not meet.
     free: Box<[FreeNumbers]>,
     free_count: AtomicU64,
@@ -35,7 +36,7 @@ impl InodeTable {
     /// Takes over the table whose inode is `own` and whose blocks are `blocks`.
     pub(crate) fn new(own: RawInode, blocks: Vec<BlockNumber>, shards: usize) -> InodeTable {
         InodeTable {
-            blocks: RwLock::new(blocks),
+            blocks: blocks.into_iter().collect(),
             free: (0..shards.max(1)).map(|_| FreeNumbers::default()).collect(),
             free_count: AtomicU64::new(0),
             own: Mutex::new(own),
@@ -44,7 +45,7 @@ impl InodeTable {
 
     /// Inodes that the table holds, free ones included.
     pub(crate) fn capacity(&self) -> u64 {
-        self.blocks.read().len() as u64 * INODES_PER_BLOCK
+        self.blocks.count() as u64 * INODES_PER_BLOCK
     }
 
     /// Free inodes that the table holds.
@@ -57,7 +58,6 @@ impl InodeTable {
     pub(crate) fn offset(&self, number: InodeNumber) -> Option<Offset> {
         let block = *self
             .blocks
-            .read()
             .get((number.get() / INODES_PER_BLOCK) as usize)?;
         Some(block.offset() + (number.get() % INODES_PER_BLOCK) * INODE_BYTES as u64)
     }
@@ -107,7 +107,7 @@ impl InodeTable {
         if self.free_count() > 0 {
             return Ok(());
         }
-        let first = self.blocks.read().len() as u64;
+        let first = self.blocks.count() as u64;
         if (first + 1) * INODES_PER_BLOCK > InodeNumber::MAX.get() {
             return Err(FsError::NoInodes);
         }
@@ -117,7 +117,10 @@ impl InodeTable {
             Err(FsError::NoSpace) if wanted > 1 => self.append(store, &mut own, (first, 1), now)?,
             added => added?,
         };
-        self.blocks.write().extend_from_slice(&added);
+        // In order, because `own` is held.
+        for &block in &added {
+            self.blocks.push(block);
+        }
         let start = (first * INODES_PER_BLOCK) as u32;
         let count = added.len() as u32 * INODES_PER_BLOCK as u32;
         // Popped from the end: low numbers first.

@@ -87,8 +87,18 @@ impl<S: Store> Transaction for Operation<'_, S> {
     }
 
     #[inline]
+    fn give_back(&mut self, block: BlockNumber) {
+        self.transaction.give_back(block);
+    }
+
+    #[inline]
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]) {
         self.transaction.write_fresh(block, offset, bytes);
+    }
+
+    #[inline]
+    fn take_turn(&mut self) {
+        self.transaction.take_turn();
     }
 
     #[inline]

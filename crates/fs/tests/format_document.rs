@@ -310,7 +310,10 @@ fn record() -> String {
     builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
     builder.store(Offset::new(0x2_0003), b"five!");
     builder.zero(Offset::new(0x3_0000), 100);
-    let bytes = builder.finish(77).to_vec();
+    let bytes = {
+        builder.close();
+        builder.finish(77).to_vec()
+    };
     let text = "\nRecord 77: the word `0x1122334455667788` at 0x12340, `five!` at 0x20003, 100 zeros at 0x30000.\n\n";
     head + text + &code(&dump(&bytes))
 }

@@ -183,11 +183,6 @@ pub(crate) enum Source {
 /// thread is told of the bytes.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: Source, length: usize, with: StreamInstruction) {
-    // A journal record of a line or two: eight-byte stores combine into the same full-line write, without a call.
-    if length <= 2 * LINE_BYTES {
-        // SAFETY: passed on.
-        return unsafe { stream_words(to, from, length) };
-    }
     let head = to.align_offset(LINE_BYTES).min(length);
     let body = (length - head) / LINE_BYTES * LINE_BYTES;
     let tail = length - head - body;

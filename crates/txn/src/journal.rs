@@ -30,6 +30,34 @@ pub(crate) struct Journal {
     freed: Vec<Extent>,
 }
 
+/// A journal held for one record, and the record's sequence number.
+#[derive(Debug)]
+pub(crate) struct Turn<'j> {
+    region: &'j Region,
+    journal: MutexGuard<'j, Journal>,
+    sequence: u64,
+}
+
+impl Turn<'_> {
+    /// Whether a record of `bytes` fits; if not, a checkpoint is needed (and this turn must be given up for it).
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.journal.has_room(bytes)
+    }
+
+    /// Makes the closed `record` durable, then applies it in place. `freed` blocks become free at the next checkpoint (R1).
+    #[inline]
+    pub(crate) fn commit(mut self, record: &mut RecordBuilder, data: Durable, freed: &[Extent]) {
+        let journal = &mut *self.journal;
+        if deliberate::is(Bug::SwapApplyAndCommit) {
+            journal.apply(self.region, record);
+        }
+        journal.append(self.region, record.finish(self.sequence), data);
+        journal.apply(self.region, record);
+        journal.freed.extend_from_slice(freed);
+    }
+}
+
 /// What a journal hands over at the cut of a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
@@ -58,9 +86,12 @@ impl Journal {
         self.active ^= 1;
         self.position = 0;
         self.filter = [0; FILTER_LINES];
+        // The next half will hold about as much.
+        let touched = Vec::with_capacity(self.touched.len());
+        let freed = Vec::with_capacity(self.freed.len());
         Retired {
-            touched: std::mem::take(&mut self.touched),
-            freed: std::mem::take(&mut self.freed),
+            touched: std::mem::replace(&mut self.touched, touched),
+            freed: std::mem::replace(&mut self.freed, freed),
         }
     }
 
@@ -152,32 +183,20 @@ impl Journals {
         &self.region
     }
 
-    /// Makes `record` durable, then applies it in place.
+    /// Takes a journal and the next sequence number.
     ///
-    /// The caller holds every lock of the operation, so sequence numbers order conflicting operations as
-    /// they happened (R3). `freed` blocks become free at the next checkpoint (R1). Returns whether there was
-    /// room; if not, nothing was done and a checkpoint is needed.
-    pub(crate) fn commit(
-        &self,
-        slot: usize,
-        record: &mut RecordBuilder,
-        data: &mut Option<Durable>,
-        freed: &[Extent],
-    ) -> bool {
-        let mut journal = self.lock(slot);
-        if !journal.has_room(record.padded_bytes()) {
-            return false;
-        }
+    /// The caller holds every lock of the operation, so sequence numbers order conflicting operations as they happened (R3). A
+    /// number that is not used in the end leaves a gap, which means nothing.
+    #[inline]
+    pub(crate) fn turn(&self, slot: usize) -> Turn<'_> {
+        let journal = self.lock(slot);
         // Relaxed is enough: the locks of the operation order numbers of conflicting operations.
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        let data = data.take().expect("a transaction commits once");
-        if deliberate::is(Bug::SwapApplyAndCommit) {
-            journal.apply(&self.region, record);
+        Turn {
+            region: &self.region,
+            journal,
+            sequence,
         }
-        journal.append(&self.region, record.finish(sequence), data);
-        journal.apply(&self.region, record);
-        journal.freed.extend_from_slice(freed);
-        true
     }
 
     /// A thread's own journal if it is not busy, else any that is not, else its own.

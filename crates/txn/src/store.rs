@@ -193,13 +193,12 @@ impl PmemStore {
 
     /// Hands blocks back to the allocator.
     pub(crate) fn release(&self, freed: &[Extent]) {
-        let leaked = if deliberate::is(Bug::LeakBlock) { 1 } else { 0 };
-        for extent in freed.iter().skip(leaked) {
-            if let Err(error) = self.allocator().free(*extent) {
+        let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
+        self.allocator()
+            .free_all(&freed[leaked..], |extent, error| {
                 // The medium named a block twice. Refusing the second free keeps its present owner safe.
                 tracing::error!(?extent, %error, "block freed twice; run `perdure fsck`");
-            }
-        }
+            });
     }
 }
 

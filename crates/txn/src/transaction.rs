@@ -1,6 +1,6 @@
 //! Transactions: the write half of the seam between `fs` and where blocks live.
 
-use crate::journal::Journals;
+use crate::journal::{Journals, Turn};
 use crate::record::RecordBuilder;
 use crate::store::{PmemStore, Store};
 use pmem::deliberate::{self, Bug};
@@ -56,9 +56,15 @@ pub trait Transaction {
         domain: DomainId,
         purpose: Purpose,
     ) -> Result<BlockNumber, OutOfSpace>;
+    /// Gives back the block that the latest [`allocate_one`](Self::allocate_one) took: it is not needed after all.
+    fn give_back(&mut self, block: BlockNumber);
     /// Writes bulk data directly into a block taken by this transaction, or one that no record ever published as
     /// written (R2). Becomes reachable and durable with the commit.
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]);
+    /// Does now what commit would have to wait for: call it when all locks of the operation are held and before the first
+    /// [`write_fresh`](Self::write_fresh) of much data. A locked instruction waits for all streaming stores; after this commit executes
+    /// none before the record is on its way.
+    fn take_turn(&mut self);
     /// Gives blocks back. They are not reused before this transaction is retired (R1).
     fn free(&mut self, extent: Extent);
     /// Bytes that the record has now, and the most it may have.
@@ -94,6 +100,7 @@ pub struct PmemTransaction<'s> {
     store: &'s PmemStore,
     record: RecordBuilder,
     data: Option<Flushed>,
+    turn: Option<Turn<'s>>,
     allocated: SmallVec<[Extent; 4]>,
     freed: SmallVec<[Extent; 4]>,
     committed: bool,
@@ -110,6 +117,7 @@ impl<'s> PmemTransaction<'s> {
             store,
             record,
             data: None,
+            turn: None,
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
             committed: false,
@@ -127,6 +135,30 @@ impl<'s> PmemTransaction<'s> {
         let region = self.store.region();
         region.fence(region.store(at, &bytes[..4]).flush());
         self.record.store(at + 4, &bytes[4..]);
+    }
+
+    /// The turn taken before, or a new one, in a journal with room for the record.
+    #[inline]
+    fn turn_with_room(&mut self) -> Turn<'s> {
+        let bytes = self.record.padded_bytes();
+        loop {
+            let turn = match self.turn.take() {
+                Some(turn) => turn,
+                None => self.journals().turn(thread_slot()),
+            };
+            if turn.has_room(bytes) {
+                return turn;
+            }
+            drop(turn);
+            self.store.checkpoint();
+        }
+    }
+
+    /// Freed blocks may be waiting for a checkpoint, which needs all journals: also the one held here.
+    #[cold]
+    fn reclaim(&mut self) {
+        self.turn = None;
+        self.store.checkpoint();
     }
 
     fn fence_data(&mut self) -> Durable {
@@ -173,8 +205,7 @@ impl Transaction for PmemTransaction<'_> {
         let extents = match self.store.allocator().allocate(&request) {
             Ok(extents) => extents,
             Err(_) => {
-                // Freed blocks may be waiting for a checkpoint.
-                self.store.checkpoint();
+                self.reclaim();
                 self.store.allocator().allocate(&request)?
             }
         };
@@ -192,7 +223,7 @@ impl Transaction for PmemTransaction<'_> {
         let block = match self.store.allocator().allocate_one(domain, purpose, home) {
             Ok(block) => block,
             Err(_) => {
-                self.store.checkpoint();
+                self.reclaim();
                 self.store.allocator().allocate_one(domain, purpose, home)?
             }
         };
@@ -201,6 +232,18 @@ impl Transaction for PmemTransaction<'_> {
             blocks: 1,
         });
         Ok(block)
+    }
+
+    #[cold]
+    fn give_back(&mut self, block: BlockNumber) {
+        let taken = self.allocated.pop();
+        debug_assert_eq!(taken.map(|extent| extent.start), Some(block));
+        // What was written to it must not land after the block's next owner has written.
+        let _ = self.fence_data();
+        if let Some(extent) = taken {
+            let freed = self.store.allocator().free(extent);
+            debug_assert!(freed.is_ok(), "a block taken here is allocated");
+        }
     }
 
     #[inline]
@@ -216,6 +259,13 @@ impl Transaction for PmemTransaction<'_> {
         match &mut self.data {
             None => self.data = Some(written),
             Some(data) => data.join(written),
+        }
+    }
+
+    #[inline]
+    fn take_turn(&mut self) {
+        if self.turn.is_none() {
+            self.turn = Some(self.journals().turn(thread_slot()));
         }
     }
 
@@ -245,8 +295,9 @@ impl Transaction for PmemTransaction<'_> {
             self.committed = true;
             return Ok(());
         }
-        let mut data = Some(self.fence_data());
-        let slot = thread_slot();
+        // Everything that can be computed is computed before the fence, while the data drains.
+        self.record.close();
+        let data = self.fence_data();
         if deliberate::is(Bug::DoubleFree) {
             // Now, and at the checkpoint again, when the block may have a new owner.
             self.store.release(&self.freed);
@@ -254,12 +305,8 @@ impl Transaction for PmemTransaction<'_> {
         if deliberate::is(Bug::ReuseBeforeCheckpoint) {
             self.store.release(&std::mem::take(&mut self.freed));
         }
-        while !self
-            .journals()
-            .commit(slot, &mut self.record, &mut data, &self.freed)
-        {
-            self.store.checkpoint();
-        }
+        let turn = self.turn_with_room();
+        turn.commit(&mut self.record, data, &self.freed);
         self.committed = true;
         Ok(())
     }
@@ -268,6 +315,7 @@ impl Transaction for PmemTransaction<'_> {
 impl Drop for PmemTransaction<'_> {
     fn drop(&mut self) {
         if !self.committed {
+            self.turn = None;
             if let Some(data) = self.data.take() {
                 // Words still on their way must not land after the block's next owner has written.
                 self.store.region().fence(data);

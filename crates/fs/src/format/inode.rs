@@ -115,10 +115,16 @@ impl RawInode {
     /// The checksum that these bytes should carry as inode `number`.
     #[inline]
     pub fn expected_checksum(&self, number: InodeNumber) -> u32 {
-        let bytes = self.as_bytes();
-        // Two pieces instead of a copy with the field zeroed. Swapped, so that no bit of the one looks like a bit of the other.
-        let head = crc32c(&bytes[..56]).swap_bytes();
-        head ^ crc32c(&bytes[60..]) ^ mix64(number.get()) as u32
+        let mut copy = *self;
+        copy.seal(number);
+        copy.checksum
+    }
+
+    /// Gives the bytes the checksum that makes them inode `number`.
+    #[inline]
+    fn seal(&mut self, number: InodeNumber) {
+        self.checksum = 0;
+        self.checksum = crc32c(self.as_bytes()) ^ mix64(number.get()) as u32;
     }
 
     /// Whether the bytes are those of inode `number`, in use or free.
@@ -150,35 +156,26 @@ impl RawInode {
     ) {
         use pmem::deliberate::{self, Bug};
         if !deliberate::is(Bug::SkipInodeChecksum) {
-            self.checksum = self.expected_checksum(number);
+            self.seal(number);
         }
         let new_words: &[u64; WORDS] = zerocopy::transmute_ref!(self);
         let old_words: &[u64; WORDS] = zerocopy::transmute_ref!(old);
-        let mut word = 0;
-        while word < WORDS {
-            if new_words[word] == old_words[word] {
-                word += 1;
-                continue;
-            }
-            let start = word;
-            let mut end = word + 1;
-            // One equal word between two changed ones costs less to log than a second entry.
-            while end < WORDS
-                && (new_words[end] != old_words[end] || Self::bridges(new_words, old_words, end))
-            {
-                end += 1;
-            }
+        let mut changed: u32 = 0;
+        for word in 0..WORDS {
+            changed |= u32::from(new_words[word] != old_words[word]) << word;
+        }
+        // One equal word between two changed ones costs less to log than a second entry.
+        changed |= (changed << 1) & (changed >> 1);
+        while changed != 0 {
+            let start = changed.trailing_zeros() as usize;
+            let length = (changed >> start).trailing_ones() as usize;
+            let bytes = self.as_bytes();
             transaction.store(
                 at + (start * 8) as u64,
-                &self.as_bytes()[start * 8..end * 8],
+                &bytes[start * 8..(start + length) * 8],
             );
-            word = end;
+            changed &= u32::MAX.checked_shl((start + length) as u32).unwrap_or(0);
         }
-    }
-
-    #[inline]
-    fn bridges(new_words: &[u64; WORDS], old_words: &[u64; WORDS], word: usize) -> bool {
-        word + 1 < WORDS && new_words[word + 1] != old_words[word + 1]
     }
 }
 
