@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::types::DirectoryEntry;
 use pmem::BLOCK_BYTES;
 use txn::Store;
+use txn::checksum::crc32c;
 
 /// Cookie of the first dentry's offset: 0 and 1 lead to `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
@@ -73,6 +74,12 @@ impl<S: Store> FileSystem<S> {
             pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
         let mut target = vec![0; length];
         core.store.read(pointer.block.offset(), &mut target);
+        if crc32c(&target) != body.raw.target_checksum() {
+            return Err(damaged_inode(
+                node.number(),
+                "its target's checksum does not match",
+            ));
+        }
         Ok(target)
     }
 

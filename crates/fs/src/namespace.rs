@@ -16,6 +16,7 @@ use crate::types::NewInode;
 use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Purpose};
 use std::sync::Arc;
+use txn::checksum::crc32c;
 use txn::{Store, Transaction};
 
 /// Mode bit: inherit the group.
@@ -159,6 +160,7 @@ impl<S: Store> Core<S> {
             raw.inline[..target.len()].copy_from_slice(target);
             return Ok(());
         }
+        raw.set_target_checksum(crc32c(target));
         let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
         let mut bytes = [0; BLOCK_BYTES];
         bytes[..target.len()].copy_from_slice(target);
