@@ -14,8 +14,8 @@ help: ## this list
 run: ## a mounted file system that survives kill -9, in one command
 	@scripts/demo.sh
 
-test: ## everything CI runs: format, unit tests of the layers, a mount that survives kill -9
-	@scripts/install-tools.sh build run
+test: ## everything CI runs: format, unit tests of the layers, the suites on a mount, a mount that survives kill -9
+	@scripts/install-tools.sh build run test
 	@tests/run.sh
 
 suites: ## the suites that need a mount; SUITES="fsx kill9" picks some

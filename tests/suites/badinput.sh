@@ -37,7 +37,10 @@ note "making a pool"
 expect 2 "size" "$PERDURE" mkfs "$pool" --size lots --volatile
 expect 1 "too few" "$PERDURE" mkfs "$pool" --size 4K --volatile
 expect 1 "free" "$PERDURE" mkfs "$pool" --size 900G --segment-size 1G --volatile
-expect 1 "segments" "$PERDURE" mkfs "$pool" --size 100T --segment-size 1M --volatile
+expect 1 "segments; use --segment-size 268435456" "$PERDURE" mkfs "$pool" --size 1T --segment-size 1M --volatile
+expect 1 "at most 8796093022208" "$PERDURE" mkfs "$pool" --size 100T --segment-size 2G --volatile
+expect 2 "64K to 2G" "$PERDURE" mkfs "$pool" --size 64M --segment-size 4G --volatile
+expect 2 "64K to 2G" "$PERDURE" mkfs "$pool" --size 64M --segment-size 3M --volatile
 expect 1 "--volatile" "$PERDURE" mkfs "$pool" --size 64M
 [ ! -e "$pool" ] || fail "a refused mkfs left something behind"
 expect 0 "volatile" "$PERDURE" mkfs "$pool" --size 64M --segment-size 4M --volatile

@@ -228,7 +228,8 @@ fn a_second_copy_replaces_and_merges() {
     fs::remove_file(back.join("extra")).expect("removed");
     let (mut left, mut right) = (picture(&back), picture(&tree));
     // Removing `extra` touched the directory itself.
-    (left.remove(Path::new("")), right.remove(Path::new("")));
+    left.remove(Path::new(""));
+    right.remove(Path::new(""));
     assert_eq!(left, right);
 }
 

@@ -89,6 +89,9 @@ fn a_mount_lives_and_is_taken_over_after_a_kill() {
         status["server"]["statistics"]["written_bytes"] == 7,
         "{status:#}"
     );
+    // The server counts; the medium says 0 until it is unmounted.
+    assert_ne!(status["wear"]["written_blocks"], 0, "{status:#}");
+    assert_eq!(status["segment_wear"], Value::Null, "only with --wear");
     assert_eq!(
         run(["mount", text(&scene.pool), text(&scene.mountpoint)]).code,
         4

@@ -315,7 +315,8 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         let geometry = core.store.geometry();
         let allocator = core.store.allocator();
-        let free_blocks = allocator.free_blocks();
+        // What was removed is free for whoever asks, although it waits for a checkpoint: a shortage brings one about.
+        let free_blocks = allocator.free_blocks() + core.store.pending_blocks();
         let available_blocks = free_blocks.saturating_sub(allocator.reserve_blocks());
         let could_be_made = available_blocks * crate::format::inode::INODES_PER_BLOCK;
         let limit = InodeNumber::MAX.get();

@@ -1,232 +1,28 @@
-//! Names: lookup, creation, links, removal, listing.
+//! Creation, links, removal.
 
 use crate::block_map::{BlockMap, MapEditor};
-use crate::directory::{self, Candidate, Directory, Edit, Plan, name_is_valid, record_bytes};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{
-    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, NAME_BYTES_MAX,
-    Pointer, RawInode, SYMLINK_BYTES_MAX, Timestamp,
+    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, RawInode,
+    SYMLINK_BYTES_MAX, Timestamp,
 };
+use crate::names::{commit_plan, require_empty, require_name};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::space;
-use crate::types::{DirectoryEntry, NewInode};
-use pmem::{BLOCK_BYTES, Offset};
+use crate::types::NewInode;
+use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Purpose};
 use std::sync::Arc;
-use txn::{Corruption, Store, Transaction};
+use txn::checksum::crc32c;
+use txn::{Store, Transaction};
 
-/// Longest record of a dentry.
-const RECORD_BYTES_MAX: usize = record_bytes(NAME_BYTES_MAX);
-/// Where the name starts in a record.
-const NAME_AT: usize = record_bytes(1) - directory::UNIT_BYTES;
 /// Mode bit: inherit the group.
 const SET_GROUP_ID: u32 = 0o2000;
-/// Blocks that a shrinking directory gives back at once, so that a removal stays cheap.
-const SHRINK_BLOCKS: u64 = 16;
-
-/// A name that exists.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) candidate: Candidate,
-    pub(crate) file_type: FileType,
-}
-
-impl Found {
-    pub(crate) fn inode(&self) -> InodeNumber {
-        self.candidate.inode
-    }
-}
-
-pub(crate) fn require_name(name: &[u8]) -> Result<(), FsError> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err(FsError::NameTooLong { length: name.len() });
-    }
-    if name == b"." || name == b".." {
-        return Err(FsError::InvalidArgument(
-            "the names . and .. are not for changing",
-        ));
-    }
-    if name_is_valid(name) {
-        Ok(())
-    } else {
-        Err(FsError::InvalidArgument(
-            "a name is not empty and has no / or NUL",
-        ))
-    }
-}
 
 impl<S: Store> Core<S> {
-    /// Builds the index of a directory that was not used before.
-    pub(crate) fn build_directory(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-    ) -> Result<(), FsError> {
-        body.require_directory()?;
-        if body.directory.is_some() {
-            return Ok(());
-        }
-        let mut directory = Box::new(Directory::new(number));
-        let blocks = body.raw.size / BLOCK_BYTES as u64;
-        if blocks > directory::BLOCKS_MAX {
-            return Err(damaged_inode(
-                number,
-                "its size is impossible for a directory",
-            ));
-        }
-        let mut block = [0; BLOCK_BYTES];
-        let map = BlockMap::of(number, &body.raw);
-        for index in 0..blocks {
-            let at = directory_block(&self.store, &map, index)?;
-            self.store.read(at, &mut block);
-            directory.load_block(index, &block).map_err(dentry_fault)?;
-        }
-        self.cache.directory_built(directory.heap_bytes());
-        body.directory = Some(directory);
-        Ok(())
-    }
-
-    /// Finds a name in a directory whose index is built.
-    #[inline]
-    pub(crate) fn find(
-        &self,
-        number: InodeNumber,
-        body: &Body,
-        name: &[u8],
-    ) -> Result<Option<Found>, FsError> {
-        let Some(index) = &body.directory else {
-            return Err(damaged_inode(number, "its index is missing"));
-        };
-        let map = BlockMap::of(number, &body.raw);
-        let found = index.find(name, |candidate| {
-            // The next thing that the caller needs is the inode: both lines travel at the same time.
-            if let Some(inode) = self.table.offset(candidate.inode) {
-                self.store.prefetch(inode);
-            }
-            let offset = candidate.offset.bytes();
-            let in_block = offset % BLOCK_BYTES as u64;
-            let at = directory_block(&self.store, &map, offset / BLOCK_BYTES as u64)? + in_block;
-            let rest = BLOCK_BYTES - in_block as usize;
-            let mut record = [0; RECORD_BYTES_MAX];
-            // Nearly always the candidate is right, and only its own bytes are needed.
-            let expected = record_bytes(name.len()).min(rest);
-            self.store.read(at, &mut record[..expected]);
-            let is_likely =
-                usize::from(record[2]) == name.len() && record[NAME_AT..expected].starts_with(name);
-            let length = if is_likely {
-                expected
-            } else {
-                RECORD_BYTES_MAX.min(rest)
-            };
-            if !is_likely {
-                self.store.read(at, &mut record[..length]);
-            }
-            index
-                .has_name(candidate, name, &record[..length])
-                .map_err(dentry_fault)
-        })?;
-        Ok(found.map(|(candidate, file_type)| Found {
-            candidate,
-            file_type,
-        }))
-    }
-
-    /// Logs edits of a directory's blocks.
-    pub(crate) fn log_edit(
-        &self,
-        number: InodeNumber,
-        raw: &RawInode,
-        edit: &Edit,
-        transaction: &mut impl Transaction,
-    ) -> Result<(), FsError> {
-        let map = BlockMap::of(number, raw);
-        let block = directory_block(&self.store, &map, edit.offset / BLOCK_BYTES as u64)?;
-        transaction.store(block + edit.offset % BLOCK_BYTES as u64, &edit.bytes);
-        Ok(())
-    }
-
-    /// Plans and logs a new dentry; the directory grows by a block if it has to.
-    pub(crate) fn insert_name(
-        &self,
-        parent: (InodeNumber, &Body),
-        new_parent: &mut RawInode,
-        plan: &mut Plan,
-        name: &[u8],
-        child: (InodeNumber, FileType),
-        transaction: &mut impl Transaction,
-    ) -> Result<(), FsError> {
-        let (number, body) = parent;
-        let Some(index) = &body.directory else {
-            return Err(damaged_inode(number, "its index is missing"));
-        };
-        if let Some(edit) = plan.insert(index, name, child.0, child.1) {
-            return self.log_edit(number, &body.raw, &edit, transaction);
-        }
-        let mut bytes = [0; BLOCK_BYTES];
-        let Some(block_index) = plan.insert_in_new_block(name, child.0, child.1, &mut bytes) else {
-            return Err(FsError::NoSpace);
-        };
-        let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
-        transaction.write_fresh(block, 0, &bytes);
-        let mut editor = MapEditor::new(&self.store, BlockMap::of(number, new_parent));
-        editor.set(
-            transaction,
-            block_index,
-            &[Pointer::written(block)],
-            DomainId::METADATA,
-        )?;
-        new_parent.blocks += 1 + editor.added;
-        (new_parent.root, new_parent.height) = editor.finish(transaction);
-        new_parent.size = (block_index + 1) * BLOCK_BYTES as u64;
-        Ok(())
-    }
-
-    /// Plans and logs the removal of a dentry; a directory that is mostly empty gives blocks back.
-    pub(crate) fn remove_name(
-        &self,
-        parent: (InodeNumber, &Body),
-        new_parent: &mut RawInode,
-        plan: &mut Plan,
-        name: &[u8],
-        found: Found,
-        transaction: &mut impl Transaction,
-    ) -> Result<(), FsError> {
-        let (number, body) = parent;
-        let Some(index) = &body.directory else {
-            return Err(damaged_inode(number, "its index is missing"));
-        };
-        let edit = plan.remove(index, name, found.candidate);
-        let old_blocks = new_parent.size / BLOCK_BYTES as u64;
-        let mut blocks = old_blocks;
-        if index.free_bytes() * 2 > new_parent.size && old_blocks > 1 {
-            blocks = plan.shrink(index, SHRINK_BLOCKS);
-        }
-        if edit.offset / (BLOCK_BYTES as u64) < blocks {
-            self.log_edit(number, &body.raw, &edit, transaction)?;
-        }
-        if blocks < old_blocks {
-            let mut editor = MapEditor::new(&self.store, BlockMap::of(number, new_parent));
-            editor.remove(transaction, blocks, u64::MAX)?;
-            new_parent.blocks = new_parent.blocks.saturating_sub(editor.removed);
-            (new_parent.root, new_parent.height) = editor.finish(transaction);
-            new_parent.size = blocks * BLOCK_BYTES as u64;
-        }
-        Ok(())
-    }
-
-    /// Locks a directory for change, with its index built.
-    pub(crate) fn lock_directory<'n>(
-        &self,
-        node: &'n Node,
-    ) -> Result<parking_lot::RwLockWriteGuard<'n, Body>, FsError> {
-        let mut body = node.write();
-        self.build_directory(node.number(), &mut body)?;
-        Ok(body)
-    }
-
     /// The first version of a new inode, in slot `number`. Returns what the slot held and what it shall hold.
     pub(crate) fn new_inode(
         &self,
@@ -364,6 +160,7 @@ impl<S: Store> Core<S> {
             raw.inline[..target.len()].copy_from_slice(target);
             return Ok(());
         }
+        raw.set_target_checksum(crc32c(target));
         let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
         let mut bytes = [0; BLOCK_BYTES];
         bytes[..target.len()].copy_from_slice(target);
@@ -468,74 +265,7 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// Fails if `body` is a directory with entries.
-pub(crate) fn require_empty(body: &Body) -> Result<(), FsError> {
-    match &body.directory {
-        Some(directory) if !directory.is_empty() => Err(FsError::DirectoryNotEmpty),
-        _ => Ok(()),
-    }
-}
-
-/// Follows a committed plan.
-pub(crate) fn commit_plan(body: &mut Body, plan: Plan) {
-    if let Some(directory) = &mut body.directory {
-        directory.commit(plan);
-    }
-}
-
-pub(crate) fn dentry_fault(fault: directory::DentryFault) -> FsError {
-    let object = format!(
-        "directory {} at byte {}",
-        fault.directory,
-        fault.offset.bytes()
-    );
-    FsError::Corrupt(Corruption::new(object, fault.kind.to_string()))
-}
-
-/// Where block `index` of a directory lies.
-#[inline]
-fn directory_block<S: Store>(store: &S, map: &BlockMap, index: u64) -> Result<Offset, FsError> {
-    match map.lookup(store, index)? {
-        Some(pointer) if !pointer.unwritten => Ok(pointer.block.offset()),
-        _ => Err(damaged_inode(map.inode, "the directory has a hole")),
-    }
-}
-
 impl<S: Store> FileSystem<S> {
-    /// Finds a name. `.` and `..` work too.
-    ///
-    /// # Errors
-    ///
-    /// [`FsError::NotFound`], [`FsError::NotADirectory`], [`FsError::NameTooLong`], [`FsError::Corrupt`].
-    #[inline]
-    pub fn lookup(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
-        let core = &*self.core;
-        if name == b"." {
-            parent.read().require_directory()?;
-            return Ok(parent.clone());
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(FsError::NameTooLong { length: name.len() });
-        }
-        let body = parent.read();
-        if name == b".." {
-            body.require_directory()?;
-            return core.node(InodeNumber::new(body.raw.parent));
-        }
-        if body.directory.is_some() {
-            let found = core
-                .find(parent.number(), &body, name)?
-                .ok_or(FsError::NotFound)?;
-            return core.node(found.inode());
-        }
-        drop(body);
-        let body = core.lock_directory(parent)?;
-        let found = core
-            .find(parent.number(), &body, name)?
-            .ok_or(FsError::NotFound)?;
-        core.node(found.inode())
-    }
-
     /// Makes a file, device, pipe or socket: one transaction, one fence if the directory has room.
     ///
     /// # Errors
@@ -709,99 +439,7 @@ impl<S: Store> FileSystem<S> {
         }
         self.core.remove(parent, name, true)
     }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    ///
-    /// [`FsError::InvalidArgument`] if it is none, [`FsError::Corrupt`].
-    pub fn read_link(&self, node: &Node) -> Result<Vec<u8>, FsError> {
-        let core = &*self.core;
-        let body = node.read();
-        if body.raw.file_type() != Some(FileType::Symlink) {
-            return Err(FsError::InvalidArgument("not a symbolic link"));
-        }
-        let length = body.raw.size as usize;
-        if length <= INLINE_BYTES {
-            return Ok(body.raw.inline[..length].to_vec());
-        }
-        if length > SYMLINK_BYTES_MAX {
-            return Err(damaged_inode(node.number(), "its target is too long"));
-        }
-        let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
-        let pointer =
-            pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
-        let mut target = vec![0; length];
-        core.store.read(pointer.block.offset(), &mut target);
-        Ok(target)
-    }
-
-    /// Lists a directory from `cookie` on (0 = the start), until `visit` returns false.
-    ///
-    /// A cookie stays valid whatever is inserted or removed: dentries never move.
-    ///
-    /// # Errors
-    ///
-    /// [`FsError::NotADirectory`], [`FsError::Corrupt`].
-    pub fn read_directory(
-        &self,
-        node: &Node,
-        cookie: u64,
-        visit: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
-    ) -> Result<(), FsError> {
-        let core = &*self.core;
-        let body = node.read();
-        if body.raw.file_type() != Some(FileType::Directory) {
-            return Err(FsError::NotADirectory);
-        }
-        let parent = InodeNumber::new(body.raw.parent);
-        for (index, (name, inode)) in [(&b"."[..], node.number()), (&b".."[..], parent)]
-            .into_iter()
-            .enumerate()
-        {
-            let next_cookie = index as u64 + 1;
-            let entry = DirectoryEntry {
-                next_cookie,
-                inode,
-                file_type: FileType::Directory,
-                name,
-            };
-            if cookie < next_cookie && !visit(entry) {
-                return Ok(());
-            }
-        }
-        if body.raw.links == 0 {
-            return Ok(());
-        }
-        let first_unit = cookie.saturating_sub(FIRST_COOKIE);
-        let map = BlockMap::of(node.number(), &body.raw);
-        let mut block = [0; BLOCK_BYTES];
-        for index in
-            first_unit / directory::UNITS_PER_BLOCK as u64..body.raw.size / BLOCK_BYTES as u64
-        {
-            core.store
-                .read(directory_block(&core.store, &map, index)?, &mut block);
-            for entry in directory::entries(&block, index, node.number()) {
-                let entry = entry.map_err(dentry_fault)?;
-                let unit = u64::from(entry.offset.units());
-                let next_cookie = unit + 1 + FIRST_COOKIE;
-                let listed = DirectoryEntry {
-                    next_cookie,
-                    inode: entry.inode,
-                    file_type: entry.file_type,
-                    name: entry.name,
-                };
-                if unit >= first_unit && !visit(listed) {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
 }
-
-/// Cookie of the first dentry's offset: 0 and 1 lead to `.` and `..`.
-const FIRST_COOKIE: u64 = 2;
 
 fn type_of_new(new: &NewInode) -> Result<FileType, FsError> {
     match FileType::from_mode(new.mode) {

@@ -3,7 +3,7 @@
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, InodeNumber, LINKS_MAX, RawInode, Timestamp};
-use crate::namespace::{Found, commit_plan, require_empty, require_name};
+use crate::names::{Found, commit_plan, require_empty, require_name};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::types::{NewInode, RenameOptions};

@@ -5,7 +5,7 @@ use perdure_fs::{
     RenameOptions, SetAttributes, XattrMode, mkfs_region,
 };
 use pmem::Region;
-use txn::{FormatOptions, Mode, PmemStore};
+use txn::{FormatOptions, Mode, OpenError, PmemStore};
 
 const POOL_BYTES: u64 = 32 << 20;
 
@@ -153,6 +153,25 @@ fn names_links_and_removal() {
 }
 
 #[test]
+fn a_region_too_short_for_a_pool_is_refused() {
+    for blocks in [1, 2, 3, 4, 5, 100] {
+        let region = Region::anonymous(blocks * 4096);
+        let error = PmemStore::open_region(region, Mode::ReadWrite).expect_err("no pool");
+        assert!(
+            matches!(
+                error,
+                OpenError::Truncated { .. } | OpenError::NotAPool { .. }
+            ),
+            "{error}"
+        );
+    }
+    let image = new_pool().store().region().image();
+    let cut = Region::from_image(&image[..8 << 20]);
+    let error = PmemStore::open_region(cut, Mode::ReadWrite).expect_err("a part is missing");
+    assert!(matches!(error, OpenError::Truncated { .. }), "{error}");
+}
+
+#[test]
 fn an_unlinked_open_file_lives_until_its_last_node() {
     let files = new_pool();
     let root = files.root();
@@ -169,6 +188,8 @@ fn an_unlinked_open_file_lives_until_its_last_node() {
     // One block of the root directory and one of the inode table may have been added.
     assert!(after.statistics().free_blocks + 3 >= free);
     drop(node);
+    // Free at once for whoever asks, and really after a checkpoint.
+    assert!(files.statistics().free_blocks + 3 >= free);
     files.checkpoint();
     assert!(files.statistics().free_blocks + 3 >= free);
 }

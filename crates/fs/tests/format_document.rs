@@ -343,7 +343,7 @@ fn inode() -> String {
         ),
         device: "device number of a device",
         reserved_words: "zero",
-        inline: "target of a short symbolic link; else zero",
+        inline: "target of a short symbolic link; CRC32C of a long one; else zero",
     })
 }
 

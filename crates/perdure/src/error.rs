@@ -241,6 +241,7 @@ fn naming(pool: &Path, source: &dyn std::error::Error) -> String {
 fn format_errno(error: &FormatError) -> i32 {
     match error {
         FormatError::TooSmall { .. }
+        | FormatError::TooLarge { .. }
         | FormatError::TooManySegments { .. }
         | FormatError::Parameter { .. } => libc::EINVAL,
         FormatError::NoSpace { .. } => libc::ENOSPC,

@@ -59,6 +59,9 @@ pub struct Status {
     pub cached_inodes: u64,
     /// Space of the pool.
     pub space: Space,
+    /// Blocks written in each segment since mkfs, in order: the medium has what the last clean unmount saved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segment_wear: Vec<u64>,
     /// Requests answered since the mount.
     pub statistics: StatisticsSummary,
 }

@@ -18,7 +18,7 @@
 //! Every reply that reports success is sent after the change is durable (within the class of the
 //! pool). No state waits in this crate: the kernel's page cache is write-through, and only pages
 //! dirtied through a shared mapping stay in the kernel until `msync`, `fsync` or writeback.
-//! For that reason `fsync` needs no request of its own. docs/DESIGN.md, "The FUSE front end", has the
+//! So `fsync` finds nothing to do here; that it is asked at all tells a living server from a dead one. docs/DESIGN.md, "The FUSE front end", has the
 //! reasons and the support matrix.
 
 mod attach;

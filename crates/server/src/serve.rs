@@ -302,6 +302,7 @@ fn status_of<S: Store>(
             inodes: space.inodes,
             free_inodes: space.free_inodes,
         },
+        segment_wear: shared.fs.store().allocator().wear(),
         statistics: shared.statistics.summary(),
     }
 }

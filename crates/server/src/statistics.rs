@@ -47,6 +47,7 @@ operations! {
     Link => "link",
     Read => "read",
     Write => "write",
+    Sync => "fsync",
     ReadDirectory => "readdir",
     ReadDirectoryPlus => "readdirplus",
     StatFs => "statfs",

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Remote, ServerProcess};
+use common::{Place, Remote, ServerProcess};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 /// A mapping of a file's first bytes.
@@ -42,8 +42,12 @@ impl Mapping {
     }
 
     fn sync(&self) {
+        self.try_sync().expect("msync");
+    }
+
+    fn try_sync(&self) -> rustix::io::Result<()> {
         // SAFETY: the range is the mapping.
-        unsafe { rustix::mm::msync(self.start, self.length, MsyncFlags::SYNC) }.expect("msync");
+        unsafe { rustix::mm::msync(self.start, self.length, MsyncFlags::SYNC) }
     }
 }
 
@@ -62,6 +66,24 @@ fn open(path: &Path) -> File {
         .truncate(false)
         .open(path)
         .expect("open")
+}
+
+#[test]
+fn what_a_dead_server_did_not_get_is_not_called_durable() {
+    let place = Place::new();
+    let mut server = ServerProcess::start(&place);
+    let file = open(&place.mountpoint().join("mapped"));
+    file.write_all_at(&[1; 8192], 0).expect("write");
+    let mapping = Mapping::new(&file, 8192, MapFlags::SHARED);
+    mapping.set(0, 2);
+    mapping.sync();
+    file.sync_all().expect("fsync");
+    server.signal(rustix::process::Signal::KILL);
+    server.wait();
+    // The page is in the kernel's cache, so nothing stops the store.
+    mapping.set(1, 3);
+    assert!(mapping.try_sync().is_err(), "msync");
+    assert!(file.sync_all().is_err(), "fsync");
 }
 
 #[test]

@@ -317,19 +317,19 @@ fn an_ordinary_user_can_mount() {
         std::os::unix::fs::chown(path, Some(nobody), Some(nobody)).expect("chown");
     }
     // On most machines everybody may open /dev/fuse. Where that is not so, a private view of /dev has such a device.
+    let user = format!(
+        "{0} {1} {2} 64 | (read ready; test \"$ready\" = ready; \
+         echo mine > {2}/file && cat {2}/file > {3}/copy && fusermount3 -u {2}; cat)",
+        example("serve").display(),
+        place.pool().display(),
+        place.mountpoint().display(),
+        parent.display(),
+    );
     let script = format!(
         "set -e; mkdir {home}/dev; mount -t tmpfs none {home}/dev; mknod -m 666 {home}/dev/fuse c 10 229; \
          mount --bind {home}/dev/fuse /dev/fuse; \
          exec setpriv --reuid {nobody} --regid {nobody} --clear-groups sh -c '{user}'",
         home = parent.display(),
-        user = format!(
-            "{0} {1} {2} 64 | (read ready; test \"$ready\" = ready; \
-             echo mine > {2}/file && cat {2}/file > {3}/copy && fusermount3 -u {2}; cat)",
-            example("serve").display(),
-            place.pool().display(),
-            place.mountpoint().display(),
-            parent.display(),
-        ),
     );
     let status = Command::new("unshare")
         .args(["--mount", "sh", "-c", &script])

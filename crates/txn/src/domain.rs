@@ -57,9 +57,18 @@ impl Domain {
     }
 }
 
+/// The entry of a segment fails its check: its owner is unknown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the segment's entry fails its check")]
+pub struct DamagedEntry;
+
 impl SegmentEntry {
-    /// The domain that `segment` belongs to: `Ok(None)` if it is free, `Err` if the entry is damaged.
-    pub fn domain(&self, segment: u32) -> Result<Option<Domain>, ()> {
+    /// The domain that `segment` belongs to; `None` if it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`DamagedEntry`]: the seal does not fit, or names a kind that does not exist.
+    pub fn domain(&self, segment: u32) -> Result<Option<Domain>, DamagedEntry> {
         if self.seal == 0 {
             return Ok(None);
         }
@@ -67,7 +76,7 @@ impl SegmentEntry {
         // Only an owner's seal covers the owner word: an owner's segment becomes mixed by one 8-byte store.
         let owner = if kind == KIND_OWNER { self.owner } else { 0 };
         if self.seal != SegmentEntry::seal_word(segment, kind, class, owner) {
-            return Err(());
+            return Err(DamagedEntry);
         }
         match kind {
             KIND_METADATA => Ok(Some(Domain::Metadata)),
@@ -77,7 +86,7 @@ impl SegmentEntry {
                 gid: self.owner as u32,
                 class,
             })),
-            _ => Err(()),
+            _ => Err(DamagedEntry),
         }
     }
 
@@ -147,7 +156,7 @@ impl Domains {
         (0..self.geometry.segments)
             .map(|segment| match self.entry(segment).domain(segment) {
                 Ok(domain) => domain.map(|domain| self.number(domain)),
-                Err(()) => Some(DomainId::MIXED),
+                Err(DamagedEntry) => Some(DomainId::MIXED),
             })
             .collect()
     }

@@ -37,6 +37,14 @@ pub enum FormatError {
         /// Least size that works with these segments.
         minimum_bytes: u64,
     },
+    /// The size is above what any segments can hold.
+    #[error("{size_bytes} bytes are too many for a pool: at most {maximum_bytes} (--size)")]
+    TooLarge {
+        /// Size asked for.
+        size_bytes: u64,
+        /// Largest size of a pool.
+        maximum_bytes: u64,
+    },
     /// The size needs more segments than a pool can have.
     #[error(
         "{size_bytes} bytes in segments of {segment_bytes} are more than {} segments; use --segment-size {suggested_segment_bytes}",

@@ -5,8 +5,8 @@ use crate::checksum::{Seal, seal};
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
-    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENTS_MAX,
-    STATE_BLOCK, Superblock, header_blocks,
+    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX,
+    SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, STATE_BLOCK, Superblock, header_blocks,
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 pub struct FormatOptions {
     /// Bytes of the whole pool, header included.
     pub size_bytes: u64,
-    /// Bytes of a segment; a power of two of at least 64 KiB.
+    /// Bytes of a segment; a power of two from 64 KiB to 2 GiB.
     pub segment_bytes: u64,
     /// Number of journals; 0 = one per core.
     pub journals: u32,
@@ -70,12 +70,13 @@ impl FormatOptions {
         };
         let block = BLOCK_BYTES as u64;
         let segment = self.segment_bytes;
-        let segment_ok = segment.is_power_of_two() && (64 << 10..=1 << 40).contains(&segment);
+        let segment_sizes = SEGMENT_BLOCKS_MIN * block..=SEGMENT_BLOCKS_MAX * block;
+        let segment_ok = segment.is_power_of_two() && segment_sizes.contains(&segment);
         range(
             segment_ok,
             "segment size",
             segment,
-            "a power of two from 64K to 1T",
+            "a power of two from 64K to 2G",
         )?;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let journals = if self.journals == 0 {
@@ -98,6 +99,13 @@ impl FormatOptions {
             journal,
             "a multiple of 8K, at most one segment",
         )?;
+        let maximum_bytes = u64::from(SEGMENTS_MAX) * SEGMENT_BLOCKS_MAX * block;
+        if self.size_bytes > maximum_bytes {
+            return Err(FormatError::TooLarge {
+                size_bytes: self.size_bytes,
+                maximum_bytes,
+            });
+        }
         let (segments, minimum_bytes) = self.segments(journals);
         if self.size_bytes < minimum_bytes {
             return Err(FormatError::TooSmall {

@@ -183,6 +183,14 @@ impl Journals {
         &self.region
     }
 
+    /// Blocks that committed records gave back and that the next checkpoint makes free.
+    pub(crate) fn pending_blocks(&self) -> u64 {
+        self.journals
+            .iter()
+            .map(|journal| blocks_of(&journal.lock().freed))
+            .sum()
+    }
+
     /// Takes a journal and the next sequence number.
     ///
     /// The caller holds every lock of the operation, so sequence numbers order conflicting operations as they happened (R3). A
@@ -209,6 +217,10 @@ impl Journals {
         }
         self.journals[slot % count].lock()
     }
+}
+
+fn blocks_of(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.blocks)).sum()
 }
 
 /// A batch that never leaves this function: flushes `touched` ranges and fences once.

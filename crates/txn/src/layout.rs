@@ -18,6 +18,11 @@ pub const MAGIC: [u8; 8] = *b"PERDURE\x01";
 pub const FORMAT_VERSION: u32 = 1;
 /// Most segments that a pool can have (each is a mapping, and the kernel's map count is limited).
 pub const SEGMENTS_MAX: u32 = 4096;
+/// Fewest blocks of a segment: 64 KiB.
+pub const SEGMENT_BLOCKS_MIN: u64 = 16;
+/// Most blocks of a segment: 2 GiB, what the allocator's trees can count.
+pub const SEGMENT_BLOCKS_MAX: u64 = 1 << 19;
+const _: () = assert!(SEGMENT_BLOCKS_MAX <= scatter::MAX_BLOCKS_PER_SEGMENT);
 /// Most journals that a pool can have.
 pub const JOURNALS_MAX: u32 = 64;
 /// Bytes of one entry of the segment table.
@@ -131,7 +136,8 @@ impl Superblock {
         field((1..=SEGMENTS_MAX).contains(&self.segments), "segments")?;
         field((1..=JOURNALS_MAX).contains(&self.journals), "journals")?;
         field(
-            self.segment_blocks.is_power_of_two() && (16..=1 << 30).contains(&self.segment_blocks),
+            self.segment_blocks.is_power_of_two()
+                && (SEGMENT_BLOCKS_MIN..=SEGMENT_BLOCKS_MAX).contains(&self.segment_blocks),
             "segment_blocks",
         )?;
         field(

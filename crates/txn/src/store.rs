@@ -62,6 +62,8 @@ pub trait Store: Send + Sync + 'static {
     fn allocator(&self) -> &Allocator;
     /// Retires all committed records and frees the blocks that they gave back.
     fn checkpoint(&self);
+    /// Blocks that nobody owns any more and that the next checkpoint makes free; a checkpoint that runs counts them as used.
+    fn pending_blocks(&self) -> u64;
     /// Whether nothing may be written.
     fn is_read_only(&self) -> bool;
     /// What the last clean unmount saved; `None` after a crash or if it does not check out.
@@ -298,6 +300,10 @@ impl Store for PmemStore {
         let seen = self.journals.checkpointed();
         let freed = self.journals.checkpoint(seen);
         self.release(&freed);
+    }
+
+    fn pending_blocks(&self) -> u64 {
+        self.journals.pending_blocks()
     }
 
     fn is_read_only(&self) -> bool {

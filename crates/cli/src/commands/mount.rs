@@ -51,7 +51,7 @@ fn serve(
         daemon::leave_session()?;
     }
     // First, so that a server that was killed is gone before its pool is opened again.
-    server::detach_stale(mountpoint).map_err(|error| Failure::failed(error))?;
+    server::detach_stale(mountpoint).map_err(Failure::failed)?;
     let start = Instant::now();
     let mode = if options.read_only {
         Mode::ReadOnly

@@ -89,7 +89,8 @@ fn open_pool(path: &Path, owner: Option<u32>) -> Result<Report, Failure> {
     report.state = "in use";
     report.process = owner;
     match mounts::ask(path) {
-        Ok(status) => {
+        Ok(mut status) => {
+            report.set_wear(std::mem::take(&mut status.segment_wear));
             report.state = "mounted";
             report.process = Some(status.process);
             report.class.clone_from(&status.class);

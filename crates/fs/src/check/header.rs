@@ -7,6 +7,7 @@ use super::report::Place;
 use super::single_bit;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use txn::checksum::{Seal, seal, unseal};
+use txn::domain::DamagedEntry;
 use txn::layout::{
     CHECKPOINT_AT, CLEAN_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT, SEGMENT_ENTRY_BYTES,
     SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
@@ -286,7 +287,7 @@ fn check_segment(
         Ok(None) => (FaultKind::SegmentUnassigned, derived),
         Ok(Some(Domain::Owner { .. })) if has_metadata => (FaultKind::SegmentMismatch, derived),
         Ok(Some(_)) => return,
-        Err(()) => (
+        Err(DamagedEntry) => (
             FaultKind::SegmentEntryDamaged,
             corrected(segment, entry)
                 .filter(|&domain| fits(domain, derived))

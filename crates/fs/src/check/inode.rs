@@ -6,7 +6,7 @@ use super::context::{DirectoryBlocks, Findings, Scan, State, Summary};
 use super::kind::FaultKind;
 use super::map::{MapFound, MapWalk};
 use super::report::Place;
-use super::single_bit;
+use super::{single_bit, target};
 use crate::block_map::HEIGHT_MAX;
 use crate::directory;
 use crate::file::FILE_BYTES_MAX;
@@ -160,12 +160,7 @@ pub(super) fn check(
     };
     check_fields(findings, number, &mut raw, file_type);
     let found = check_map(scan, findings, number, &mut raw, file_type, certain);
-    if file_type == FileType::Symlink && !has_target(&raw, &found) {
-        findings.fault(
-            Place::Inode(number),
-            FaultKind::SymlinkTarget,
-            format!("{} bytes", raw.size),
-        );
+    if file_type == FileType::Symlink && !target::check(scan, findings, number, &raw, &found) {
         findings.plan.inode(number, at, RawInode::ZERO);
         return (
             Summary {
@@ -216,6 +211,7 @@ pub(super) fn check_fields(
     }
     let inline = match file_type {
         FileType::Symlink if raw.size <= INLINE_BYTES as u64 => raw.size as usize,
+        FileType::Symlink => size_of::<u32>(),
         _ => 0,
     };
     raw.inline[inline..].fill(0);
@@ -349,14 +345,6 @@ fn check_height(findings: &mut Findings, number: InodeNumber, raw: &mut RawInode
         }
         // The pointer is damaged, not the height: the walk says so.
         None => {}
-    }
-}
-
-fn has_target(raw: &RawInode, found: &MapFound) -> bool {
-    match raw.size as usize {
-        0 => false,
-        1..=INLINE_BYTES => true,
-        _ => found.written_end == 1,
     }
 }
 

@@ -144,9 +144,9 @@ kinds! {
     /// Bytes of the last block beyond the end are not zero.
     TailNotZero, "tail-not-zero", Inconsistency, "bytes beyond the end are not zero",
         "old content would appear if the file grew", "zeroed";
-    /// A symbolic link has no target.
-    SymlinkTarget, "symlink-target", Damage, "the symbolic link's target is missing",
-        "the link leads nowhere", "the link is removed";
+    /// A symbolic link has no target, or another than it was made with.
+    SymlinkTarget, "symlink-target", Damage, "the symbolic link's target is missing or damaged",
+        "the link leads nowhere, or elsewhere", "a single flipped bit is corrected, else the link is removed";
     /// Extended attributes cannot be read.
     AttributesDamaged, "attributes-damaged", Damage, "the extended attributes cannot be read",
         "the attributes of this file are lost", "a single flipped bit is corrected, else the attributes are removed";

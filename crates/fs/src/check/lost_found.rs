@@ -4,7 +4,7 @@
 
 use super::regrow::RegrowError;
 use crate::format::{FileType, InodeNumber};
-use crate::namespace::commit_plan;
+use crate::names::commit_plan;
 use crate::{FileSystem, FsError, MountOptions, NewInode, Node};
 use pmem::Region;
 use std::sync::Arc;

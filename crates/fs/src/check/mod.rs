@@ -37,6 +37,7 @@ mod report;
 mod saved;
 mod single_bit;
 mod table;
+mod target;
 
 pub use kind::FaultKind;
 pub use pool::{PoolCheck, check_pool};

@@ -61,7 +61,7 @@ pub struct RawInode {
     pub device: u32,
     /// Zero.
     pub reserved_words: [u32; 5],
-    /// Target of a short symbolic link.
+    /// Target of a short symbolic link; CRC32C of a long one's.
     pub inline: [u8; INLINE_BYTES],
 }
 
@@ -130,6 +130,19 @@ impl RawInode {
     /// Whether the bytes are those of inode `number`, in use or free.
     pub fn is_intact(&self, number: InodeNumber) -> bool {
         *self == RawInode::ZERO || self.checksum == self.expected_checksum(number)
+    }
+
+    /// The checksum of a symbolic link's target that is in a block: nothing else tells a flipped bit in it.
+    #[inline]
+    pub fn target_checksum(&self) -> u32 {
+        let [a, b, c, d, ..] = self.inline;
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// Stores the checksum of a target that is in a block.
+    #[inline]
+    pub fn set_target_checksum(&mut self, checksum: u32) {
+        self.inline[..size_of::<u32>()].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// Stamps a change of the inode.

@@ -2,11 +2,11 @@
 
 use crate::OPTIONS;
 use crate::tree::{self, Snapshot};
-use perdure_fs::InodeNumber;
 use perdure_fs::check::{FaultKind, check};
 use perdure_fs::directory::{self, Record};
 use perdure_fs::format::inode::INODE_BYTES;
 use perdure_fs::format::{Pointer, Position, RawInode};
+use perdure_fs::{FsError, InodeNumber};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use std::ops::Range;
 use std::sync::Arc;
@@ -226,6 +226,30 @@ fn inodes() {
         let at = inode_at(&region, number);
         flip_all(&image, &[stretch(at, INODE_BYTES as u64)], 101);
     }
+}
+
+#[test]
+fn targets_of_long_links() {
+    let image = tree::crashed();
+    let region = Region::from_image(&image);
+    let number = number_of(&image, "/long");
+    let raw = inode(&region, number);
+    let mut found = Vec::new();
+    pointers(&region, InodeNumber::new(number), &raw, &mut found);
+    let target = found[0].3.offset().get();
+    let inode = inode_at(&region, number);
+    flip_all(
+        &image,
+        &[
+            stretch(target, raw.size),
+            stretch(inode, INODE_BYTES as u64),
+        ],
+        101,
+    );
+    flip(&region, target + 7, 2);
+    let files = tree::mount(region).expect("mount");
+    let link = files.lookup(&files.root(), b"long").expect("lookup");
+    assert!(matches!(files.read_link(&link), Err(FsError::Corrupt(_))));
 }
 
 #[test]

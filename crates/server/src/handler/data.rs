@@ -86,7 +86,6 @@ impl<S: Store> Handler<S> {
             keep_size: mode & libc::FALLOC_FL_KEEP_SIZE != 0,
             punch_hole: mode & libc::FALLOC_FL_PUNCH_HOLE != 0,
             zero_range: mode & libc::FALLOC_FL_ZERO_RANGE != 0,
-            ..AllocateOptions::default()
         };
         Ok(self
             .fs()

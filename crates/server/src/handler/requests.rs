@@ -1,6 +1,6 @@
 //! The requests themselves: unpack, perform, reply.
 //!
-//! `ENOSYS` to OPEN, OPENDIR, CREATE, FLUSH, FSYNC and FSYNCDIR is not a failure. It tells the kernel, once, that there is nothing
+//! `ENOSYS` to OPEN, OPENDIR, CREATE, FLUSH and FSYNCDIR is not a failure. It tells the kernel, once, that there is nothing
 //! for us to do, and it never asks again: opening needs no state of ours, and every reply to a write was
 //! sent after the write was durable.
 
@@ -291,15 +291,18 @@ impl<S: Store> Filesystem for Handler<S> {
         reply.error(Errno::ENOSYS);
     }
 
+    /// Nothing is left to do, but the question must be asked: without it the kernel reports success for mapped pages that it
+    /// could not send to a server that is gone.
     fn fsync(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         _handle: FileHandle,
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::ENOSYS);
+        let synced = self.perform(Operation::Sync, Subject::inode(number), || Ok(()));
+        reply_empty(synced, reply);
     }
 
     fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

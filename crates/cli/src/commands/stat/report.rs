@@ -99,7 +99,7 @@ impl Quota {
     }
 }
 
-/// Blocks written since mkfs, as of the last clean unmount.
+/// Blocks written since mkfs; as of the last clean unmount unless the server of a mount was asked.
 #[derive(Debug, Serialize)]
 struct Wear {
     written_blocks: u64,
@@ -153,6 +153,12 @@ impl Report {
             segment_wear: Some(wear),
             server: None,
         }
+    }
+
+    /// Blocks written in each segment, as the one who counts them says.
+    pub(super) fn set_wear(&mut self, wear: Vec<u64>) {
+        self.wear = Wear::of(&wear);
+        self.segment_wear = Some(wear);
     }
 
     pub(super) fn set_space(
