@@ -143,6 +143,7 @@ impl Allocator {
     #[cold]
     fn allocate_elsewhere(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
         let unit = request.unit.blocks();
+        let first = self.roomy(request.home);
         let domains: &[DomainId] = if request.domain.is_server_only() || !self.shared.scarce() {
             &[request.domain]
         } else {
@@ -150,7 +151,7 @@ impl Allocator {
         };
         for &domain in domains {
             for step in 0..self.slots.len() {
-                let index = (request.home + step) % self.slots.len();
+                let index = (first + step) % self.slots.len();
                 let slot = &self.slots[index];
                 let mut group = slot.group.lock();
                 if !self.may_take(&group, blocks, request.purpose) {
@@ -438,6 +439,14 @@ impl Allocator {
     }
 
     // ---- helpers ----
+
+    /// The home group, unless it has much less room than another: one thread that fills the pool must not use up its own group, or
+    /// all threads meet in those that are left.
+    fn roomy(&self, home: usize) -> usize {
+        let (most, index) = self.published_counts().zip(0..).max().unwrap_or((0, home));
+        let own = self.slots[home].free_blocks.load(Ordering::Relaxed);
+        if own / 3 < most / 4 { index } else { home }
+    }
 
     fn home(&self, hint: usize) -> usize {
         if hint < self.slots.len() {

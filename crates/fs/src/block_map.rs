@@ -70,11 +70,11 @@ impl BlockMap {
         store: &S,
         word: u64,
         position: Position,
-    ) -> Result<Option<Pointer>, Corruption> {
+    ) -> Result<Option<Pointer>, DamagedAt> {
         match Pointer::read(word, position) {
             Ok(None) => Ok(None),
             Ok(Some(pointer)) if store.geometry().contains(pointer.block) => Ok(Some(pointer)),
-            _ => Err(damaged(position)),
+            _ => Err(DamagedAt(position)),
         }
     }
 
@@ -82,7 +82,7 @@ impl BlockMap {
     ///
     /// At height 0 there is no node: the root itself is the pointer.
     #[inline]
-    fn leaf<S: Store>(&self, store: &S, file_block: u64) -> Result<Option<Offset>, Corruption> {
+    fn leaf<S: Store>(&self, store: &S, file_block: u64) -> Result<Option<Offset>, DamagedAt> {
         let mut level = self.height;
         let mut word = self.root;
         while let Some(node) = self.read(store, word, self.position(level, file_block))? {
@@ -102,7 +102,7 @@ impl BlockMap {
     ///
     /// A damaged pointer on the way.
     #[inline]
-    pub fn slot<S: Store>(&self, store: &S, file_block: u64) -> Result<Slot, Corruption> {
+    pub fn slot<S: Store>(&self, store: &S, file_block: u64) -> Result<Slot, DamagedAt> {
         if file_block >= capacity(self.height) {
             return Ok(Slot::Absent);
         }
@@ -125,7 +125,7 @@ impl BlockMap {
         store: &S,
         slot: Slot,
         file_block: u64,
-    ) -> Result<Option<Pointer>, Corruption> {
+    ) -> Result<Option<Pointer>, DamagedAt> {
         let word = match slot {
             Slot::Absent => return Ok(None),
             Slot::Root => self.root,
@@ -150,7 +150,7 @@ impl BlockMap {
         &self,
         store: &S,
         file_block: u64,
-    ) -> Result<Option<Pointer>, Corruption> {
+    ) -> Result<Option<Pointer>, DamagedAt> {
         let slot = self.slot(store, file_block)?;
         self.pointer(store, slot, file_block)
     }
@@ -302,15 +302,28 @@ fn slot_offset(block: BlockNumber, level: u8, file_block: u64) -> Offset {
     block.offset() + ((file_block >> (FANOUT_BITS * u32::from(level))) & (FANOUT - 1)) * 8
 }
 
-fn damaged(position: Position) -> Corruption {
-    let object = format!("block map of inode {}", position.inode);
-    Corruption::new(
-        object,
-        format!(
-            "pointer {} of level {} fails its check",
-            position.index, position.level
-        ),
-    )
+/// A pointer that fails its check. Small, so that the way through a map stays in registers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DamagedAt(pub Position);
+
+impl From<DamagedAt> for Corruption {
+    #[cold]
+    #[inline(never)]
+    fn from(DamagedAt(position): DamagedAt) -> Corruption {
+        Corruption::new(
+            format!("block map of inode {}", position.inode),
+            format!(
+                "pointer {} of level {} fails its check",
+                position.index, position.level
+            ),
+        )
+    }
+}
+
+impl From<DamagedAt> for crate::FsError {
+    fn from(damaged: DamagedAt) -> crate::FsError {
+        crate::FsError::Corrupt(damaged.into())
+    }
 }
 
 /// Changes a block map inside a transaction.

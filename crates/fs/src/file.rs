@@ -64,6 +64,42 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`].
     #[inline]
     pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
+        if let Some(length) = self.read_unlocked(node, offset, into) {
+            return Ok(length);
+        }
+        self.read_locked(node, offset, into)
+    }
+
+    /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time, or if there is any doubt.
+    #[inline]
+    fn read_unlocked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let core = &*self.core;
+        let snapshot = node.view().snapshot()?;
+        if access_is_stale(&core.options, snapshot.accessed) {
+            return None;
+        }
+        let left = snapshot.size.saturating_sub(offset);
+        let length = (into.len() as u64).min(left) as usize;
+        if length > 0 {
+            let map = BlockMap {
+                inode: node.number(),
+                root: snapshot.root,
+                height: snapshot.height,
+            };
+            let into = &mut into[..length];
+            let in_block = (offset % BLOCK) as usize;
+            if in_block + length <= BLOCK_BYTES {
+                let pointer = map.lookup(&core.store, offset / BLOCK).ok()?;
+                read_block(core, pointer, in_block, into);
+            } else {
+                read_range(core, &map, offset, into).ok()?;
+            }
+        }
+        node.view().is_current(&snapshot).then_some(length)
+    }
+
+    #[cold]
+    fn read_locked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         let core = &*self.core;
         let body = node.read();
         body.require_regular()?;
@@ -73,7 +109,7 @@ impl<S: Store> FileSystem<S> {
         let length = (into.len() as u64).min(body.raw.size - offset) as usize;
         let into = &mut into[..length];
         read_range(core, &BlockMap::of(node.number(), &body.raw), offset, into)?;
-        let stale = access_is_stale(&core.options, &body.raw);
+        let stale = access_is_stale(&core.options, body.raw.access_since_change());
         drop(body);
         if stale {
             self.touch_accessed(node)?;
@@ -161,8 +197,9 @@ impl<S: Store> FileSystem<S> {
     }
 }
 
+/// Whether a read has to renew the access time; `accessed` is `i64::MIN` if something changed since the last access.
 #[inline]
-fn access_is_stale(options: &crate::MountOptions, raw: &RawInode) -> bool {
+fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     if options.read_only {
         return false;
     }
@@ -170,15 +207,13 @@ fn access_is_stale(options: &crate::MountOptions, raw: &RawInode) -> bool {
         AccessTime::Never => false,
         AccessTime::Strict => true,
         AccessTime::Relative => {
-            let last_change = raw.modified.max(raw.changed);
-            raw.accessed <= last_change
-                || (options.clock)().nanoseconds().saturating_sub(raw.accessed) > DAY_NANOSECONDS
+            accessed == i64::MIN
+                || (options.clock)().nanoseconds().saturating_sub(accessed) > DAY_NANOSECONDS
         }
     }
 }
 
 /// Copies a range that lies inside the file.
-#[inline]
 fn read_range<S: Store>(
     core: &Core<S>,
     map: &BlockMap,
@@ -187,11 +222,6 @@ fn read_range<S: Store>(
 ) -> Result<(), FsError> {
     let first = offset / BLOCK;
     let last = (offset + into.len() as u64 - 1) / BLOCK;
-    if first == last {
-        let pointer = map.lookup(&core.store, first)?;
-        read_block(core, pointer, (offset % BLOCK) as usize, into);
-        return Ok(());
-    }
     let mut rest = into;
     let mut in_block = (offset % BLOCK) as usize;
     map.lookup_range(&core.store, first, last - first + 1, |_, pointer| {
@@ -235,6 +265,22 @@ fn write_all<S: Store>(
         .checked_add(data.len() as u64)
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
+    if data.len() <= ATOMIC_WRITE_BYTES_MAX {
+        write_once(core, number, body, &Range { offset, data })?;
+        return Ok(data.len());
+    }
+    write_in_pieces(core, number, body, offset, data)
+}
+
+#[cold]
+#[inline(never)]
+fn write_in_pieces<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize, FsError> {
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
@@ -245,15 +291,11 @@ fn write_all<S: Store>(
         } else {
             whole
         };
-        match write_once(
-            core,
-            number,
-            body,
-            &Range {
-                offset: at,
-                data: &data[done..done + length],
-            },
-        ) {
+        let piece = Range {
+            offset: at,
+            data: &data[done..done + length],
+        };
+        match write_once(core, number, body, &piece) {
             Ok(()) => done += length,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
@@ -357,14 +399,26 @@ fn publish<S: Store>(
     match slot {
         Slot::Word(at) => transaction.store_word(at, map.word(index, block)),
         Slot::Root => new.root = map.word(index, block),
-        Slot::Absent => {
-            let mut editor = MapEditor::new(&core.store, *map);
-            let pointers = [Pointer::written(block)];
-            editor.set(transaction, index, &pointers, DomainId::METADATA)?;
-            new.blocks += editor.added;
-            (new.root, new.height) = editor.finish(transaction);
-        }
+        Slot::Absent => return publish_in_new_node(core, map, new, index, block, transaction),
     }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn publish_in_new_node<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    new: &mut RawInode,
+    index: u64,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let mut editor = MapEditor::new(&core.store, *map);
+    let pointers = [Pointer::written(block)];
+    editor.set(transaction, index, &pointers, DomainId::METADATA)?;
+    new.blocks += editor.added;
+    (new.root, new.height) = editor.finish(transaction);
     Ok(())
 }
 
@@ -373,6 +427,7 @@ fn one(start: BlockNumber) -> Extent {
     Extent { start, blocks: 1 }
 }
 
+#[inline(never)]
 fn write_blocks<S: Store>(
     core: &Core<S>,
     domain: DomainId,
@@ -448,8 +503,20 @@ fn fill_block<S: Store>(
     let (in_block, data) = range.in_block(index);
     if data.len() == BLOCK_BYTES {
         transaction.write_fresh(block, 0, data);
-        return;
+    } else {
+        fill_around(core, (in_block, data), old, block, transaction);
     }
+}
+
+/// The old content with `data` laid over it. Apart, so that whole blocks need no room for it on the stack.
+#[inline(never)]
+fn fill_around<S: Store>(
+    core: &Core<S>,
+    (in_block, data): (usize, &[u8]),
+    old: Option<Pointer>,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) {
     let mut content = [0; BLOCK_BYTES];
     read_block(core, old, 0, &mut content);
     content[in_block..in_block + data.len()].copy_from_slice(data);

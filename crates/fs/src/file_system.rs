@@ -99,12 +99,13 @@ impl<S: Store> Core<S> {
     }
 
     fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
-        InodeState::new(
-            number,
-            raw,
-            self.domain(&raw),
-            self.this.clone() as Weak<dyn Reclaim>,
-        )
+        let reclaim = (raw.links == 0).then(|| self.reclaimer());
+        InodeState::new(number, raw, self.domain(&raw), reclaim)
+    }
+
+    /// Who frees an unlinked inode when its last user is gone.
+    pub(crate) fn reclaimer(&self) -> Weak<dyn Reclaim> {
+        self.this.clone()
     }
 
     /// Where the data of this inode goes.

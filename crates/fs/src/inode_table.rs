@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU64, Ordering};
 use txn::{Store, Transaction};
 
 /// Most blocks that the table grows by at once.
@@ -23,7 +22,6 @@ pub(crate) struct InodeTable {
     blocks: boxcar::Vec<BlockNumber>,
     /// Free numbers, one list per core so that creators do not meet.
     free: Box<[FreeNumbers]>,
-    free_count: AtomicU64,
     /// The table's own inode; held while the table grows.
     own: Mutex<RawInode>,
 }
@@ -38,7 +36,6 @@ impl InodeTable {
         InodeTable {
             blocks: blocks.into_iter().collect(),
             free: (0..shards.max(1)).map(|_| FreeNumbers::default()).collect(),
-            free_count: AtomicU64::new(0),
             own: Mutex::new(own),
         }
     }
@@ -50,7 +47,8 @@ impl InodeTable {
 
     /// Free inodes that the table holds.
     pub(crate) fn free_count(&self) -> u64 {
-        self.free_count.load(Ordering::Relaxed)
+        let lists = self.free.iter();
+        lists.map(|list| list.0.lock().len() as u64).sum()
     }
 
     /// Where inode `number` lies.
@@ -66,8 +64,6 @@ impl InodeTable {
     pub(crate) fn add_free(&self, shard: usize, numbers: &[u32]) {
         let mut list = self.free[shard % self.free.len()].0.lock();
         list.extend_from_slice(numbers);
-        self.free_count
-            .fetch_add(numbers.len() as u64, Ordering::Relaxed);
     }
 
     /// A number is free again. Its slot is only ever written through the log, so it can be reused at once.
@@ -93,7 +89,6 @@ impl InodeTable {
         loop {
             for step in 0..self.free.len() {
                 if let Some(number) = self.free[(home + step) % self.free.len()].0.lock().pop() {
-                    self.free_count.fetch_sub(1, Ordering::Relaxed);
                     return Ok(InodeNumber::new(u64::from(number)));
                 }
             }

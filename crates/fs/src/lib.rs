@@ -36,6 +36,7 @@ mod recover;
 mod rename;
 mod space;
 mod types;
+mod view;
 pub mod xattr;
 
 pub use error::FsError;

@@ -211,7 +211,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn lock_directory<'n>(
         &self,
         node: &'n Node,
-    ) -> Result<parking_lot::RwLockWriteGuard<'n, Body>, FsError> {
+    ) -> Result<crate::node::BodyWrite<'n>, FsError> {
         let mut body = node.write();
         self.build_directory(node.number(), &mut body)?;
         Ok(body)

@@ -212,6 +212,7 @@ impl<S: Store> Core<S> {
             if freed {
                 self.table.release(child.number());
             } else {
+                body.reclaim = Some(self.reclaimer());
                 self.unlinked();
             }
         }

@@ -4,8 +4,10 @@ use crate::directory::Directory;
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::Reclaim;
 use crate::format::{FileType, InodeNumber, RawInode};
+use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scatter::DomainId;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
 /// A reference to an inode. Clones refer to the same one.
@@ -35,18 +37,60 @@ impl Node {
         self.0.body.read()
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Body> {
-        self.0.body.write()
+    #[inline]
+    pub(crate) fn write(&self) -> BodyWrite<'_> {
+        let body = self.0.body.write();
+        self.0.view.begin_change();
+        BodyWrite {
+            body,
+            view: &self.0.view,
+        }
+    }
+
+    /// What readers without the lock see.
+    #[inline]
+    pub(crate) fn view(&self) -> &View {
+        &self.0.view
     }
 }
 
-/// What every reference to an inode shares.
+/// An inode's state, locked for writing. Dropping it shows readers the new version.
+pub(crate) struct BodyWrite<'n> {
+    body: RwLockWriteGuard<'n, Body>,
+    view: &'n View,
+}
+
+impl Deref for BodyWrite<'_> {
+    type Target = Body;
+
+    #[inline]
+    fn deref(&self) -> &Body {
+        &self.body
+    }
+}
+
+impl DerefMut for BodyWrite<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+}
+
+impl Drop for BodyWrite<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.view.end_change(&self.body.raw);
+    }
+}
+
+/// What every reference to an inode shares. On cache lines of its own: neighbours in memory belong to other threads.
+#[repr(align(64))]
 pub(crate) struct InodeState {
     pub(crate) number: InodeNumber,
     generation: u32,
     file_type: FileType,
+    view: View,
     pub(crate) body: RwLock<Body>,
-    reclaim: Weak<dyn Reclaim>,
 }
 
 impl std::fmt::Debug for InodeState {
@@ -63,6 +107,9 @@ pub(crate) struct Body {
     pub(crate) domain: DomainId,
     /// Names and free ranges of a directory, once it was used.
     pub(crate) directory: Option<Box<Directory>>,
+    /// Who frees the inode when its last user is gone; only an unlinked one has it, because counting references to one object
+    /// in every operation would make all processors wait for each other.
+    pub(crate) reclaim: Option<Weak<dyn Reclaim>>,
 }
 
 impl Body {
@@ -91,20 +138,21 @@ impl InodeState {
         number: InodeNumber,
         raw: RawInode,
         domain: DomainId,
-        reclaim: Weak<dyn Reclaim>,
+        reclaim: Option<Weak<dyn Reclaim>>,
     ) -> InodeState {
         let body = Body {
             raw,
             domain,
             directory: None,
+            reclaim,
         };
         InodeState {
             number,
             generation: raw.generation,
             // An inode in use always has a known type: it is checked when the inode is loaded.
             file_type: raw.file_type().unwrap_or(FileType::Regular),
+            view: View::new(&raw),
             body: RwLock::new(body),
-            reclaim,
         }
     }
 }
@@ -117,7 +165,7 @@ impl Drop for InodeState {
         }
         // The last reference to an unlinked inode: its number and blocks go back. Without a file system
         // (it was dropped first) recovery does it at the next mount.
-        if let Some(core) = self.reclaim.upgrade() {
+        if let Some(core) = body.reclaim.as_ref().and_then(Weak::upgrade) {
             core.reclaim(self.number, &body.raw);
         }
     }

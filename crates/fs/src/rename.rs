@@ -4,10 +4,10 @@ use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, InodeNumber, LINKS_MAX, RawInode, Timestamp};
 use crate::names::{Found, commit_plan, require_empty, require_name};
+use crate::node::BodyWrite;
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::types::{NewInode, RenameOptions};
-use parking_lot::RwLockWriteGuard;
 use txn::{Store, Transaction};
 
 /// One side of a rename.
@@ -19,8 +19,8 @@ struct Side<'a> {
 
 /// The parents' locked states; one if both are the same directory.
 struct Parents<'n> {
-    from: RwLockWriteGuard<'n, Body>,
-    to: Option<RwLockWriteGuard<'n, Body>>,
+    from: BodyWrite<'n>,
+    to: Option<BodyWrite<'n>>,
 }
 
 impl Parents<'_> {
@@ -273,13 +273,7 @@ impl<S: Store> Core<S> {
         &self,
         moved: &'n Node,
         other: Option<&'n Node>,
-    ) -> Result<
-        (
-            RwLockWriteGuard<'n, Body>,
-            Option<RwLockWriteGuard<'n, Body>>,
-        ),
-        FsError,
-    > {
+    ) -> Result<(BodyWrite<'n>, Option<BodyWrite<'n>>), FsError> {
         let lock_other = |node: &'n Node| {
             let mut body = node.write();
             if body.raw.file_type() == Some(FileType::Directory) {

@@ -139,12 +139,18 @@ impl Journal {
     }
 }
 
+/// The newest sequence number, on lines of its own: every commit writes it, and what lay beside it would be lost to the other
+/// processors each time.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
 /// All journals of a pool, and the counter that orders their records.
 #[derive(Debug)]
 pub struct Journals {
     region: Arc<Region>,
     pub(crate) journals: Vec<Mutex<Journal>>,
-    sequence: AtomicU64,
+    sequence: Counter,
     pub(crate) checkpoint: Mutex<u64>,
     half_bytes: usize,
 }
@@ -163,7 +169,7 @@ impl Journals {
         Journals {
             region,
             journals: journals.collect(),
-            sequence: AtomicU64::new(sequence),
+            sequence: Counter(AtomicU64::new(sequence)),
             checkpoint: Mutex::new(sequence),
             half_bytes: (journal_bytes / 2) as usize,
         }
@@ -176,7 +182,7 @@ impl Journals {
 
     /// The newest sequence number given out.
     pub fn sequence(&self) -> u64 {
-        self.sequence.load(Ordering::Acquire)
+        self.sequence.0.load(Ordering::Acquire)
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {
@@ -199,7 +205,7 @@ impl Journals {
     pub(crate) fn turn(&self, slot: usize) -> Turn<'_> {
         let journal = self.lock(slot);
         // Relaxed is enough: the locks of the operation order numbers of conflicting operations.
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let sequence = self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1;
         Turn {
             region: &self.region,
             journal,

@@ -150,7 +150,9 @@ fn fill_directory(
 ) -> Result<(), RegrowError> {
     let own: RawInode = store.load(own_inode());
     let table = BlockMap::of(InodeNumber::TABLE, &own);
-    let pointer = table.lookup(store, directory.get() / INODES_PER_BLOCK)?;
+    let pointer = table
+        .lookup(store, directory.get() / INODES_PER_BLOCK)
+        .map_err(FsError::from)?;
     let Some(pointer) = pointer else {
         return Err(
             Corruption::new(format!("inode {directory}"), "it has no place in the table").into(),

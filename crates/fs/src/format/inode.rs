@@ -145,6 +145,16 @@ impl RawInode {
         self.inline[..size_of::<u32>()].copy_from_slice(&checksum.to_le_bytes());
     }
 
+    /// The last access, or `i64::MIN` if the inode or its content changed since: relatime's question.
+    #[inline]
+    pub fn access_since_change(&self) -> i64 {
+        if self.accessed > self.modified.max(self.changed) {
+            self.accessed
+        } else {
+            i64::MIN
+        }
+    }
+
     /// Stamps a change of the inode.
     #[inline]
     pub fn touch_changed(&mut self, now: Timestamp) {
