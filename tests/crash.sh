@@ -7,10 +7,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-run=(cargo run --quiet --release -p perdure-crashlab)
+crashlab=$CARGO_TARGET_DIR/release/perdure-crashlab
+# Of the whole workspace, so that the dependencies are those that every other build has.
+build() { cargo build --quiet --release --workspace --bin perdure-crashlab "$@"; }
 
 if [ "${1:-}" = long ]; then
-    exec "${run[@]}" -- --long --seconds "${CRASH_SECONDS:-28800}" --seed "${CRASH_SEED:-$RANDOM$RANDOM}"
+    build
+    exec "$crashlab" --long --seconds "${CRASH_SECONDS:-28800}" --seed "${CRASH_SEED:-$RANDOM$RANDOM}"
 fi
-"${run[@]}" --features deliberate-bugs -- --prove-bugs
-exec "${run[@]}" -- --states "${CRASH_STATES:-200000}" --seconds "${CRASH_SECONDS:-600}"
+build --features perdure-crashlab/deliberate-bugs
+"$crashlab" --prove-bugs
+build
+exec "$crashlab" --states "${CRASH_STATES:-200000}" --seconds "${CRASH_SECONDS:-600}"

@@ -15,7 +15,8 @@ if [ $# = 0 ]; then for source in fuzz/fuzz_targets/*.rs; do targets+=("$(basena
 target_folder=${CARGO_TARGET_DIR:-$PWD/target}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
-CARGO_TARGET_DIR=$target_folder cargo run --quiet --release -p perdure-crashlab --example fuzz_seeds fuzz/seeds
+CARGO_TARGET_DIR=$target_folder cargo build --quiet --release --workspace --example fuzz_seeds
+"$target_folder/release/examples/fuzz_seeds" fuzz/seeds
 # With --target, build scripts and procedural macros are not instrumented.
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -228,16 +228,24 @@ fn mkfs_sizes() {
         1,
         &["more than 4096 segments", "--segment-size"],
     );
-    let huge = [
-        "mkfs",
-        path,
-        "--size",
-        "1000T",
-        "--segment-size",
-        "1T",
-        "--volatile",
-    ];
-    refuse(&huge, 1, &[path, "do not fit", "are free there", "--size"]);
+    let sized = |size, segment| {
+        [
+            "mkfs",
+            path,
+            "--size",
+            size,
+            "--segment-size",
+            segment,
+            "--volatile",
+        ]
+    };
+    refuse(
+        &sized("7T", "2G"),
+        1,
+        &[path, "do not fit", "are free there", "--size"],
+    );
+    refuse(&sized("1000T", "2G"), 1, &["too many", "at most", "--size"]);
+    refuse(&sized("1T", "4G"), 2, &["segment size", "64K to 2G"]);
     assert!(!pool.exists(), "a refused mkfs leaves nothing");
 }
 

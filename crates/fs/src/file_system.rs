@@ -79,13 +79,29 @@ impl<S: Store> Reclaim for Core<S> {
 
 impl<S: Store> Core<S> {
     /// The inode's node, from the cache or the medium.
+    ///
+    /// An inode without a name is not found even if somebody has it open: a second state of it would free it once more.
     #[inline]
     pub(crate) fn node(&self, number: InodeNumber) -> Result<Node, FsError> {
         self.cache.get(number, || {
             let raw = self.table.load(&self.store, number)?;
             validate(&raw, number)?;
+            if raw.links == 0 {
+                return Err(FsError::NotFound);
+            }
             Ok(self.state(number, raw))
         })
+    }
+
+    /// Frees an inode that had no name when the pool was last open. Failing is harmless: the next mount retries.
+    fn free_orphan(&self, number: InodeNumber) {
+        let raw = self.table.load(&self.store, number);
+        if let Ok(raw) = raw
+            && validate(&raw, number).is_ok()
+        {
+            // Dropping the only state of an inode without a name frees it.
+            drop(self.state(number, raw));
+        }
     }
 
     /// The node of an inode that this thread just created.
@@ -181,9 +197,7 @@ impl<S: Store> FileSystem<S> {
             core.store.mark_mounted();
         }
         for number in recovered.orphans {
-            // Loading and dropping an unlinked inode frees it.
-            drop(core.node(number));
-            core.cache.forget(number);
+            core.free_orphan(number);
         }
         let root = core.node(InodeNumber::ROOT).map_err(|error| match error {
             FsError::Corrupt(corruption) => OpenError::Corrupt(corruption),
@@ -255,7 +269,7 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// [`FsError::NotFound`] if it is free, [`FsError::Corrupt`].
+    /// [`FsError::NotFound`] if it is free or has no name any more, [`FsError::Corrupt`].
     pub fn node(&self, number: InodeNumber) -> Result<Node, FsError> {
         self.core.node(number)
     }

@@ -2,7 +2,7 @@
 
 use perdure_fs::{AllocateOptions, FileSystem, MountOptions, NewInode, mkfs_region};
 use pmem::Region;
-use txn::{FormatOptions, Mode, PmemStore};
+use txn::{FormatOptions, Mode, PmemStore, Store};
 
 const BLOCK: usize = 4096;
 
@@ -27,6 +27,7 @@ fn zeroing_a_range_is_one_transaction() {
         .write(&node, 7 * BLOCK as u64, &[1; BLOCK])
         .expect("write");
     let before = files.store().sequences().0;
+    let free = files.statistics().free_blocks;
     let zero = AllocateOptions {
         zero_range: true,
         ..AllocateOptions::default()
@@ -44,8 +45,12 @@ fn zeroing_a_range_is_one_transaction() {
     assert_eq!(files.read(&node, 0, &mut content), Ok(9 * BLOCK + 100));
     assert_eq!(content[..100], [1; 100]);
     assert!(content[100..9 * BLOCK + 100].iter().all(|&byte| byte == 0));
-    // The replaced blocks come back at the next checkpoint.
-    let used = files.statistics().free_blocks;
+    // Blocks 1 to 4 and 7 were replaced, 5, 6, 8 and 9 are new: the replaced ones are free for whoever asks, and at the next
+    // checkpoint for the allocator.
+    assert_eq!(files.statistics().free_blocks, free - 4);
+    let allocator = files.store().allocator();
+    let at_once = allocator.free_blocks();
     files.checkpoint();
-    assert_eq!(files.statistics().free_blocks, used + 6 - 1);
+    assert_eq!(allocator.free_blocks(), at_once + 5);
+    assert_eq!(files.statistics().free_blocks, free - 4);
 }

@@ -181,6 +181,8 @@ fn an_unlinked_open_file_lives_until_its_last_node() {
         .expect("create");
     files.write(&node, 0, &[7; 50_000]).expect("write");
     files.unlink(&root, b"f").expect("unlink");
+    // Asking for it by number must not make a second owner, who would free it under the first.
+    assert_eq!(files.node(node.number()).err(), Some(FsError::NotFound));
     assert_eq!(content(&files, &node), vec![7; 50_000]);
     // A crash now: recovery frees it.
     let after = crash(&files);

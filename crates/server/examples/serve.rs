@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             volatile: true,
             ..FormatOptions::default()
         };
-        fs::mkfs(pool, &options, (0, 0))?;
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        fs::mkfs(pool, &options, (user.as_raw(), group.as_raw()))?;
     }
     let store = PmemStore::open(pool, Mode::ReadWrite, true)?;
     let class = store.class().to_string();

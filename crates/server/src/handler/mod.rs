@@ -176,7 +176,7 @@ fn mode_without_set_id(now: &Attributes) -> Option<u32> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use fs::MountOptions;
+    use fs::{FsError, MountOptions};
     use pmem::Region;
     use txn::{FormatOptions, Mode, PmemStore};
 
@@ -228,17 +228,16 @@ mod tests {
         let number = node.number();
         table.reference(node.clone());
         table.reference(node);
+        let free_inodes = || files.statistics().free_inodes;
+        let free = free_inodes();
         files.unlink(&files.root(), b"name").expect("unlink");
         table.forget(number.get(), 1);
-        assert!(
-            table.get(number.get()).is_some() && files.node(number).is_ok(),
-            "one reference is left"
-        );
+        assert!(table.get(number.get()).is_some(), "one reference is left");
+        assert_eq!(files.node(number).err(), Some(FsError::NotFound));
+        assert_eq!(free_inodes(), free, "looking for it freed nothing");
         table.forget(number.get(), 1);
-        assert!(
-            table.get(number.get()).is_none() && files.node(number).is_err(),
-            "freed with the last"
-        );
+        assert!(table.get(number.get()).is_none());
+        assert_eq!(free_inodes(), free + 1, "freed with the last");
         table.forget(number.get(), 1);
         table.forget(fs::InodeNumber::ROOT.get(), 1 << 40);
         assert!(
