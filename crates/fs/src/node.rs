@@ -83,8 +83,7 @@ impl Drop for BodyWrite<'_> {
     }
 }
 
-/// What every reference to an inode shares. On cache lines of its own: neighbours in memory belong to other threads.
-#[repr(align(64))]
+/// What every reference to an inode shares.
 pub(crate) struct InodeState {
     pub(crate) number: InodeNumber,
     generation: u32,
