@@ -89,6 +89,16 @@ impl InodeCache {
         Ok(Node(state))
     }
 
+    /// The inode's node, if somebody has it or had it lately.
+    #[inline]
+    pub(crate) fn peek(&self, number: InodeNumber) -> Option<Node> {
+        let shard = self.shard(number).lock();
+        shard
+            .states
+            .get(&number.get())
+            .map(|state| Node(Arc::clone(state)))
+    }
+
     /// Forgets an inode that has no name any more: the last node outside frees it.
     pub(crate) fn forget(&self, number: InodeNumber) {
         let state = self.shard(number).lock().states.remove(&number.get());

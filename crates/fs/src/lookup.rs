@@ -7,8 +7,8 @@ use crate::file_system::FileSystem;
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use crate::names::{dentry_fault, directory_block};
-use crate::node::Node;
-use crate::types::DirectoryEntry;
+use crate::node::{Node, validate};
+use crate::types::{Attributes, DirectoryEntry};
 use pmem::BLOCK_BYTES;
 use txn::Store;
 use txn::checksum::crc32c;
@@ -49,6 +49,38 @@ impl<S: Store> FileSystem<S> {
             .find(parent.number(), &body, name)?
             .ok_or(FsError::NotFound)?;
         core.node(found.inode())
+    }
+
+    /// The attributes of the object that `name` stands for, as [`lookup`](Self::lookup) and [`attributes`](Self::attributes) would give
+    /// them. An inode that nobody uses is read where it lies: nothing is built for it, and nothing makes room for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lookup`](Self::lookup).
+    #[inline]
+    pub fn lookup_attributes(&self, parent: &Node, name: &[u8]) -> Result<Attributes, FsError> {
+        let core = &*self.core;
+        let body = parent.read();
+        if body.directory.is_none() || name.len() > NAME_BYTES_MAX || name == b"." || name == b".."
+        {
+            drop(body);
+            return self.attributes(&self.lookup(parent, name)?);
+        }
+        // The directory stays locked, so the name keeps its inode and the inode its name.
+        let found = core
+            .find(parent.number(), &body, name)?
+            .ok_or(FsError::NotFound)?;
+        let number = found.inode();
+        if core.cache.peek(number).is_none() {
+            let raw = core.table.load(&core.store, number)?;
+            // Somebody may have begun to use and to change it meanwhile: then its words are perhaps of two versions.
+            if validate(&raw, number).is_ok() && core.cache.peek(number).is_none() {
+                return Ok(Attributes::of(number, &raw));
+            }
+        }
+        let node = core.node(number)?;
+        drop(body);
+        self.attributes(&node)
     }
 
     /// The target of a symbolic link.

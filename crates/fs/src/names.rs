@@ -4,9 +4,10 @@ use crate::block_map::{BlockMap, MapEditor};
 use crate::directory::{self, Candidate, Directory, Edit, Plan, name_is_valid, record_bytes};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::Core;
+use crate::format::inode::INODE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, Pointer, RawInode};
 use crate::node::{Body, Node};
-use pmem::{BLOCK_BYTES, Offset};
+use pmem::{BLOCK_BYTES, LINE_BYTES, Offset};
 use scatter::{DomainId, Purpose};
 use txn::{Corruption, Store, Transaction};
 
@@ -92,9 +93,11 @@ impl<S: Store> Core<S> {
         };
         let map = BlockMap::of(number, &body.raw);
         let found = index.find(name, |candidate| {
-            // The next thing that the caller needs is the inode: both lines travel at the same time.
+            // The next thing that the caller needs is the inode: all lines travel at the same time.
             if let Some(inode) = self.table.offset(candidate.inode) {
-                self.store.prefetch(inode);
+                for line in (0..INODE_BYTES).step_by(LINE_BYTES) {
+                    self.store.prefetch(inode + line as u64);
+                }
             }
             let offset = candidate.offset.bytes();
             let in_block = offset % BLOCK_BYTES as u64;

@@ -540,3 +540,37 @@ fn quotas_limit_users_and_groups_from_the_next_mount_on() {
         .write(&first, 0, &[4; 100_000])
         .expect("no limit on blocks any more");
 }
+
+#[test]
+fn attributes_by_name_are_those_of_the_inode() {
+    let files = new_pool();
+    let root = files.root();
+    for name in ["used", "idle"] {
+        let node = files
+            .create(&root, name.as_bytes(), &NewInode::file(0o640))
+            .expect("create");
+        files.write(&node, 0, &[1; 5000]).expect("write");
+    }
+    // After a mount nobody uses any inode, and no directory has an index.
+    let files = crash(&files);
+    let root = files.root();
+    let used = files.lookup(&root, b"used").expect("lookup");
+    files.append(&used, b"more").expect("append");
+    for name in [&b"used"[..], b"idle", b".", b".."] {
+        let by_name = files.lookup_attributes(&root, name).expect("by name");
+        let node = files.lookup(&root, name).expect("lookup");
+        assert_eq!(by_name, files.attributes(&node).expect("attributes"));
+    }
+    assert!(matches!(
+        files.lookup_attributes(&root, b"none"),
+        Err(FsError::NotFound)
+    ));
+    assert!(matches!(
+        files.lookup_attributes(&used, b"none"),
+        Err(FsError::NotADirectory)
+    ));
+    assert!(matches!(
+        files.lookup_attributes(&root, &[b'x'; 256]),
+        Err(FsError::NameTooLong { .. })
+    ));
+}

@@ -355,8 +355,7 @@ impl Dir {
     }
 
     fn attributes(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Metadata> {
-        let node = self.resolve(path, follow);
-        let attributes = node.and_then(|node| Ok(self.filesystem().attributes(&node)?));
+        let attributes = self.walker().attributes(&self.node, bytes(path), follow);
         attributes
             .map(Metadata::new)
             .map_err(|cause| cause.at(operation, path))

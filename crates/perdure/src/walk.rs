@@ -4,7 +4,7 @@
 //! only the text of a link is fetched into memory.
 
 use crate::error::{Cause, MAX_PATH_BYTES, MAX_SYMLINKS};
-use fs::{FileSystem, FileType, FsError, Node};
+use fs::{Attributes, FileSystem, FileType, FsError, Node};
 use std::borrow::Cow;
 
 /// The last component of a path, not yet looked up.
@@ -105,6 +105,26 @@ impl<'a> Walker<'a> {
     ) -> Result<Node, Cause> {
         let place = self.locate(start, path)?;
         self.find(&place, follow)
+    }
+
+    /// What is known about the object at the end of a path, without taking part in its use.
+    pub(crate) fn attributes(
+        &mut self,
+        start: &Node,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Attributes, Cause> {
+        let place = self.locate(start, path)?;
+        if let Last::Name(name) = &place.last
+            && !place.directory_wanted
+        {
+            let attributes = self.filesystem.lookup_attributes(&place.parent, name)?;
+            if !follow || attributes.file_type() != FileType::Symlink {
+                return Ok(attributes);
+            }
+        }
+        let node = self.find(&place, follow)?;
+        Ok(self.filesystem.attributes(&node)?)
     }
 
     /// Looks up the last component of a path.
