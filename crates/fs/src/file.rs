@@ -348,18 +348,19 @@ fn write_one_block<S: Store>(
     }
     // A guess that is nearly always right: what lies inside the file has a block.
     let is_inside = index * BLOCK < body.raw.size;
-    if range.data.len() == BLOCK_BYTES && is_inside {
-        if let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite) {
-            transaction.take_turn();
-            transaction.write_fresh(block, 0, range.data);
-            match map.pointer(&core.store, slot, index)? {
-                Some(old) => {
-                    transaction.free(one(old.block));
-                    return publish(core, map, new, (index, slot), block, transaction);
-                }
-                // A hole must not use the reserve that overwriting has.
-                None => transaction.give_back(block),
+    if range.data.len() == BLOCK_BYTES
+        && is_inside
+        && let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite)
+    {
+        transaction.take_turn();
+        transaction.write_fresh(block, 0, range.data);
+        match map.pointer(&core.store, slot, index)? {
+            Some(old) => {
+                transaction.free(one(old.block));
+                return publish(core, map, new, (index, slot), block, transaction);
             }
+            // A hole must not use the reserve that overwriting has.
+            None => transaction.give_back(block),
         }
     }
     let old = map.pointer(&core.store, slot, index)?;
