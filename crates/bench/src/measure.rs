@@ -302,13 +302,16 @@ mod tests {
 
     #[test]
     fn a_stopwatch_counts_waiting_for_events_but_not_more_than_wall_time() {
-        let (watch, begin) = (Stopwatch::of_thread(), Instant::now());
+        // Around the stopwatch, because the thread can lose its processor between any two lines.
+        let begin = Instant::now();
+        let watch = Stopwatch::of_thread();
         std::thread::sleep(Duration::from_millis(20));
         let counted = watch.nanoseconds();
         let wall = begin.elapsed().as_nanos() as f64;
         assert!(counted <= wall, "{counted} of {wall}");
-        // What is missing is the wait for a processor after waking up.
-        assert!(counted >= 20e6 || wall > 20e6, "{counted} of {wall}");
+        // What may be missing is the wait for a processor after waking up, which is part of the sleep's overrun.
+        let overrun = wall - 20e6;
+        assert!(counted >= 20e6 - overrun, "{counted} of {wall}");
     }
 
     #[test]
