@@ -337,9 +337,11 @@ unsafe fn map_part(
 /// As [`map_part`].
 unsafe fn copy_part(part: &Part<'_>, address: *mut c_void) -> rustix::io::Result<*mut c_void> {
     let length = part.length as usize;
-    // SAFETY: a new mapping, then one in place of the reservation; both are `length` bytes, and the first lives until
-    // the last copy out of it.
+    // SAFETY: a mapping in place of the reservation, then a new one; both are `length` bytes, and the second lives until
+    // the last copy out of it. In this order: the refused private mapping has left a hole, which a new one could fill.
     unsafe {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let to = mmap_anonymous(address, length, ProtFlags::READ | ProtFlags::WRITE, flags)?;
         let from = mmap(
             null_mut(),
             length,
@@ -348,18 +350,14 @@ unsafe fn copy_part(part: &Part<'_>, address: *mut c_void) -> rustix::io::Result
             part.file.as_fd(),
             part.file_offset,
         )?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let to = mmap_anonymous(address, length, ProtFlags::READ | ProtFlags::WRITE, flags);
-        if let Ok(to) = to {
-            let zeros = [0; BLOCK_BYTES];
-            for at in (0..length).step_by(BLOCK_BYTES) {
-                let block = from.cast::<u8>().add(at);
-                if !crate::copy::equals(block, zeros.as_ptr(), BLOCK_BYTES) {
-                    crate::copy::copy_out(block, to.cast::<u8>().add(at), BLOCK_BYTES);
-                }
+        let zeros = [0; BLOCK_BYTES];
+        for at in (0..length).step_by(BLOCK_BYTES) {
+            let block = from.cast::<u8>().add(at);
+            if !crate::copy::equals(block, zeros.as_ptr(), BLOCK_BYTES) {
+                crate::copy::copy_out(block, to.cast::<u8>().add(at), BLOCK_BYTES);
             }
         }
         munmap(from, length)?;
-        to
+        Ok(to)
     }
 }
