@@ -2,7 +2,7 @@
 
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
-use crate::layout::{Geometry, HEADER_BLOCKS_MAX, Superblock, SuperblockFault};
+use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -250,6 +250,11 @@ fn second_copies(length: u64) -> impl Iterator<Item = u64> {
 }
 
 fn device_superblock(path: &Path, device: &File, mode: Mode) -> Result<Superblock, OpenError> {
+    read_superblock(&device_header(path, device, mode)?)
+}
+
+/// The start of a device, long enough for any header.
+fn device_header(path: &Path, device: &File, mode: Mode) -> Result<Region, OpenError> {
     // A device-DAX node cannot be read, only mapped.
     let length = HEADER_BLOCKS_MAX * BLOCK_BYTES as u64;
     let length = length.next_multiple_of(2 << 20);
@@ -264,8 +269,58 @@ fn device_superblock(path: &Path, device: &File, mode: Mode) -> Result<Superbloc
         file_offset: 0,
         length,
     };
-    let region = Region::map(&[part], DurabilityClass::Dax, access)?;
-    read_superblock(&region)
+    Ok(Region::map(&[part], DurabilityClass::Dax, access)?)
+}
+
+/// The superblock and the segment table of a pool that another process may have open: nothing is locked.
+///
+/// Superblocks never change. An entry of the table changes by 8-byte stores and carries its own check, so one that is read
+/// in the middle of a change can be told.
+///
+/// # Errors
+///
+/// The pool cannot be read or has no valid superblock; the error names the file.
+pub fn read_header(pool: &Path) -> Result<(Superblock, Vec<SegmentEntry>), OpenError> {
+    let is_device = pool
+        .metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_char_device());
+    let path = if is_device {
+        pool.to_path_buf()
+    } else {
+        pool.join(SUPER_FILE)
+    };
+    let failed = |action| {
+        let path = path.clone();
+        move |source| OpenError::Io {
+            path,
+            action,
+            source,
+        }
+    };
+    let file = open_file(&path, Mode::ReadOnly).map_err(failed("open"))?;
+    let region = if is_device {
+        device_header(&path, &file, Mode::ReadOnly)?
+    } else {
+        let length = file.metadata().map_err(failed("read"))?.len();
+        let length = length.min(HEADER_BLOCKS_MAX * BLOCK_BYTES as u64) as usize;
+        let mut bytes = vec![0; length.next_multiple_of(BLOCK_BYTES)];
+        file.read_exact_at(&mut bytes[..length], 0)
+            .map_err(failed("read"))?;
+        Region::from_image(bytes)
+    };
+    let superblock = read_superblock(&region)?;
+    let geometry = superblock.geometry();
+    let mut entries = vec![SegmentEntry::new_zeroed(); geometry.segments as usize];
+    let (at, length) = (geometry.segment_entry(0), entries.as_bytes().len() as u64);
+    if region.length() < at.get() + length {
+        return Err(OpenError::Truncated {
+            path,
+            expected: at.get() + length,
+            found: region.length(),
+        });
+    }
+    region.read(at, entries.as_mut_bytes());
+    Ok((superblock, entries))
 }
 
 /// The first valid copy, or the error that tells most.
