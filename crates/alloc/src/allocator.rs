@@ -143,7 +143,7 @@ impl Allocator {
     #[cold]
     fn allocate_elsewhere(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
         let unit = request.unit.blocks();
-        let first = self.roomy(request.home);
+        let first = self.group_with_room(request.home);
         let domains: &[DomainId] = if request.domain.is_server_only() || !self.shared.scarce() {
             &[request.domain]
         } else {
@@ -286,16 +286,28 @@ impl Allocator {
         let (index, local) = self.split(segment.0);
         let slot = &self.slots[index];
         let mut group = slot.group.lock();
+        self.free_in_group(&mut group, index, (local, offset), blocks)?;
+        slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Frees blocks of one segment, if all of them are allocated.
+    #[inline]
+    fn free_in_group(
+        &self,
+        group: &mut Group,
+        index: usize,
+        (local, offset): Place,
+        blocks: u32,
+    ) -> Result<(), FreeError> {
         if let Some(offset) = group.tree(local).first_unlike(offset, blocks, true) {
             return Err(FreeError::NotAllocated {
                 block: self.block(index, (local, offset)),
             });
         }
-        if deliberate::is(Bug::LeakBlock) {
-            return Ok(());
+        if !deliberate::is(Bug::LeakBlock) {
+            group.give(&self.shared, local, offset, blocks);
         }
-        group.give(&self.shared, local, offset, blocks);
-        slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
         Ok(())
     }
 
@@ -308,7 +320,7 @@ impl Allocator {
                 .then(|| self.shared.geometry.locate(extent.start))
                 .flatten();
             let Some((segment, offset)) = place else {
-                self.let_go(held.take());
+                self.publish_and_unlock(held.take());
                 if let Err(error) = self.free(extent) {
                     refused(extent, error);
                 }
@@ -317,23 +329,20 @@ impl Allocator {
             let (index, local) = self.split(segment.0);
             // Allocations in the same group must not wait for all of a long list.
             if number % EXTENTS_PER_LOCK == 0 || held.as_ref().is_none_or(|held| held.0 != index) {
-                self.let_go(held.take());
+                self.publish_and_unlock(held.take());
                 held = Some((index, self.slots[index].group.lock()));
             }
             let Some((_, group)) = &mut held else {
                 continue;
             };
-            if group.tree(local).first_unlike(offset, 1, true).is_some() {
-                let block = extent.start;
-                refused(extent, FreeError::NotAllocated { block });
-            } else if !deliberate::is(Bug::LeakBlock) {
-                group.give(&self.shared, local, offset, 1);
+            if let Err(error) = self.free_in_group(group, index, (local, offset), 1) {
+                refused(extent, error);
             }
         }
-        self.let_go(held);
+        self.publish_and_unlock(held);
     }
 
-    fn let_go(&self, held: Option<(usize, MutexGuard<'_, Group>)>) {
+    fn publish_and_unlock(&self, held: Option<(usize, MutexGuard<'_, Group>)>) {
         if let Some((index, group)) = held {
             self.slots[index]
                 .free_blocks
@@ -442,7 +451,7 @@ impl Allocator {
 
     /// The home group, unless it has much less room than another: one thread that fills the pool must not use up its own group, or
     /// all threads meet in those that are left.
-    fn roomy(&self, home: usize) -> usize {
+    fn group_with_room(&self, home: usize) -> usize {
         let (most, index) = self.published_counts().zip(0..).max().unwrap_or((0, home));
         let own = self.slots[home].free_blocks.load(Ordering::Relaxed);
         if own / 3 < most / 4 { index } else { home }

@@ -3,7 +3,8 @@
 //! Three ways to write, chosen per call:
 //!
 //! * **Logged**: a small range inside one written block travels in the redo record. One fence, no copy of the block.
-//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes.
+//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes. A whole block inside the
+//!   file is not, unless no fresh block is free: it is streamed to a fresh one before its old pointer is known.
 //! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
 
 use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX, MapEditor, Slot};
@@ -356,7 +357,7 @@ fn write_one_block<S: Store>(
         transaction.write_fresh(block, 0, range.data);
         match map.pointer(&core.store, slot, index)? {
             Some(old) => {
-                transaction.free(one(old.block));
+                transaction.free(single_block(old.block));
                 return publish(core, map, new, (index, slot), block, transaction);
             }
             // A hole must not use the reserve that overwriting has.
@@ -374,7 +375,7 @@ fn write_one_block<S: Store>(
             return Ok(());
         }
         Some(Pointer { block, .. }) => {
-            transaction.free(one(block));
+            transaction.free(single_block(block));
             transaction.allocate_one(body.domain, Purpose::Overwrite)?
         }
         None => {
@@ -424,7 +425,7 @@ fn publish_in_new_node<S: Store>(
 }
 
 #[inline]
-fn one(start: BlockNumber) -> Extent {
+fn single_block(start: BlockNumber) -> Extent {
     Extent { start, blocks: 1 }
 }
 
@@ -481,7 +482,7 @@ fn write_blocks<S: Store>(
             unwritten: false,
         }) = old
         {
-            transaction.free(one(*block));
+            transaction.free(single_block(*block));
         }
     }
     let mut editor = MapEditor::new(&core.store, *map);
