@@ -10,7 +10,7 @@ pub enum Bug {
     SkipDataFlush = 1,
     /// An operation returns before its record is fenced.
     SkipRecordFence,
-    /// The record is written before the data it points to is fenced.
+    /// The record is written before the data it points to is fenced, and without the data's checksum.
     SkipDataFence,
     /// A checkpoint retires records whose lines it never flushed.
     SkipCheckpointFlush,
@@ -38,6 +38,10 @@ pub enum Bug {
     SwapApplyAndCommit,
     /// Rename removes the old name in a transaction of its own before it adds the new one.
     RenameLosesTarget,
+    /// Recovery believes a record without looking at the data that it checks.
+    SkipDataCheck,
+    /// Recovery takes data that a later record changed for torn.
+    DistrustChangedData,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -12,6 +12,7 @@ use std::arch::x86_64::{
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::copy::Content;
 use crate::{LINE_BYTES, WORD_BYTES};
 
 /// The instruction that writes a line back.
@@ -175,6 +176,10 @@ pub(crate) enum Source {
     Zeros,
 }
 
+/// Up to here a range is streamed word by word: so little has mostly just been assembled by stores of words, and a wider load would wait
+/// until they have left the store buffer, behind all that was streamed before.
+const WORDWISE_BYTES_MAX: usize = 4 * LINE_BYTES;
+
 /// Writes `length` bytes at `to` with non-temporal stores.
 ///
 /// # Safety
@@ -183,6 +188,10 @@ pub(crate) enum Source {
 /// thread is told of the bytes.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: Source, length: usize, with: StreamInstruction) {
+    if length <= WORDWISE_BYTES_MAX {
+        // SAFETY: the caller's.
+        return unsafe { stream_words(to, from, length) };
+    }
     let head = to.align_offset(LINE_BYTES).min(length);
     let body = (length - head) / LINE_BYTES * LINE_BYTES;
     let tail = length - head - body;
@@ -196,6 +205,18 @@ pub(crate) unsafe fn stream(to: *mut u8, from: Source, length: usize, with: Stre
         }
         stream_words(to.add(head + body), from.skip(head + body), tail);
     }
+}
+
+/// # Safety
+/// `to` is aligned to 8 and writable for the content, whose length is a multiple of 8.
+#[inline]
+pub(crate) unsafe fn stream_plain(to: *mut u8, content: Content<'_>) {
+    let source = match content {
+        Content::Bytes(bytes) => Source::Bytes(bytes.as_ptr()),
+        Content::Zeros(_) => Source::Zeros,
+    };
+    // SAFETY: a slice never overlaps a region, because nobody has a reference into one; the instruction was detected.
+    unsafe { stream(to, source, content.length(), StreamInstruction::chosen()) };
 }
 
 impl Source {

@@ -50,6 +50,7 @@ compile_error!(
 );
 
 mod address;
+mod checksummed;
 mod class;
 mod copy;
 mod counters;

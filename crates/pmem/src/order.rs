@@ -3,10 +3,11 @@
 use std::marker::PhantomData;
 
 use crate::address::lines_touched;
+use crate::checksummed::{crc32c, stream_checksummed};
 use crate::copy::{self, Content};
 use crate::counters;
 use crate::emulator::{Origin, thread_number};
-use crate::instructions::{self, FlushInstruction, Source, StreamInstruction};
+use crate::instructions::{self, FlushInstruction, stream_plain};
 use crate::{LINE_BYTES, Offset, Region, WORD_BYTES};
 
 /// Bytes stored with ordinary stores: they are in the processor's cache and may or may not survive a power cut.
@@ -114,6 +115,20 @@ impl Region {
     #[inline]
     pub fn write_streaming(&self, at: Offset, bytes: &[u8]) -> Flushed {
         self.stream_content(at, Content::Bytes(bytes))
+    }
+
+    /// Writes bytes past the caches and returns their CRC32C as well, which costs nothing while the bytes drain.
+    #[inline]
+    pub fn write_streaming_checksummed(&self, at: Offset, bytes: &[u8]) -> (Flushed, u32) {
+        let line = LINE_BYTES as u64;
+        if self.flags.any() || !at.is_aligned(line) || !bytes.len().is_multiple_of(LINE_BYTES) {
+            return (self.write_streaming(at, bytes), crc32c(bytes));
+        }
+        let to = self.address(at, bytes.len());
+        // SAFETY: whole aligned lines inside the region.
+        let checksum = unsafe { stream_checksummed(to, bytes) };
+        counters::count_streamed(bytes.len(), lines_touched(at, bytes.len()));
+        (Flushed::nothing(self), checksum)
     }
 
     /// Writes zeros past the caches.
@@ -232,18 +247,6 @@ impl Region {
             None => self.flush_plain(first, lines),
         }
     }
-}
-
-/// # Safety
-/// `to` is aligned to 8 and writable for the content, whose length is a multiple of 8.
-#[inline]
-unsafe fn stream_plain(to: *mut u8, content: Content<'_>) {
-    let source = match content {
-        Content::Bytes(bytes) => Source::Bytes(bytes.as_ptr()),
-        Content::Zeros(_) => Source::Zeros,
-    };
-    // SAFETY: a slice never overlaps a region, because nobody has a reference into one; the instruction was detected.
-    unsafe { instructions::stream(to, source, content.length(), StreamInstruction::chosen()) };
 }
 
 impl Dirty<'_> {
