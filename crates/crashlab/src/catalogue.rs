@@ -249,7 +249,8 @@ fn renames() -> Vec<Operation> {
     ]
 }
 
-fn contents() -> Vec<Operation> {
+/// The operations on the content of files.
+pub fn contents() -> Vec<Operation> {
     vec![
         write("a", 4096, 4096, 20),
         write("a", 10, 64, 21),

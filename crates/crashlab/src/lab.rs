@@ -16,6 +16,7 @@ use pmem::Region;
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
+use txn::transaction::use_slot;
 
 /// A pool with the start tree on it.
 struct Prepared {
@@ -60,7 +61,7 @@ impl Lab {
                 nested_choices: 24,
                 nested_every: 16,
             },
-            Workload::Two(..) => Depth {
+            Workload::Two(..) | Workload::Across(..) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 128,
@@ -102,6 +103,7 @@ impl Lab {
         let prepared = self.prepared(id.workload.pool())?;
         let (region, mut model) = (prepared.filled_region(), prepared.model.clone());
         clock::restart();
+        use_slot(0);
         let mut live = Live::mount(&region)?;
         let operations = id.workload.operations();
         for (step, operation) in operations.iter().enumerate() {
@@ -180,6 +182,7 @@ impl Prepared {
     fn new(pool: Pool) -> Result<Prepared, String> {
         let options = pool.options();
         clock::restart();
+        use_slot(0);
         let region = fs::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
         let region = Arc::new(region.map_err(|error| error.to_string())?);
         let (mut live, mut model) = (Live::mount(&region)?, Model::default());

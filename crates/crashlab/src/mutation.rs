@@ -16,9 +16,9 @@ use fs::format::{Pointer, Position, RawInode};
 use fs::{FileSystem, FileType, InodeNumber, MountOptions, NewInode, RenameOptions};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, Region};
 use std::sync::Arc;
-use txn::checksum::{Seal, seal};
+use txn::checksum::{Seal, crc32c, seal};
 use txn::layout::{CHECKPOINT_AT, JOURNALS_AT, ROOT_AREA_AT, STATE_BLOCK};
-use txn::record::RecordBuilder;
+use txn::record::{DataCheck, RecordBuilder};
 use txn::{FormatOptions, Geometry, Mode, PmemStore, Store, Superblock, recovery as journal};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -192,7 +192,7 @@ impl Sample {
         image[at..at + INODE_BYTES].copy_from_slice(raw.as_bytes());
     }
 
-    /// A whole record in the journal, with a checksum that fits, that changes any place.
+    /// A whole record in the journal, with a checksum that fits, that changes any place; some check data that fits or does not.
     fn add_record(&self, image: &mut [u8], place: usize, flags: u8, value: u64) {
         let mut record = RecordBuilder::new();
         let at = Offset::new((self.lines[place % self.lines.len()] * LINE_BYTES) as u64);
@@ -200,6 +200,10 @@ impl Sample {
             0 => record.store_word(at, value),
             1 => record.zero(at, 1 + value as usize % 8192),
             _ => record.store(at, &image[..1 + value as usize % 512]),
+        }
+        if flags & 8 != 0 {
+            let block = (value >> 32) % (self.geometry.total_blocks() + 2);
+            record.check_data(data_check(image, BlockNumber::new(block), value));
         }
         record.close();
         let bytes = record
@@ -250,6 +254,18 @@ impl Sample {
 impl Default for Sample {
     fn default() -> Self {
         Sample::new()
+    }
+}
+
+/// A check of the start of a block, which may lie outside the image; half of them fit.
+fn data_check(image: &[u8], block: BlockNumber, value: u64) -> DataCheck {
+    let (at, length) = (block.offset(), 1 + (value >> 16) as usize % BLOCK_BYTES);
+    let start = at.get() as usize;
+    let found = image.get(start..start + length).map_or(0, crc32c);
+    DataCheck {
+        at,
+        length,
+        checksum: found ^ (value as u32 & 1),
     }
 }
 

@@ -111,6 +111,10 @@ pub enum Operation {
     },
     Release,
     Checkpoint,
+    /// What follows goes through this journal, as if another thread did it.
+    UseJournal {
+        index: usize,
+    },
     /// A clean unmount and a mount.
     Remount,
 }
@@ -245,6 +249,10 @@ impl Live {
             }
             Operation::Checkpoint => {
                 self.files().checkpoint();
+                Ok(())
+            }
+            Operation::UseJournal { index } => {
+                txn::transaction::use_slot(*index);
                 Ok(())
             }
             operation => Ok(self.apply_names(operation)?),
@@ -452,7 +460,7 @@ impl Model {
                 self.release();
                 Ok(())
             }
-            Operation::Checkpoint => Ok(()),
+            Operation::Checkpoint | Operation::UseJournal { .. } => Ok(()),
             operation => self.apply_content(operation),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 16] = [
+pub const BUGS: [(Bug, &str); 18] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -20,7 +20,7 @@ pub const BUGS: [(Bug, &str); 16] = [
     ),
     (
         Bug::SkipDataFence,
-        "a record is written before its data is fenced",
+        "a record is written before its data is fenced, without a check",
     ),
     (
         Bug::SkipCheckpointFlush,
@@ -53,12 +53,22 @@ pub const BUGS: [(Bug, &str); 16] = [
         "changes are applied before their record is durable",
     ),
     (Bug::RenameLosesTarget, "a rename leaves the old name"),
+    (
+        Bug::SkipDataCheck,
+        "a record is believed without a look at its data",
+    ),
+    (
+        Bug::DistrustChangedData,
+        "data that a later record changed is taken for torn",
+    ),
 ];
 
 /// Longest search for one bug.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
 /// Short workloads between two long ones.
 const SHORT_PER_LONG: usize = 3;
+/// Workloads of two journals between two long ones.
+const ACROSS_PER_LONG: usize = 12;
 /// How long a search without a bug must find nothing.
 const CONTROL_TIME: Duration = Duration::from_secs(10);
 
@@ -69,38 +79,51 @@ struct Search {
     elapsed: Duration,
 }
 
-/// Workloads in the order of a search: those of one operation, then pairs; after every few a long one.
+/// Workloads in the order of a search: those of one operation, then pairs; after every few a long one and, because they are cheap,
+/// several of two journals.
 fn workloads() -> impl Iterator<Item = Workload> {
-    let is_small = |workload: &Workload| workload.pool() == Pool::Tiny;
-    let (ones, mut pairs): (Vec<_>, Vec<_>) = Workload::all_short()
-        .into_iter()
-        .filter(is_small)
-        .partition(|workload| matches!(workload, Workload::One(_)));
-    // Pairs that begin alike find alike: a fixed shuffle sets them apart.
-    pairs.sort_by_key(|workload| match workload {
-        Workload::Two(first, second) => {
-            txn::checksum::mix64(u64::from(*first) << 32 | u64::from(*second))
+    let mut ones = Vec::new();
+    let mut pairs = Vec::new();
+    let mut across = Vec::new();
+    for workload in Workload::all_short() {
+        match workload {
+            Workload::One(_) => ones.push(workload),
+            Workload::Two(first, second) => pairs.push((shuffled(first, second), workload)),
+            Workload::Across(first, second) => across.push((shuffled(first, second), workload)),
+            Workload::Large(_) | Workload::Long(_) => {}
         }
-        _ => 0,
-    });
-    let longs = (1..).map(Workload::Long);
-    let short: Vec<Workload> = ones.into_iter().chain(pairs).collect();
-    let groups: Vec<Vec<Workload>> = short
-        .chunks(SHORT_PER_LONG)
-        .map(<[Workload]>::to_vec)
-        .collect();
-    groups
+    }
+    pairs.sort_by_key(|(key, _)| *key);
+    across.sort_by_key(|(key, _)| *key);
+    let mut short = ones
         .into_iter()
-        .zip(longs)
-        .flat_map(|(group, long)| group.into_iter().chain([long]))
+        .chain(pairs.into_iter().map(|(_, workload)| workload))
+        .peekable();
+    let mut across = across.into_iter().map(|(_, workload)| workload);
+    (1..)
+        .map_while(move |seed| {
+            short.peek()?;
+            let mut group: Vec<Workload> = short.by_ref().take(SHORT_PER_LONG).collect();
+            group.push(Workload::Long(seed));
+            group.extend(across.by_ref().take(ACROSS_PER_LONG));
+            Some(group)
+        })
+        .flatten()
+}
+
+/// Pairs that begin alike find alike: a fixed shuffle sets them apart.
+fn shuffled(first: u32, second: u32) -> u64 {
+    txn::checksum::mix64(u64::from(first) << 32 | u64::from(second))
 }
 
 fn search(bug: Option<Bug>, time: Duration) -> Search {
     let tally = Arc::new(Tally::default());
     let mut lab = Lab::new(Arc::clone(&tally), None);
     // The start trees are made without the bug.
-    let prepared = lab.prepare(Pool::Tiny);
-    debug_assert!(prepared.is_ok(), "{prepared:?}");
+    for pool in [Pool::Tiny, Pool::TwoJournals] {
+        let prepared = lab.prepare(pool);
+        debug_assert!(prepared.is_ok(), "{prepared:?}");
+    }
     let begin = Instant::now();
     deliberate::set(bug);
     let mut found = None;

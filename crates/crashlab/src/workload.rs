@@ -12,6 +12,8 @@ use txn::FormatOptions;
 pub enum Pool {
     /// 1 MiB: a crash state costs microseconds.
     Tiny,
+    /// The same with two journals.
+    TwoJournals,
     /// 6 MiB: room for writes of 1 MiB.
     Large,
 }
@@ -21,6 +23,10 @@ impl Pool {
     pub fn options(self) -> FormatOptions {
         match self {
             Pool::Tiny => FormatOptions::tiny(),
+            Pool::TwoJournals => FormatOptions {
+                journals: 2,
+                ..FormatOptions::tiny()
+            },
             Pool::Large => FormatOptions {
                 size_bytes: 6 << 20,
                 ..FormatOptions::tiny()
@@ -36,6 +42,8 @@ pub enum Workload {
     One(u32),
     /// Two of them.
     Two(u32, u32),
+    /// Two operations on the content of files, through one journal each, as two threads do them.
+    Across(u32, u32),
     /// Operations with large writes, all of them up to this one.
     Large(u32),
     /// 20 to 60 operations by chance.
@@ -47,11 +55,11 @@ impl Workload {
     pub fn all_short() -> Vec<Workload> {
         let count = catalogue::operations().len() as u32;
         let large = catalogue::large_operations().len() as u32;
+        let contents = catalogue::contents().len() as u32;
         let ones = (0..count).map(Workload::One);
-        let pairs =
-            (0..count).flat_map(|first| (0..count).map(move |second| Workload::Two(first, second)));
         ones.chain((0..large).map(Workload::Large))
-            .chain(pairs)
+            .chain(pairs(contents).map(|(first, second)| Workload::Across(first, second)))
+            .chain(pairs(count).map(|(first, second)| Workload::Two(first, second)))
             .collect()
     }
 
@@ -62,6 +70,14 @@ impl Workload {
         match self {
             Workload::One(index) => vec![at(index)],
             Workload::Two(first, second) => vec![at(first), at(second)],
+            Workload::Across(first, second) => {
+                let contents = catalogue::contents();
+                vec![
+                    contents[first as usize].clone(),
+                    Operation::UseJournal { index: 1 },
+                    contents[second as usize].clone(),
+                ]
+            }
             Workload::Large(last) => catalogue::large_operations()[..=last as usize].to_vec(),
             Workload::Long(seed) => {
                 let mut random = Random::new(seed);
@@ -78,6 +94,7 @@ impl Workload {
         match self {
             Workload::One(_) | Workload::Long(_) => 0,
             Workload::Two(..) => 1,
+            Workload::Across(..) => 2,
             Workload::Large(last) => last as usize,
         }
     }
@@ -86,6 +103,7 @@ impl Workload {
     pub fn pool(self) -> Pool {
         match self {
             Workload::Large(_) => Pool::Large,
+            Workload::Across(..) => Pool::TwoJournals,
             _ => Pool::Tiny,
         }
     }
@@ -95,10 +113,17 @@ impl Workload {
         match self {
             Workload::One(index) => index < count,
             Workload::Two(first, second) => first < count && second < count,
+            Workload::Across(first, second) => {
+                first.max(second) < catalogue::contents().len() as u32
+            }
             Workload::Large(last) => last < catalogue::large_operations().len() as u32,
             Workload::Long(_) => true,
         }
     }
+}
+
+fn pairs(count: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..count).flat_map(move |first| (0..count).map(move |second| (first, second)))
 }
 
 impl fmt::Display for Workload {
@@ -106,6 +131,7 @@ impl fmt::Display for Workload {
         match self {
             Workload::One(index) => write!(formatter, "one-{index}"),
             Workload::Two(first, second) => write!(formatter, "two-{first}-{second}"),
+            Workload::Across(first, second) => write!(formatter, "across-{first}-{second}"),
             Workload::Large(last) => write!(formatter, "large-{last}"),
             Workload::Long(seed) => write!(formatter, "long-{seed}"),
         }
@@ -116,8 +142,11 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Workload, String> {
-        let refused =
-            || format!("{text} is no workload; expected one-N, two-N-M, large-N or long-SEED");
+        let refused = || {
+            format!(
+                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N or long-SEED"
+            )
+        };
         let parts: Vec<&str> = text.split('-').collect();
         let number = |index: usize| {
             parts
@@ -130,6 +159,7 @@ impl FromStr for Workload {
         let workload = match (parts[0], parts.len()) {
             ("one", 2) => Workload::One(small(1)?),
             ("two", 3) => Workload::Two(small(1)?, small(2)?),
+            ("across", 3) => Workload::Across(small(1)?, small(2)?),
             ("large", 2) => Workload::Large(small(1)?),
             ("long", 2) => Workload::Long(number(1)?),
             _ => return Err(refused()),

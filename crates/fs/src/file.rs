@@ -313,57 +313,99 @@ fn write_once<S: Store>(
     body: &mut Body,
     range: &Range<'_>,
 ) -> Result<(), FsError> {
+    if range.data.len() == BLOCK_BYTES
+        && range.offset.is_multiple_of(BLOCK)
+        && range.offset < body.raw.size
+        && overwrite_block(core, number, body, range)?
+    {
+        return Ok(());
+    }
     let map = BlockMap::of(number, &body.raw);
     let mut transaction = core.begin();
     let mut new = body.raw;
-    if range.block_count() == 1 {
-        write_one_block(core, body, &map, &mut new, range, &mut transaction)?;
+    let filling = if range.block_count() == 1 {
+        place_one_block(core, body, &map, &mut new, range, &mut transaction)?
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
-    }
+        None
+    };
     new.size = new.size.max(range.end());
     new.touch_modified(core.now());
     transaction.log_inode(number, &body.raw, &mut new)?;
+    if let Some(Filling { old, block }) = filling {
+        fill_block(
+            core,
+            range,
+            range.first_block(),
+            old,
+            block,
+            &mut transaction,
+        );
+    }
     transaction.commit()?;
     body.raw = new;
     Ok(())
 }
 
-/// The common case of a write inside one block, without lists.
+/// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing
+/// happened then.
 ///
-/// A whole block is on its way before its old pointer is looked at: neither the load of the pointer nor what is computed from it
+/// The data is on its way before the old pointer is looked at: neither the load of the pointer nor what is computed from it
 /// costs time then. Between the streaming and the commit no locked instruction may run: it would wait for the stream.
 #[inline]
-fn write_one_block<S: Store>(
+fn overwrite_block<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<bool, FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let index = range.first_block();
+    let slot = map.slot(&core.store, index)?;
+    match slot {
+        Slot::Word(at) => core.store.prefetch(at),
+        Slot::Root => {}
+        Slot::Absent => return Ok(false),
+    }
+    let mut transaction = core.begin();
+    let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite) else {
+        return Ok(false);
+    };
+    transaction.take_turn();
+    transaction.write_fresh(block, 0, range.data);
+    let mut new = body.raw;
+    publish(core, &map, &mut new, (index, slot), block, &mut transaction)?;
+    new.size = new.size.max(range.end());
+    new.touch_modified(core.now());
+    transaction.log_inode(number, &body.raw, &mut new)?;
+    let Some(old) = map.pointer(&core.store, slot, index)? else {
+        // A hole must not use the reserve that overwriting has, and counts as a new block.
+        return Ok(false);
+    };
+    transaction.free(single_block(old.block));
+    transaction.commit()?;
+    body.raw = new;
+    Ok(true)
+}
+
+/// A block that is to be filled with a file's new content, laid over that of the old block.
+struct Filling {
+    old: Option<Pointer>,
+    block: BlockNumber,
+}
+
+/// Finds the place for a write inside one block, without lists; `None` if the bytes travel in the record.
+#[inline]
+fn place_one_block<S: Store>(
     core: &Core<S>,
     body: &Body,
     map: &BlockMap,
     new: &mut RawInode,
     range: &Range<'_>,
     transaction: &mut impl Transaction,
-) -> Result<(), FsError> {
+) -> Result<Option<Filling>, FsError> {
     let index = range.first_block();
     let slot = map.slot(&core.store, index)?;
-    if let Slot::Word(at) = slot {
-        core.store.prefetch(at);
-    }
-    // A guess that is nearly always right: what lies inside the file has a block.
-    let is_inside = index * BLOCK < body.raw.size;
-    if range.data.len() == BLOCK_BYTES
-        && is_inside
-        && let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite)
-    {
-        transaction.take_turn();
-        transaction.write_fresh(block, 0, range.data);
-        match map.pointer(&core.store, slot, index)? {
-            Some(old) => {
-                transaction.free(single_block(old.block));
-                return publish(core, map, new, (index, slot), block, transaction);
-            }
-            // A hole must not use the reserve that overwriting has.
-            None => transaction.give_back(block),
-        }
-    }
     let old = map.pointer(&core.store, slot, index)?;
     let block = match old {
         Some(Pointer {
@@ -372,7 +414,7 @@ fn write_one_block<S: Store>(
         }) => block,
         Some(Pointer { block, .. }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
             transaction.store(block.offset() + range.offset % BLOCK, range.data);
-            return Ok(());
+            return Ok(None);
         }
         Some(Pointer { block, .. }) => {
             transaction.free(single_block(block));
@@ -384,8 +426,8 @@ fn write_one_block<S: Store>(
         }
     };
     transaction.take_turn();
-    fill_block(core, range, index, old, block, transaction);
-    publish(core, map, new, (index, slot), block, transaction)
+    publish(core, map, new, (index, slot), block, transaction)?;
+    Ok(Some(Filling { old, block }))
 }
 
 /// Points the file's block `index`, kept in `slot`, to `block`.

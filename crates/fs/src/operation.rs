@@ -87,11 +87,6 @@ impl<S: Store> Transaction for Operation<'_, S> {
     }
 
     #[inline]
-    fn give_back(&mut self, block: BlockNumber) {
-        self.transaction.give_back(block);
-    }
-
-    #[inline]
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]) {
         self.transaction.write_fresh(block, offset, bytes);
     }
@@ -112,7 +107,7 @@ impl<S: Store> Transaction for Operation<'_, S> {
     }
 
     #[inline]
-    fn commit(self) -> Result<(), CommitError> {
+    fn commit(&mut self) -> Result<(), CommitError> {
         self.transaction.commit()?;
         self.charges.keep();
         Ok(())

@@ -317,7 +317,7 @@ impl<'q> Charges<'q> {
 
     /// The operation is durable: the charges stay.
     #[inline]
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn keep(&mut self) {
         self.made.clear();
     }
 }

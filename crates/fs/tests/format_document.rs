@@ -20,7 +20,7 @@ use txn::layout::{
     ROOT_AREA_AT, SAVED_AT, SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK,
     SEGMENTS_MAX, STATE_BLOCK, SavedHeader, SegmentEntry, header_blocks,
 };
-use txn::record::{HEADER_BYTES, RecordBuilder};
+use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md");
 
@@ -302,20 +302,37 @@ fn record() -> String {
             12,
             4,
             "check",
-            "`byteswap(crc32c(bytes 0..12)) ^ crc32c(bytes 16..length)`",
+            "`byteswap(crc32c(head)) ^ crc32c(all behind the head)`, see below",
         ),
-        row(HEADER_BYTES as u64, 0, "entries", "one after the other"),
+        row(
+            HEADER_BYTES as u64,
+            0,
+            "entries",
+            "one after the other; the first may be a data check",
+        ),
     ]);
     let mut builder = RecordBuilder::new();
     builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
     builder.store(Offset::new(0x2_0003), b"five!");
     builder.zero(Offset::new(0x3_0000), 100);
-    let bytes = {
-        builder.close();
-        builder.finish(77).to_vec()
-    };
+    builder.close();
+    let bytes = builder.finish(77).to_vec();
     let text = "\nRecord 77: the word `0x1122334455667788` at 0x12340, `five!` at 0x20003, 100 zeros at 0x30000.\n\n";
-    head + text + &code(&dump(&bytes))
+    head + text + &code(&dump(&bytes)) + &record_with_data_check()
+}
+
+fn record_with_data_check() -> String {
+    let data = b"123456789";
+    let mut builder = RecordBuilder::new();
+    builder.check_data(DataCheck {
+        at: Offset::new(0x4_0000),
+        length: data.len(),
+        checksum: crc32c(data),
+    });
+    builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
+    builder.close();
+    let text = "\nRecord 78: the data `123456789` at 0x40000, the word `0x1122334455667788` at 0x12340.\n\n";
+    text.to_string() + &code(&dump(builder.finish(78)))
 }
 
 fn inode() -> String {

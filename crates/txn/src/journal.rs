@@ -30,6 +30,15 @@ pub(crate) struct Journal {
     freed: Vec<Extent>,
 }
 
+/// Why a record may make its bulk data reachable (R4).
+#[derive(Debug)]
+pub(crate) enum DataOrder {
+    /// The data was fenced before, or there is none.
+    Durable(Durable),
+    /// The data is on its way, and the record carries its checksum: one fence makes both durable, and recovery can tell whether it did.
+    Checked(Flushed),
+}
+
 /// A journal held for one record, and the record's sequence number.
 #[derive(Debug)]
 pub(crate) struct Turn<'j> {
@@ -47,7 +56,7 @@ impl Turn<'_> {
 
     /// Makes the closed `record` durable, then applies it in place. `freed` blocks become free at the next checkpoint (R1).
     #[inline]
-    pub(crate) fn commit(mut self, record: &mut RecordBuilder, data: Durable, freed: &[Extent]) {
+    pub(crate) fn commit(mut self, record: &mut RecordBuilder, data: DataOrder, freed: &[Extent]) {
         let journal = &mut *self.journal;
         if deliberate::is(Bug::SwapApplyAndCommit) {
             journal.apply(self.region, record);
@@ -99,13 +108,14 @@ impl Journal {
         self.position + bytes <= self.half_bytes
     }
 
-    /// Writes one record and waits until it is durable: the commit point of a transaction.
-    ///
-    /// `data` proves that the bulk data which the record makes reachable was fenced before (R4).
-    fn append(&mut self, region: &Region, bytes: &[u8], data: Durable) {
-        data.assert_of(region);
+    /// Writes one record and waits until it is durable, and with it the data that it checks: the commit point of a transaction.
+    fn append(&mut self, region: &Region, bytes: &[u8], data: DataOrder) {
         let at = self.halves[self.active] + self.position as u64;
-        let written = region.write_streaming(at, bytes);
+        let mut written = region.write_streaming(at, bytes);
+        match data {
+            DataOrder::Durable(durable) => durable.assert_of(region),
+            DataOrder::Checked(flushed) => written.join(flushed),
+        }
         if !deliberate::is(Bug::SkipRecordFence) {
             region.fence(written);
         }

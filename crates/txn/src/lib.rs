@@ -19,6 +19,7 @@ pub mod error;
 pub mod format;
 pub mod journal;
 pub mod layout;
+mod live;
 pub mod pool;
 pub mod record;
 pub mod recovery;

@@ -3,12 +3,15 @@
 //! ```text
 //! 0   sequence number      u64
 //! 8   length in bytes      u32   header and entries, without the padding to whole lines
-//! 12  CRC32C               u32   of bytes 0..12 and 16..length
+//! 12  check                u32   of all bytes but these four
 //! 16  entries
 //! ```
-//! An entry is a head word (bits 0–47 offset in the pool, bits 48–62 length in bytes, bit 63: fill with
+//! An entry is a head word (bits 0–47 offset in the pool, bits 48–61 length in bytes, bit 62: data check, bit 63: fill with
 //! zeros, no payload) and its payload, padded to 8 bytes. Applying an entry stores absolute bytes, so applying a
 //! record twice is the same as once.
+//!
+//! The first entry may be a *data check*: its payload is the CRC32C of bulk data that lies at its place, and that one fence made durable
+//! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
 
 use crate::checksum::crc32c;
 use crate::layout::Geometry;
@@ -21,8 +24,13 @@ const HEADER_WORDS: usize = HEADER_BYTES / WORD_BYTES;
 const LINE_WORDS: usize = LINE_BYTES / WORD_BYTES;
 const OFFSET_BITS: u64 = 48;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
-const LENGTH_MASK: u64 = 0x7fff;
+const LENGTH_MASK: u64 = 0x3fff;
+const DATA_FLAG: u64 = 1 << 62;
 const ZERO_FLAG: u64 = 1 << 63;
+/// Words of a data check.
+const DATA_CHECK_WORDS: usize = 2;
+/// Where entries begin in a builder: room for a data check is always left before them, and the header is put where it belongs at the end.
+const ENTRIES_AT: usize = HEADER_WORDS + DATA_CHECK_WORDS;
 
 /// One change of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,6 +41,17 @@ pub struct Entry<'a> {
     pub length: usize,
     /// The new bytes; `None` fills with zeros.
     pub payload: Option<&'a [u8]>,
+}
+
+/// Bulk data that became durable together with the record, if it has this checksum.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DataCheck {
+    /// Where the data is.
+    pub at: Offset,
+    /// Its bytes, all in one block.
+    pub length: usize,
+    /// Its CRC32C.
+    pub checksum: u32,
 }
 
 /// Head word of an entry: place, length and kind in 8 bytes.
@@ -49,6 +68,21 @@ impl EntryHead {
     pub fn length(self) -> usize {
         ((self.0 >> OFFSET_BITS) & LENGTH_MASK) as usize
     }
+
+    fn is_data_check(self) -> bool {
+        self.0 & DATA_FLAG != 0
+    }
+}
+
+impl Entry<'_> {
+    /// Whether the change touches `length` bytes at `at`.
+    pub fn overlaps(&self, at: Offset, length: usize) -> bool {
+        self.at < at + length as u64 && at < self.at + self.length as u64
+    }
+
+    fn overlaps_block_of(&self, at: Offset) -> bool {
+        self.overlaps(at.block().offset(), BLOCK_BYTES)
+    }
 }
 
 /// Builds a record in a reusable buffer of words: few and wide stores, because they queue behind the data's.
@@ -57,6 +91,8 @@ impl EntryHead {
 #[derive(Debug, Default)]
 pub struct RecordBuilder {
     words: Vec<u64>,
+    /// Where the header will stand: before the data check, or in its place.
+    start: usize,
     body_checksum: u32,
 }
 
@@ -64,7 +100,8 @@ impl RecordBuilder {
     /// An empty record.
     pub fn new() -> RecordBuilder {
         RecordBuilder {
-            words: vec![0; HEADER_WORDS],
+            words: vec![0; ENTRIES_AT],
+            start: DATA_CHECK_WORDS,
             body_checksum: 0,
         }
     }
@@ -73,19 +110,44 @@ impl RecordBuilder {
     #[inline]
     pub fn clear(&mut self) {
         self.words.clear();
-        self.words.extend_from_slice(&[0; HEADER_WORDS]);
+        self.words.extend_from_slice(&[0; ENTRIES_AT]);
+        self.start = DATA_CHECK_WORDS;
     }
 
     /// Whether no change was added.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.words.len() == HEADER_WORDS
+        self.words.len() == ENTRIES_AT
     }
 
     /// Bytes that the record will take in a journal, padding included.
     #[inline]
     pub fn padded_bytes(&self) -> usize {
-        self.words.len().next_multiple_of(LINE_WORDS) * WORD_BYTES
+        (self.words.len() - self.start).next_multiple_of(LINE_WORDS) * WORD_BYTES
+    }
+
+    /// Names the data that the record's own fence makes durable. The record must not change the block that holds it.
+    #[inline]
+    pub fn check_data(&mut self, data: DataCheck) {
+        debug_assert!(self.start > 0, "one check per record");
+        self.words[HEADER_WORDS] = head(data.at, data.length, DATA_FLAG);
+        self.words[HEADER_WORDS + 1] = u64::from(data.checksum).to_le();
+        self.start = 0;
+    }
+
+    /// The data will be durable before the record after all.
+    #[inline]
+    pub fn forget_data(&mut self) {
+        self.start = DATA_CHECK_WORDS;
+    }
+
+    /// Whether an entry changes the block whose data is checked. Recovery could not tell that from torn data.
+    pub fn changes_checked_data(&self) -> bool {
+        let checked = EntryHead(u64::from_le(self.words[HEADER_WORDS])).at();
+        self.start == 0
+            && self
+                .entries()
+                .any(|(_, entry)| entry.overlaps_block_of(checked))
     }
 
     /// Adds "store `payload` at `at`".
@@ -127,30 +189,35 @@ impl RecordBuilder {
     /// its way to the medium, when computing costs no time.
     #[inline]
     pub fn close(&mut self) {
-        let length = (self.words.len() * WORD_BYTES) as u32;
-        self.body_checksum = crc32c(self.words[HEADER_WORDS..].as_bytes());
-        self.words[1] = u64::from(length).to_le();
+        let words = self.words.len() - self.start;
+        self.body_checksum = crc32c(self.words[ENTRIES_AT..].as_bytes());
+        self.words[self.start + 1] = ((words * WORD_BYTES) as u64).to_le();
         self.words
-            .resize(self.words.len().next_multiple_of(LINE_WORDS), 0);
+            .resize(self.start + words.next_multiple_of(LINE_WORDS), 0);
     }
 
     /// Completes a closed record. The bytes are what goes to the journal.
     #[inline]
     pub fn finish(&mut self, sequence: u64) -> &[u8] {
-        debug_assert!(self.words.len().is_multiple_of(LINE_WORDS), "closed");
-        self.words[0] = sequence.to_le();
-        let length = u64::from_le(self.words[1]) & u64::from(u32::MAX);
-        let header = crc32c(&self.words[..HEADER_WORDS].as_bytes()[..12]);
-        let checksum = combine(header, self.body_checksum);
-        self.words[1] = (length | (u64::from(checksum) << 32)).to_le();
-        self.words.as_bytes()
+        let start = self.start;
+        debug_assert!(
+            (self.words.len() - start).is_multiple_of(LINE_WORDS),
+            "closed"
+        );
+        let length = u64::from_le(self.words[start + 1]) & u64::from(u32::MAX);
+        self.words[start] = sequence.to_le();
+        self.words[start + 1] = length.to_le();
+        let head = crc32c(self.words[start..ENTRIES_AT].as_bytes());
+        let checksum = combine(head, self.body_checksum);
+        self.words[start + 1] = (length | (u64::from(checksum) << 32)).to_le();
+        self.words[start..].as_bytes()
     }
 
     /// The changes, in order. Works before and after [`close`](Self::close).
     #[inline]
     pub fn entries(&self) -> Entries<'_> {
         Entries {
-            rest: self.words[HEADER_WORDS..].as_bytes(),
+            rest: self.words[ENTRIES_AT..].as_bytes(),
         }
     }
 }
@@ -162,20 +229,36 @@ fn head(at: Offset, length: usize, flag: u64) -> u64 {
     (at.get() | ((length as u64) << OFFSET_BITS) | flag).to_le()
 }
 
-/// CRC32C of a record's bytes without the checksum field itself.
-#[inline]
+/// The check of a record: of its head (header and data check, with zeros in place of the check) and of its other entries.
 fn checksum(record: &[u8]) -> u32 {
-    combine(crc32c(&record[0..12]), crc32c(&record[HEADER_BYTES..]))
+    let (head, entries) = record.split_at(head_bytes(record));
+    let mut words = [0; ENTRIES_AT * WORD_BYTES];
+    words[..head.len()].copy_from_slice(head);
+    words[12..16].fill(0);
+    combine(crc32c(&words[..head.len()]), crc32c(entries))
 }
 
-/// Two checksums in one, so that the body's can be computed before the header is known; both halves still detect any
+/// Bytes of a record before its changes: the header, and the data check if there is one.
+fn head_bytes(record: &[u8]) -> usize {
+    let first = record[HEADER_BYTES..].first_chunk().copied();
+    let is_check =
+        first.is_some_and(|word| u64::from_le_bytes(word) & (DATA_FLAG | ZERO_FLAG) == DATA_FLAG);
+    let with_check = HEADER_BYTES + DATA_CHECK_WORDS * WORD_BYTES;
+    if is_check && record.len() >= with_check {
+        with_check
+    } else {
+        HEADER_BYTES
+    }
+}
+
+/// Two checksums in one, so that the entries' can be computed before the head is known; both halves still detect any
 /// flipped bit. Swapped, because the CRC is linear: otherwise two flipped bits, one in each half, could cancel out.
 #[inline]
-fn combine(header: u32, body: u32) -> u32 {
-    header.swap_bytes() ^ body
+fn combine(head: u32, entries: u32) -> u32 {
+    head.swap_bytes() ^ entries
 }
 
-/// Iterator over the entries of a record. Stops at the padding.
+/// Iterator over the changes of a record. Stops at the padding.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: &'a [u8],
@@ -230,7 +313,7 @@ impl Record {
     /// Reads the record at the start of `journal`, if a whole and sensible one is there.
     ///
     /// Any bytes are accepted: a torn, stale or hostile record is `None`. Every entry of a returned record lies
-    /// inside the pool and outside its superblocks.
+    /// inside the pool and outside its superblocks; the data that it checks lies in one block of a segment, which it does not change.
     pub fn parse(journal: &[u8], geometry: &Geometry) -> Option<Record> {
         let header = journal.get(..HEADER_BYTES)?;
         let sequence = u64::from_le_bytes(header[0..8].try_into().ok()?);
@@ -254,17 +337,28 @@ impl Record {
     fn is_sensible(&self, geometry: &Geometry) -> bool {
         let first = Offset::new(BLOCK_BYTES as u64);
         let second = geometry.second_superblock();
-        let mut used = HEADER_BYTES;
-        let inside = self.entries().all(|(_, entry)| {
+        let mut used = head_bytes(&self.bytes);
+        let checked = self.data_check();
+        let is_checkable = checked.is_none_or(|data| {
+            let end = data.at + data.length as u64;
+            (1..=BLOCK_BYTES).contains(&data.length)
+                && data.at.get() / BLOCK_BYTES as u64 == (end.get() - 1) / BLOCK_BYTES as u64
+                && data.at >= geometry.first_block().offset()
+                && end.get() <= geometry.total_bytes()
+        });
+        let inside = self.entries().all(|(head, entry)| {
             used += 8 + entry
                 .payload
                 .map_or(0, |payload| payload.len().next_multiple_of(8));
             let end = entry.at + entry.length as u64;
             let header = entry.at >= first && end <= second;
             let segments = entry.at >= geometry.first_block().offset();
-            (header || segments) && end.get() <= geometry.total_bytes()
+            (header || segments)
+                && end.get() <= geometry.total_bytes()
+                && !head.is_data_check()
+                && checked.is_none_or(|data| !entry.overlaps_block_of(data.at))
         });
-        inside && used == self.bytes.len()
+        is_checkable && inside && used == self.bytes.len()
     }
 
     /// Bytes that the record takes in a journal.
@@ -272,10 +366,25 @@ impl Record {
         self.bytes.len().next_multiple_of(LINE_BYTES)
     }
 
+    /// What tells whether the record's fence was reached; `None` if its data was durable before.
+    pub fn data_check(&self) -> Option<DataCheck> {
+        let head = head_bytes(&self.bytes);
+        let words = self.bytes[HEADER_BYTES..head].as_chunks::<WORD_BYTES>().0;
+        let [place, checksum] = words else {
+            return None;
+        };
+        let place = EntryHead(u64::from_le_bytes(*place));
+        Some(DataCheck {
+            at: place.at(),
+            length: place.length(),
+            checksum: u64::from_le_bytes(*checksum) as u32,
+        })
+    }
+
     /// The changes, in order.
     pub fn entries(&self) -> Entries<'_> {
         Entries {
-            rest: &self.bytes[HEADER_BYTES..],
+            rest: &self.bytes[head_bytes(&self.bytes)..],
         }
     }
 }
@@ -350,6 +459,115 @@ mod tests {
             let bytes = builder.finish(1).to_vec();
             assert!(Record::parse(&bytes, &GEOMETRY).is_none(), "offset {at}");
         }
+    }
+
+    fn data_at(at: Offset) -> DataCheck {
+        DataCheck {
+            at,
+            length: 700,
+            checksum: 0x1234_5678,
+        }
+    }
+
+    /// A block that [`sample`] does not change.
+    fn data_block() -> Offset {
+        GEOMETRY.first_block().offset() + 16 * BLOCK_BYTES as u64
+    }
+
+    fn finished(mut builder: RecordBuilder) -> Vec<u8> {
+        builder.close();
+        builder.finish(42).to_vec()
+    }
+
+    #[test]
+    fn a_data_check_reads_back_whenever_it_was_added() {
+        let data = data_at(data_block() + 96);
+        let mut first = RecordBuilder::new();
+        first.check_data(data);
+        first.store_word(GEOMETRY.first_block().offset(), 7);
+        let mut last = RecordBuilder::new();
+        last.store_word(GEOMETRY.first_block().offset(), 7);
+        last.check_data(data);
+        let (first, last) = (finished(first), finished(last));
+        assert_eq!(first, last);
+        let record = Record::parse(&first, &GEOMETRY).expect("whole record");
+        assert_eq!(record.data_check(), Some(data));
+        assert_eq!(record.entries().count(), 1);
+        assert_eq!(first.len(), LINE_BYTES);
+    }
+
+    #[test]
+    fn a_forgotten_data_check_leaves_no_trace() {
+        let mut builder = sample();
+        builder.check_data(data_at(data_block()));
+        builder.forget_data();
+        let bytes = finished(builder);
+        assert_eq!(bytes, finished(sample()));
+        let record = Record::parse(&bytes, &GEOMETRY).expect("whole record");
+        assert_eq!(record.data_check(), None);
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_record_with_a_data_check_is_noticed() {
+        let mut builder = sample();
+        builder.check_data(data_at(data_block()));
+        let bytes = finished(builder);
+        assert!(Record::parse(&bytes, &GEOMETRY).is_some());
+        let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
+        for bit in 0..length * 8 {
+            let mut copy = bytes.clone();
+            copy[bit / 8] ^= 1 << (bit % 8);
+            assert!(Record::parse(&copy, &GEOMETRY).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_changes_the_block_it_checks_is_refused() {
+        let block = data_block();
+        let end = block + BLOCK_BYTES as u64;
+        for (at, length, is_sound) in [
+            (block + 8, 8, false),
+            (end, 8, true),
+            (block + 4088, 8, false),
+            (Offset::new(block.get() - 8), 8, true),
+            (Offset::new(block.get() - 8), 16, false),
+        ] {
+            let mut builder = RecordBuilder::new();
+            builder.check_data(data_at(block + 96));
+            builder.zero(at, length);
+            assert_eq!(builder.changes_checked_data(), !is_sound, "at {at:?}");
+            let record = Record::parse(&finished(builder), &GEOMETRY);
+            assert_eq!(record.is_some(), is_sound, "at {at:?}");
+        }
+    }
+
+    #[test]
+    fn data_outside_the_segments_or_of_two_blocks_is_refused() {
+        let last = GEOMETRY.total_bytes() - BLOCK_BYTES as u64;
+        for (at, is_sound) in [
+            (data_block().get(), true),
+            (data_block().get() + BLOCK_BYTES as u64 - 700, true),
+            (data_block().get() + BLOCK_BYTES as u64 - 699, false),
+            (BLOCK_BYTES as u64, false),
+            (last, true),
+            (GEOMETRY.total_bytes(), false),
+        ] {
+            let mut builder = RecordBuilder::new();
+            builder.check_data(data_at(Offset::new(at)));
+            builder.store_word(GEOMETRY.first_block().offset(), 7);
+            let record = Record::parse(&finished(builder), &GEOMETRY);
+            assert_eq!(record.is_some(), is_sound, "data at {at}");
+        }
+    }
+
+    #[test]
+    fn a_data_check_behind_another_entry_is_refused() {
+        let mut builder = RecordBuilder::new();
+        builder.store_word(GEOMETRY.first_block().offset(), 7);
+        builder
+            .words
+            .extend_from_slice(&[head(data_block(), 700, DATA_FLAG), 0]);
+        assert!(Record::parse(&finished(builder), &GEOMETRY).is_none());
     }
 
     proptest! {

@@ -5,10 +5,11 @@
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, unseal};
 use crate::error::Corruption;
-use crate::layout::{CHECKPOINT_AT, Geometry, JOURNALS_AT, STATE_BLOCK, Superblock};
+use crate::layout::{CHECKPOINT_AT, JOURNALS_AT, STATE_BLOCK, Superblock};
+use crate::live::Live;
 use crate::record::Record;
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
+use pmem::{BlockNumber, Flushed, Offset, Region};
 
 /// What the journals held.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -63,56 +64,24 @@ pub fn checkpoint_sequence(region: &Region) -> Result<u64, Corruption> {
 pub fn replay(region: &Region, superblock: &Superblock) -> Result<Replay, Corruption> {
     let checkpoint = checkpoint_sequence(region)?;
     let starts = journal_starts(region, superblock)?;
-    let geometry = superblock.geometry();
-    let half_bytes = superblock.journal_blocks as usize * BLOCK_BYTES / 2;
-    let mut half = vec![0; half_bytes];
-    let mut records = Vec::new();
-    for start in starts {
-        for index in 0..2 {
-            region.read(start + (index * half_bytes) as u64, &mut half);
-            collect(&half, &geometry, checkpoint, &mut records);
-        }
-    }
-    if deliberate::is(Bug::ReplayOutOfOrder) {
-        records.sort_by_key(|record: &Record| std::cmp::Reverse(record.sequence));
-    } else {
-        records.sort_by_key(|record| record.sequence);
-    }
-    if records.is_empty() {
+    let live = Live::read(region, superblock, &starts, checkpoint);
+    let Some(sequence) = live.newest() else {
         return Ok(Replay {
             records: 0,
             sequence: checkpoint,
         });
+    };
+    let mut records = live.happened(region);
+    if deliberate::is(Bug::ReplayOutOfOrder) {
+        records.reverse();
     }
     apply(region, &records);
-    let sequence = records
-        .iter()
-        .map(|record| record.sequence)
-        .max()
-        .unwrap_or(checkpoint);
+    // Records that did not happen are retired as well: their numbers are not given out again.
     write_checkpoint(region, sequence);
     Ok(Replay {
         records: records.len() as u64,
         sequence,
     })
-}
-
-/// Takes the live records of one half: whole, growing, newer than the checkpoint.
-fn collect(half: &[u8], geometry: &Geometry, checkpoint: u64, records: &mut Vec<Record>) {
-    let (mut position, mut last) = (0, checkpoint);
-    while let Some(record) = half
-        .get(position..)
-        .and_then(|rest| Record::parse(rest, geometry))
-    {
-        // A half is all older or all newer than the checkpoint; a number that does not grow is a
-        // leftover from before the half was last reused.
-        if record.sequence <= last {
-            break;
-        }
-        last = record.sequence;
-        position += record.padded_bytes();
-        records.push(record);
-    }
 }
 
 /// Applies records and makes the result durable.

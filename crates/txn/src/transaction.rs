@@ -1,7 +1,7 @@
 //! Transactions: the write half of the seam between `fs` and where blocks live.
 
-use crate::journal::{Journals, Turn};
-use crate::record::RecordBuilder;
+use crate::journal::{DataOrder, Journals, Turn};
+use crate::record::{DataCheck, RecordBuilder};
 use crate::store::{PmemStore, Store};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, Offset};
@@ -56,10 +56,8 @@ pub trait Transaction {
         domain: DomainId,
         purpose: Purpose,
     ) -> Result<BlockNumber, OutOfSpace>;
-    /// Gives back the block that the latest [`allocate_one`](Self::allocate_one) took: it is not needed after all.
-    fn give_back(&mut self, block: BlockNumber);
     /// Writes bulk data directly into a block taken by this transaction, or one that no record ever published as
-    /// written (R2). Becomes reachable and durable with the commit.
+    /// written (R2). Becomes reachable and durable with the commit. The transaction must not change that block in any other way.
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]);
     /// Does now what commit would have to wait for: call it when all locks of the operation are held and before the first
     /// [`write_fresh`](Self::write_fresh) of much data. A locked instruction waits for all streaming stores; after this commit executes
@@ -69,12 +67,13 @@ pub trait Transaction {
     fn free(&mut self, extent: Extent);
     /// Bytes that the record has now, and the most it may have.
     fn record_bytes(&self) -> (usize, usize);
-    /// Makes everything durable and visible, in this order.
+    /// Makes everything durable and visible, in this order. Nothing may be done with the transaction afterwards but to drop it. It is not taken by
+    /// value, because moving it would load wide what narrow stores have just written, which waits for them, and they for the data.
     ///
     /// # Errors
     ///
-    /// [`CommitError`]; the transaction is aborted then.
-    fn commit(self) -> Result<(), CommitError>;
+    /// [`CommitError`]; nothing happened, and dropping the transaction aborts it.
+    fn commit(&mut self) -> Result<(), CommitError>;
 }
 
 thread_local! {
@@ -94,12 +93,27 @@ pub fn thread_slot() -> usize {
     })
 }
 
+/// Gives this thread the number `slot`: that of another one, so that a test meets other threads' journals and still repeats.
+pub fn use_slot(slot: usize) {
+    SLOT.set(slot);
+}
+
+/// Bulk data that a transaction has written.
+#[derive(Debug)]
+enum Data {
+    None,
+    /// Little enough for the record to carry its checksum: one fence suffices.
+    Checked(Flushed),
+    /// Has to be durable before the record is written.
+    Unchecked(Flushed),
+}
+
 /// A transaction of [`PmemStore`].
 #[derive(Debug)]
 pub struct PmemTransaction<'s> {
     store: &'s PmemStore,
     record: RecordBuilder,
-    data: Option<Flushed>,
+    data: Data,
     turn: Option<Turn<'s>>,
     allocated: SmallVec<[Extent; 4]>,
     freed: SmallVec<[Extent; 4]>,
@@ -116,7 +130,7 @@ impl<'s> PmemTransaction<'s> {
         PmemTransaction {
             store,
             record,
-            data: None,
+            data: Data::None,
             turn: None,
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
@@ -161,12 +175,18 @@ impl<'s> PmemTransaction<'s> {
         self.store.checkpoint();
     }
 
-    fn fence_data(&mut self) -> Durable {
+    /// Sees to it that recovery never believes the record without its data (R4).
+    #[inline]
+    fn order_data(&mut self) -> DataOrder {
         let region = self.store.region();
-        match self.data.take() {
-            None => Durable::nothing(region),
-            Some(_) if deliberate::is(Bug::SkipDataFence) => Durable::nothing(region),
-            Some(data) => region.fence(data),
+        match std::mem::replace(&mut self.data, Data::None) {
+            Data::None => DataOrder::Durable(Durable::nothing(region)),
+            Data::Checked(_) | Data::Unchecked(_) if deliberate::is(Bug::SkipDataFence) => {
+                self.record.forget_data();
+                DataOrder::Durable(Durable::nothing(region))
+            }
+            Data::Checked(data) => DataOrder::Checked(data),
+            Data::Unchecked(data) => DataOrder::Durable(region.fence(data)),
         }
     }
 }
@@ -234,18 +254,6 @@ impl Transaction for PmemTransaction<'_> {
         Ok(block)
     }
 
-    #[cold]
-    fn give_back(&mut self, block: BlockNumber) {
-        let taken = self.allocated.pop();
-        debug_assert_eq!(taken.map(|extent| extent.start), Some(block));
-        // What was written to it must not land after the block's next owner has written.
-        let _ = self.fence_data();
-        if let Some(extent) = taken {
-            let freed = self.store.allocator().free(extent);
-            debug_assert!(freed.is_ok(), "a block taken here is allocated");
-        }
-    }
-
     #[inline]
     fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= BLOCK_BYTES);
@@ -255,11 +263,23 @@ impl Transaction for PmemTransaction<'_> {
             region.store(at, bytes).leave_to_checkpoint();
             return;
         }
-        let written = region.write_streaming(at, bytes);
-        match &mut self.data {
-            None => self.data = Some(written),
-            Some(data) => data.join(written),
-        }
+        self.data = match std::mem::replace(&mut self.data, Data::None) {
+            Data::None => {
+                let (written, checksum) = region.write_streaming_checksummed(at, bytes);
+                self.record.check_data(DataCheck {
+                    at,
+                    length: bytes.len(),
+                    checksum,
+                });
+                Data::Checked(written)
+            }
+            Data::Checked(before) | Data::Unchecked(before) => {
+                let mut written = region.write_streaming(at, bytes);
+                self.record.forget_data();
+                written.join(before);
+                Data::Unchecked(written)
+            }
+        };
     }
 
     #[inline]
@@ -286,7 +306,8 @@ impl Transaction for PmemTransaction<'_> {
         )
     }
 
-    fn commit(mut self) -> Result<(), CommitError> {
+    fn commit(&mut self) -> Result<(), CommitError> {
+        debug_assert!(!self.committed, "a transaction is committed once");
         let (bytes, maximum) = self.record_bytes();
         if bytes > maximum {
             return Err(CommitError::TooLarge { bytes, maximum });
@@ -295,9 +316,12 @@ impl Transaction for PmemTransaction<'_> {
             self.committed = true;
             return Ok(());
         }
-        // Everything that can be computed is computed before the fence, while the data drains.
+        debug_assert!(
+            !self.record.changes_checked_data(),
+            "a block is written fresh and changed"
+        );
+        let data = self.order_data();
         self.record.close();
-        let data = self.fence_data();
         if deliberate::is(Bug::DoubleFree) {
             // Now, and at the checkpoint again, when the block may have a new owner.
             self.store.release(&self.freed);
@@ -316,7 +340,9 @@ impl Drop for PmemTransaction<'_> {
     fn drop(&mut self) {
         if !self.committed {
             self.turn = None;
-            if let Some(data) = self.data.take() {
+            if let Data::Checked(data) | Data::Unchecked(data) =
+                std::mem::replace(&mut self.data, Data::None)
+            {
                 // Words still on their way must not land after the block's next owner has written.
                 self.store.region().fence(data);
             }
