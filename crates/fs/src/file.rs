@@ -12,6 +12,7 @@ use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, RawInode};
 use crate::node::{Body, Node};
+use crate::operation::Operation;
 use crate::types::AccessTime;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Extents, Purpose};
@@ -22,8 +23,7 @@ use txn::{Store, Transaction};
 pub const FILE_BYTES_MAX: u64 = BLOCK << (FANOUT_BITS * HEIGHT_MAX as u32);
 /// Largest write that is one transaction.
 pub const ATOMIC_WRITE_BYTES_MAX: usize = 4 << 20;
-/// Largest range that is written through the record. Above it, one more fence costs less than writing
-/// the bytes twice.
+/// Largest range that is written through the record, and so twice. Of a longer one the block is copied.
 pub const LOGGED_WRITE_BYTES_MAX: usize = 1024;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -323,25 +323,12 @@ fn write_once<S: Store>(
     let map = BlockMap::of(number, &body.raw);
     let mut transaction = core.begin();
     let mut new = body.raw;
-    let filling = if range.block_count() == 1 {
-        place_one_block(core, body, &map, &mut new, range, &mut transaction)?
+    if range.block_count() == 1 {
+        write_one_block(core, body, &map, &mut new, range, &mut transaction)?;
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
-        None
-    };
-    new.size = new.size.max(range.end());
-    new.touch_modified(core.now());
-    transaction.log_inode(number, &body.raw, &mut new)?;
-    if let Some(Filling { old, block }) = filling {
-        fill_block(
-            core,
-            range,
-            range.first_block(),
-            old,
-            block,
-            &mut transaction,
-        );
     }
+    log_written(core, number, body, &mut new, range, &mut transaction)?;
     transaction.commit()?;
     body.raw = new;
     Ok(())
@@ -375,9 +362,7 @@ fn overwrite_block<S: Store>(
     transaction.write_fresh(block, 0, range.data);
     let mut new = body.raw;
     publish(core, &map, &mut new, (index, slot), block, &mut transaction)?;
-    new.size = new.size.max(range.end());
-    new.touch_modified(core.now());
-    transaction.log_inode(number, &body.raw, &mut new)?;
+    log_written(core, number, body, &mut new, range, &mut transaction)?;
     let Some(old) = map.pointer(&core.store, slot, index)? else {
         // A hole must not use the reserve that overwriting has, and counts as a new block.
         return Ok(false);
@@ -388,22 +373,31 @@ fn overwrite_block<S: Store>(
     Ok(true)
 }
 
-/// A block that is to be filled with a file's new content, laid over that of the old block.
-struct Filling {
-    old: Option<Pointer>,
-    block: BlockNumber,
+/// Logs the inode of a file with `range` written.
+#[inline]
+fn log_written<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &Body,
+    new: &mut RawInode,
+    range: &Range<'_>,
+    transaction: &mut Operation<'_, S>,
+) -> Result<(), FsError> {
+    new.size = new.size.max(range.end());
+    new.touch_modified(core.now());
+    transaction.log_inode(number, &body.raw, new)
 }
 
-/// Finds the place for a write inside one block, without lists; `None` if the bytes travel in the record.
+/// A write inside one block, without lists.
 #[inline]
-fn place_one_block<S: Store>(
+fn write_one_block<S: Store>(
     core: &Core<S>,
     body: &Body,
     map: &BlockMap,
     new: &mut RawInode,
     range: &Range<'_>,
     transaction: &mut impl Transaction,
-) -> Result<Option<Filling>, FsError> {
+) -> Result<(), FsError> {
     let index = range.first_block();
     let slot = map.slot(&core.store, index)?;
     let old = map.pointer(&core.store, slot, index)?;
@@ -414,7 +408,7 @@ fn place_one_block<S: Store>(
         }) => block,
         Some(Pointer { block, .. }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
             transaction.store(block.offset() + range.offset % BLOCK, range.data);
-            return Ok(None);
+            return Ok(());
         }
         Some(Pointer { block, .. }) => {
             transaction.free(single_block(block));
@@ -426,8 +420,8 @@ fn place_one_block<S: Store>(
         }
     };
     transaction.take_turn();
-    publish(core, map, new, (index, slot), block, transaction)?;
-    Ok(Some(Filling { old, block }))
+    fill_block(core, range, index, old, block, transaction);
+    publish(core, map, new, (index, slot), block, transaction)
 }
 
 /// Points the file's block `index`, kept in `slot`, to `block`.

@@ -63,7 +63,7 @@ unsafe fn call_memcpy(to: *mut u8, from: *const u8, length: usize) {
     unsafe {
         asm!(
             "call {memcpy}",
-            memcpy = in(reg) libc::memcpy as unsafe extern "C" fn(_, _, _) -> _,
+            memcpy = in(reg) libc::memcpy as *const (),
             inout("rdi") to => _,
             inout("rsi") from => _,
             inout("rdx") length => _,

@@ -64,6 +64,7 @@ mod region;
 mod watch;
 
 pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
+pub use checksummed::crc32c;
 pub use class::{Access, DurabilityClass};
 pub use counters::Counters;
 pub use emulator::Emulator;

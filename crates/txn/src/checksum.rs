@@ -3,11 +3,7 @@
 //! A *sealed word* carries a value of 48 bits and a 16-bit check, so that it can be replaced by one
 //! 8-byte store (the unit that never tears) and a flipped bit is still noticed.
 
-/// CRC32C (Castagnoli) of `bytes`.
-#[inline]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
+pub use pmem::crc32c;
 
 /// Largest value that a sealed word can carry.
 pub const SEALED_MAX: u64 = (1 << 48) - 1;

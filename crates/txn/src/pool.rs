@@ -54,7 +54,7 @@ struct Files {
     files: Vec<File>,
 }
 
-fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_path_buf();
     move |source| OpenError::Io {
         path,
@@ -289,23 +289,15 @@ pub fn read_header(pool: &Path) -> Result<(Superblock, Vec<SegmentEntry>), OpenE
     } else {
         pool.join(SUPER_FILE)
     };
-    let failed = |action| {
-        let path = path.clone();
-        move |source| OpenError::Io {
-            path,
-            action,
-            source,
-        }
-    };
-    let file = open_file(&path, Mode::ReadOnly).map_err(failed("open"))?;
+    let file = open_file(&path, Mode::ReadOnly).map_err(io_error(&path, "open"))?;
     let region = if is_device {
         device_header(&path, &file, Mode::ReadOnly)?
     } else {
-        let length = file.metadata().map_err(failed("read"))?.len();
+        let length = file.metadata().map_err(io_error(&path, "read"))?.len();
         let length = length.min(HEADER_BLOCKS_MAX * BLOCK_BYTES as u64) as usize;
         let mut bytes = vec![0; length.next_multiple_of(BLOCK_BYTES)];
         file.read_exact_at(&mut bytes[..length], 0)
-            .map_err(failed("read"))?;
+            .map_err(io_error(&path, "read"))?;
         Region::from_image(bytes)
     };
     let superblock = read_superblock(&region)?;

@@ -135,14 +135,7 @@ impl Files {
 
     /// Adds a file, or what stands for it.
     fn add(&mut self, file: Option<File>, path: PathBuf, length: u64) -> Result<(), OpenError> {
-        let io_error = |action| {
-            let path = path.clone();
-            move |source| OpenError::Io {
-                path,
-                action,
-                source,
-            }
-        };
+        let io_error = |action| pool::io_error(&path, action);
         let found = match &file {
             Some(file) => file.metadata().map_err(io_error("read its size"))?.len(),
             None => 0,

@@ -18,6 +18,7 @@
 use super::{BLOCK_BYTES, BLOCKS_MAX, NAME_BYTES_MAX, UNIT_BYTES, UNITS_PER_BLOCK};
 pub use crate::format::FileType;
 use crate::format::InodeNumber;
+use txn::checksum::crc32c;
 
 /// Bytes of a record's header; it is one word, so it is replaced atomically.
 pub(crate) const HEADER_BYTES: usize = 8;
@@ -197,7 +198,7 @@ fn check_in(buffer: &mut [u8], directory: InodeNumber, offset: DentryOffset, rec
     bytes[8..SALT_BYTES].copy_from_slice(&offset.bytes().to_le_bytes());
     bytes[SALT_BYTES..].copy_from_slice(record);
     bytes[SALT_BYTES + 4..SALT_BYTES + HEADER_BYTES].fill(0);
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc32c(bytes)
 }
 
 fn seal(directory: InodeNumber, offset: DentryOffset, record: &mut [u8]) {
