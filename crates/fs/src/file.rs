@@ -313,11 +313,16 @@ fn write_once<S: Store>(
     body: &mut Body,
     range: &Range<'_>,
 ) -> Result<(), FsError> {
-    if range.data.len() == BLOCK_BYTES
-        && range.offset.is_multiple_of(BLOCK)
-        && range.offset < body.raw.size
-        && overwrite_block(core, number, body, range)?
-    {
+    let is_in_place = if range.block_count() > 1 {
+        false
+    } else if range.data.len() <= LOGGED_WRITE_BYTES_MAX {
+        write_logged(core, number, body, range)?
+    } else if range.data.len() == BLOCK_BYTES && range.offset < body.raw.size {
+        overwrite_block(core, number, body, range)?
+    } else {
+        false
+    };
+    if is_in_place {
         return Ok(());
     }
     let map = BlockMap::of(number, &body.raw);
@@ -328,10 +333,7 @@ fn write_once<S: Store>(
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
     }
-    log_written(core, number, body, &mut new, range, &mut transaction)?;
-    transaction.commit()?;
-    body.raw = new;
-    Ok(())
+    log_and_commit(core, number, body, new, range, &mut transaction)
 }
 
 /// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing
@@ -360,32 +362,81 @@ fn overwrite_block<S: Store>(
     };
     transaction.take_turn();
     transaction.write_fresh(block, 0, range.data);
-    let mut new = body.raw;
-    publish(core, &map, &mut new, (index, slot), block, &mut transaction)?;
-    log_written(core, number, body, &mut new, range, &mut transaction)?;
     let Some(old) = map.pointer(&core.store, slot, index)? else {
         // A hole must not use the reserve that overwriting has, and counts as a new block.
         return Ok(false);
     };
     transaction.free(single_block(old.block));
-    transaction.commit()?;
-    body.raw = new;
+    let word = map.word(index, block);
+    match slot {
+        Slot::Word(at) => {
+            transaction.store_word(at, word);
+            commit_in_place(core, number, body, range, &mut transaction)?;
+        }
+        _ => {
+            let new = RawInode {
+                root: word,
+                ..body.raw
+            };
+            log_and_commit(core, number, body, new, range, &mut transaction)?;
+        }
+    }
     Ok(true)
 }
 
-/// Logs the inode of a file with `range` written.
+/// Writes a range inside one written block through the record. `false` if the block is not written: nothing happened then.
 #[inline]
-fn log_written<S: Store>(
+fn write_logged<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
-    body: &Body,
-    new: &mut RawInode,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<bool, FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let Some(Pointer {
+        block,
+        unwritten: false,
+    }) = map.lookup(&core.store, range.first_block())?
+    else {
+        return Ok(false);
+    };
+    let mut transaction = core.begin();
+    transaction.store(block.offset() + range.offset % BLOCK, range.data);
+    commit_in_place(core, number, body, range, &mut transaction)?;
+    Ok(true)
+}
+
+/// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the inode stays as it is then.
+#[inline]
+fn commit_in_place<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+    transaction: &mut Operation<'_, S>,
+) -> Result<(), FsError> {
+    if range.end() <= body.raw.size && body.raw.is_modified_at(core.now()) {
+        return Ok(transaction.commit()?);
+    }
+    log_and_commit(core, number, body, body.raw, range, transaction)
+}
+
+/// Commits the writing of `range` with the inode `new`, which gets its size and its stamps here.
+#[inline(never)]
+fn log_and_commit<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    mut new: RawInode,
     range: &Range<'_>,
     transaction: &mut Operation<'_, S>,
 ) -> Result<(), FsError> {
     new.size = new.size.max(range.end());
     new.touch_modified(core.now());
-    transaction.log_inode(number, &body.raw, new)
+    transaction.log_inode(number, &body.raw, &mut new)?;
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
 }
 
 /// A write inside one block, without lists.
@@ -406,10 +457,6 @@ fn write_one_block<S: Store>(
             block,
             unwritten: true,
         }) => block,
-        Some(Pointer { block, .. }) if range.data.len() <= LOGGED_WRITE_BYTES_MAX => {
-            transaction.store(block.offset() + range.offset % BLOCK, range.data);
-            return Ok(());
-        }
         Some(Pointer { block, .. }) => {
             transaction.free(single_block(block));
             transaction.allocate_one(body.domain, Purpose::Overwrite)?

@@ -8,7 +8,7 @@
 use crate::record::{EntryHead, RecordBuilder};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
-use pmem::{Durable, Flushed, LINE_BYTES, Offset, Region};
+use pmem::{Durable, Flushed, LINE_BYTES, Offset, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl Turn<'_> {
 
     /// Makes the closed `record` durable, then applies it in place. `freed` blocks become free at the next checkpoint (R1).
     #[inline]
-    pub(crate) fn commit(mut self, record: &mut RecordBuilder, data: DataOrder, freed: &[Extent]) {
+    pub(crate) fn commit(&mut self, record: &mut RecordBuilder, data: DataOrder, freed: &[Extent]) {
         let journal = &mut *self.journal;
         if deliberate::is(Bug::SwapApplyAndCommit) {
             journal.apply(self.region, record);
@@ -126,7 +126,12 @@ impl Journal {
     fn apply(&mut self, region: &Region, record: &RecordBuilder) {
         for (head, entry) in record.entries() {
             match entry.payload {
-                Some(payload) => region.store(entry.at, payload).leave_to_checkpoint(),
+                Some(payload) => match payload.as_array() {
+                    Some(&word) if entry.at.is_aligned(WORD_BYTES as u64) => {
+                        region.store_u64(entry.at, u64::from_le_bytes(word)).leave_to_checkpoint();
+                    }
+                    _ => region.store(entry.at, payload).leave_to_checkpoint(),
+                },
                 None => region
                     .fill_zero(entry.at, entry.length as u64)
                     .leave_to_checkpoint(),

@@ -87,8 +87,8 @@ impl Entry<'_> {
 
 /// Builds a record in a reusable buffer of words: few and wide stores, because they queue behind the data's.
 ///
-/// The default value has no memory and takes no changes before [`clear`](RecordBuilder::clear).
-#[derive(Debug, Default)]
+/// One [without memory](RecordBuilder::without_memory) takes no changes before [`clear`](RecordBuilder::clear).
+#[derive(Debug)]
 pub struct RecordBuilder {
     words: Vec<u64>,
     /// Where the header will stand: before the data check, or in its place.
@@ -96,7 +96,22 @@ pub struct RecordBuilder {
     body_checksum: u32,
 }
 
+impl Default for RecordBuilder {
+    fn default() -> RecordBuilder {
+        RecordBuilder::without_memory()
+    }
+}
+
 impl RecordBuilder {
+    /// A builder that has yet to be [cleared](RecordBuilder::clear), and gets its memory then.
+    pub const fn without_memory() -> RecordBuilder {
+        RecordBuilder {
+            words: Vec::new(),
+            start: DATA_CHECK_WORDS,
+            body_checksum: 0,
+        }
+    }
+
     /// An empty record.
     pub fn new() -> RecordBuilder {
         RecordBuilder {

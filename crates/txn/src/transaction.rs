@@ -7,7 +7,7 @@ use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
 use smallvec::SmallVec;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why a transaction could not be committed. Nothing of it happened.
@@ -78,7 +78,8 @@ pub trait Transaction {
 }
 
 thread_local! {
-    static RECORDS: RefCell<Vec<RecordBuilder>> = const { RefCell::new(Vec::new()) };
+    /// The buffer of this thread's next transaction, so that it allocates no memory. One inside another gets a new one.
+    static RECORD: Cell<RecordBuilder> = const { Cell::new(RecordBuilder::without_memory()) };
     static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
@@ -123,10 +124,7 @@ pub struct PmemTransaction<'s> {
 
 impl<'s> PmemTransaction<'s> {
     pub(crate) fn new(store: &'s PmemStore) -> PmemTransaction<'s> {
-        // One buffer per thread and nesting level is kept, so that a transaction allocates no memory.
-        let mut record = RECORDS
-            .with(|pool| pool.borrow_mut().pop())
-            .unwrap_or_default();
+        let mut record = RECORD.take();
         record.clear();
         PmemTransaction {
             store,
@@ -174,6 +172,13 @@ impl<'s> PmemTransaction<'s> {
     fn reclaim(&mut self) {
         self.turn = None;
         self.store.checkpoint();
+    }
+
+    /// There is nothing to undo any more.
+    #[inline]
+    fn end(&mut self) {
+        self.committed = true;
+        RECORD.set(std::mem::take(&mut self.record));
     }
 
     /// The data gets a fence of its own.
@@ -324,7 +329,7 @@ impl Transaction for PmemTransaction<'_> {
             return Err(CommitError::TooLarge { bytes, maximum });
         }
         if self.record.is_empty() && self.freed.is_empty() {
-            self.committed = true;
+            self.end();
             return Ok(());
         }
         if self.record.changes_checked_data() {
@@ -340,9 +345,11 @@ impl Transaction for PmemTransaction<'_> {
         if deliberate::is(Bug::ReuseBeforeCheckpoint) {
             self.store.release(&std::mem::take(&mut self.freed));
         }
-        let turn = self.turn_with_room();
+        let mut turn = self.turn_with_room();
         turn.commit(&mut self.record, data, &self.freed);
-        self.committed = true;
+        self.end();
+        // Last, because the lock waits for the fence: what is done before costs nothing.
+        drop(turn);
         Ok(())
     }
 }
@@ -365,9 +372,8 @@ impl Drop for PmemTransaction<'_> {
                     "a block taken by this transaction is allocated"
                 );
             }
+            RECORD.set(std::mem::take(&mut self.record));
         }
-        let record = std::mem::take(&mut self.record);
-        RECORDS.with(|pool| pool.borrow_mut().push(record));
     }
 }
 

@@ -168,6 +168,12 @@ impl RawInode {
         self.changed = now.nanoseconds();
     }
 
+    /// Whether a change of the content at `now` would stamp the inode with what is there already.
+    #[inline]
+    pub fn is_modified_at(&self, now: Timestamp) -> bool {
+        self.modified == now.nanoseconds() && self.changed == now.nanoseconds()
+    }
+
     /// Completes `self` as the new version of `old` and logs the words that differ, at inode offset `at`.
     #[inline]
     pub fn log_changes(
