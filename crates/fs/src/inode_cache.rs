@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
+/// Inodes with successive numbers in one shard. Creators take their numbers from lists of their own, many neighbours in a row; if each
+/// number had another shard, all creators would touch the cache lines of all shards in turn.
+const NEIGHBOURS: u64 = 64;
 /// Idle inodes kept per shard: about 600 bytes each, 1.2 MiB in all. More would only leave the second-level cache, where reading the
 /// inode anew costs no more.
 const IDLE_PER_SHARD: usize = 128;
@@ -44,11 +47,16 @@ struct Shard {
     order: VecDeque<u64>,
 }
 
+/// A shard and its lock, on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Slot(Mutex<Shard>);
+
 /// One state per inode in use.
 ///
 /// The cache itself holds a reference to each; a state that only the cache refers to is idle and may go.
 pub(crate) struct InodeCache {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Slot; SHARDS],
     directory_bytes: AtomicUsize,
 }
 
@@ -61,7 +69,7 @@ impl InodeCache {
     }
 
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
-        &self.shards[number.get() as usize % SHARDS]
+        &self.shards[(number.get() / NEIGHBOURS) as usize % SHARDS].0
     }
 
     /// The inode's node; `load` makes its state if nobody has it.
@@ -121,7 +129,7 @@ impl InodeCache {
         // The one just built is locked by the caller, so it is not seen below.
         let mut kept = bytes;
         for shard in &self.shards {
-            let shard = shard.lock();
+            let shard = shard.0.lock();
             for state in shard.states.values() {
                 let idle = Arc::strong_count(state) == 1;
                 let Some(mut body) = state.body.try_write() else {

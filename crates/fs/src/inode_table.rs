@@ -12,6 +12,8 @@ use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
 use txn::{Store, Transaction};
 
+/// Most free numbers that one list takes from another at once.
+const TAKEN_OVER_MAX: usize = 64;
 /// Most blocks that the table grows by at once.
 const GROWTH_BLOCKS_MAX: u64 = 16;
 
@@ -85,15 +87,35 @@ impl InodeTable {
         store: &S,
         clock: fn() -> Timestamp,
     ) -> Result<InodeNumber, FsError> {
-        let home = txn::transaction::thread_slot();
+        let home = txn::transaction::thread_slot() % self.free.len();
         loop {
-            for step in 0..self.free.len() {
-                if let Some(number) = self.free[(home + step) % self.free.len()].0.lock().pop() {
-                    return Ok(InodeNumber::new(u64::from(number)));
-                }
+            if let Some(number) = self.free[home].0.lock().pop() {
+                return Ok(InodeNumber::new(u64::from(number)));
+            }
+            if let Some(number) = self.take_over(home) {
+                return Ok(number);
             }
             self.grow(store, clock())?;
         }
+    }
+
+    /// Takes a number from another list, and a batch of its neighbours into the list `home`: who removes files collects numbers that
+    /// others then need, and one by one they would meet at his list each time.
+    #[cold]
+    fn take_over(&self, home: usize) -> Option<InodeNumber> {
+        let others = (1..self.free.len()).map(|step| (home + step) % self.free.len());
+        for other in others {
+            let mut list = self.free[other].0.lock();
+            let batch = list.len().div_ceil(2).min(TAKEN_OVER_MAX);
+            let rest = list.len() - batch;
+            let mut numbers = list.split_off(rest);
+            drop(list);
+            if let Some(number) = numbers.pop() {
+                self.add_free(home, &numbers);
+                return Some(InodeNumber::new(u64::from(number)));
+            }
+        }
+        None
     }
 
     /// Adds blocks of zeroed inodes: a transaction of its own.

@@ -7,6 +7,7 @@ use crate::quota::Charges;
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use txn::{CommitError, Store, Transaction};
+use zerocopy::IntoBytes;
 
 /// A transaction of the mounted file system. Dropping it aborts: charges go back, nothing happened.
 pub(crate) struct Operation<'c, S: Store> {
@@ -28,7 +29,8 @@ impl<S: Store> Core<S> {
 }
 
 impl<S: Store> Operation<'_, S> {
-    /// Logs `new` as the version of the inode that follows `old`, and charges the difference to its owner.
+    /// Logs `new` as the version of the inode that follows `old`, and charges the difference to its owner. Often there is none: a
+    /// directory that gets two names within one tick of the clock.
     ///
     /// # Errors
     ///
@@ -40,6 +42,9 @@ impl<S: Store> Operation<'_, S> {
         old: &RawInode,
         new: &mut RawInode,
     ) -> Result<(), FsError> {
+        if new.as_bytes() == old.as_bytes() {
+            return Ok(());
+        }
         self.charges.charge(old, new)?;
         new.log_changes(
             old,

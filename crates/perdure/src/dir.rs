@@ -2,7 +2,7 @@
 
 use crate::error::{Cause, Result};
 use crate::metadata::{FileTimes, Metadata};
-use crate::pool::Shared;
+use crate::pool::{Lease, Shared};
 use crate::read_dir::ReadDir;
 use crate::walk::{Last, Place, Walker};
 use fs::{FileSystem, FileType, FsError, NewInode, Node, RenameOptions, SetAttributes};
@@ -20,22 +20,26 @@ use std::sync::Arc;
 /// something is one transaction: durable when it returns, and after a power cut done or not done, never half.
 #[derive(Clone)]
 pub struct Dir {
-    // Before `shared`, so that a removed directory is released while the file system is still there.
+    // Before `lease`, so that a removed directory is released while the file system is still there.
     node: Node,
-    shared: Arc<Shared>,
+    lease: Arc<Lease>,
 }
 
 impl Dir {
-    pub(crate) fn new(node: Node, shared: Arc<Shared>) -> Dir {
-        Dir { node, shared }
+    pub(crate) fn new(node: Node, lease: Arc<Lease>) -> Dir {
+        Dir { node, lease }
     }
 
-    pub(crate) fn into_parts(self) -> (Node, Arc<Shared>) {
-        (self.node, self.shared)
+    pub(crate) fn into_parts(self) -> (Node, Arc<Lease>) {
+        (self.node, self.lease)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.lease.shared
     }
 
     /// The inode, for use with [`Pool::filesystem`](crate::Pool::filesystem).
@@ -61,7 +65,7 @@ impl Dir {
         let node = self
             .resolve_directory(path)
             .map_err(|cause| cause.at("open_dir", path))?;
-        Ok(Dir::new(node, Arc::clone(&self.shared)))
+        Ok(Dir::new(node, Lease::of(&self.lease.shared)))
     }
 
     /// The entries of a directory, without `.` and `..`. Entries that are created or removed during the listing may
@@ -75,7 +79,7 @@ impl Dir {
             .resolve_directory(path)
             .map_err(|cause| cause.at("read_dir", path))?;
         Ok(ReadDir::new(
-            Dir::new(node, Arc::clone(&self.shared)),
+            Dir::new(node, Lease::of(&self.lease.shared)),
             path.to_owned(),
         ))
     }
@@ -176,7 +180,7 @@ impl Dir {
         let made = match mode & libc::S_IFMT {
             kind @ (libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK) => self
                 .new_entry(path, |filesystem, parent, name| {
-                    let new = self.shared.new_inode(kind, mode, device);
+                    let new = self.lease.shared.new_inode(kind, mode, device);
                     filesystem.create(parent, name, &new).map(drop)
                 }),
             _ => Err(Cause::InvalidOptions(
@@ -252,7 +256,13 @@ impl Dir {
                 return Err(FsError::NotFound);
             }
             filesystem
-                .make_symlink(parent, name, target, self.shared.uid, self.shared.gid)
+                .make_symlink(
+                    parent,
+                    name,
+                    target,
+                    self.lease.shared.uid,
+                    self.lease.shared.gid,
+                )
                 .map(drop)
         });
         made.map_err(|cause| cause.between("symlink", original, link))
@@ -334,11 +344,11 @@ impl Dir {
     }
 
     pub(crate) fn filesystem(&self) -> &FileSystem {
-        &self.shared.filesystem
+        &self.lease.filesystem
     }
 
     pub(crate) fn walker(&self) -> Walker<'_> {
-        Walker::new(&self.shared.filesystem, &self.shared.root)
+        Walker::new(&self.lease.filesystem, &self.lease.shared.root)
     }
 
     pub(crate) fn resolve(&self, path: &Path, follow: bool) -> Result<Node, Cause> {
@@ -378,7 +388,7 @@ impl Dir {
         let Last::Name(name) = &place.last else {
             return Err(FsError::AlreadyExists.into());
         };
-        let new = self.shared.new_inode(libc::S_IFDIR, mode, 0);
+        let new = self.lease.shared.new_inode(libc::S_IFDIR, mode, 0);
         self.filesystem()
             .make_directory(&place.parent, name, &new)?;
         Ok(())

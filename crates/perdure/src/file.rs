@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::{Cause, Result};
 use crate::metadata::{FileTimes, Metadata};
 use crate::open_options::OpenOptions;
-use crate::pool::Shared;
+use crate::pool::Lease;
 use fs::{AllocateOptions, FsError, Node, SetAttributes};
 use parking_lot::Mutex;
 use std::fs::Permissions;
@@ -27,9 +27,9 @@ pub struct File {
 }
 
 struct OpenFile {
-    // Before `shared`, so that an unlinked inode is released while the file system is still there.
+    // Before `lease`, so that an unlinked inode is released while the file system is still there.
     node: Node,
-    shared: Arc<Shared>,
+    lease: Arc<Lease>,
     readable: bool,
     writable: bool,
     append: bool,
@@ -39,16 +39,16 @@ struct OpenFile {
 impl File {
     pub(crate) fn new(
         node: Node,
-        shared: &Arc<Shared>,
+        lease: &Arc<Lease>,
         readable: bool,
         writable: bool,
         append: bool,
     ) -> File {
-        let shared = Arc::clone(shared);
+        let lease = Arc::clone(lease);
         File {
             open: Arc::new(OpenFile {
                 node,
-                shared,
+                lease,
                 readable,
                 writable,
                 append,
@@ -105,7 +105,7 @@ impl File {
         let new = shared.new_inode(libc::S_IFREG, 0o600, 0);
         let node = shared.filesystem.create_unnamed(&new);
         let node = node.map_err(|error| Cause::from(error).on("unnamed", directory.node()))?;
-        Ok(File::new(node, shared, true, true, false))
+        Ok(File::new(node, directory.lease(), true, true, false))
     }
 
     /// Gives the file a (further) name, durably. The usual end of [`File::unnamed`].
@@ -126,7 +126,7 @@ impl File {
         if !open.readable {
             return Err(Cause::NotOpenForReading.on("read", &open.node));
         }
-        open.shared
+        open.lease
             .filesystem
             .read(&open.node, offset, into)
             .map_err(|error| open.failed("read", error))
@@ -155,7 +155,7 @@ impl File {
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("write", &open.node));
         }
-        open.shared
+        open.lease
             .filesystem
             .write(&open.node, offset, data)
             .map_err(|error| open.failed("write", error))
@@ -180,7 +180,7 @@ impl File {
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("append", &open.node));
         }
-        open.shared
+        open.lease
             .filesystem
             .append(&open.node, data)
             .map_err(|error| open.failed("append", error))
@@ -227,7 +227,7 @@ impl File {
     /// # Errors
     /// `EIO` for a damaged inode.
     pub fn metadata(&self) -> Result<Metadata> {
-        let attributes = self.open.shared.filesystem.attributes(&self.open.node);
+        let attributes = self.open.lease.filesystem.attributes(&self.open.node);
         attributes
             .map(Metadata::new)
             .map_err(|error| self.open.failed("metadata", error))
@@ -307,7 +307,7 @@ impl File {
         self.seek_result(
             "next_data",
             self.open
-                .shared
+                .lease
                 .filesystem
                 .seek_data(&self.open.node, offset),
         )
@@ -321,7 +321,7 @@ impl File {
         self.seek_result(
             "next_hole",
             self.open
-                .shared
+                .lease
                 .filesystem
                 .seek_hole(&self.open.node, offset),
         )
@@ -355,7 +355,7 @@ impl File {
             return Err(Cause::NotOpenForWriting.on(operation, &open.node));
         }
         let done = open
-            .shared
+            .lease
             .filesystem
             .allocate(&open.node, offset, length, options);
         done.map_err(|error| open.failed(operation, error))
@@ -375,7 +375,7 @@ impl File {
 
     fn set_attributes(&self, operation: &'static str, change: &SetAttributes) -> Result<()> {
         let open = &*self.open;
-        let changed = open.shared.filesystem.set_attributes(&open.node, change);
+        let changed = open.lease.filesystem.set_attributes(&open.node, change);
         changed
             .map(drop)
             .map_err(|error| open.failed(operation, error))

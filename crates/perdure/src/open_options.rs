@@ -101,7 +101,7 @@ impl OpenOptions {
             .map(|node| {
                 File::new(
                     node,
-                    directory.shared(),
+                    directory.lease(),
                     self.read,
                     self.write || self.append,
                     self.append,

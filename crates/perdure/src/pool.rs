@@ -221,7 +221,7 @@ impl PoolOptions {
             umask: self.umask,
         };
         Ok(Pool {
-            root: Dir::new(root, Arc::new(shared)),
+            root: Dir::new(root, Lease::of(&Arc::new(shared))),
         })
     }
 }
@@ -331,18 +331,13 @@ impl Pool {
     /// # Errors
     /// [`Error::StillOpen`] while files or directories are open; the pool then closes with the last of them.
     pub fn close(self) -> Result<()> {
-        let (node, shared) = self.root.into_parts();
+        let (node, lease) = self.root.into_parts();
         drop(node);
-        match Arc::try_unwrap(shared) {
-            Ok(shared) => {
-                drop(shared);
-                Ok(())
-            }
-            Err(shared) => Err(Error::StillOpen {
-                pool: shared.path.clone(),
-                handles: Arc::strong_count(&shared) - 1,
-            }),
-        }
+        let pool = lease.shared.path.clone();
+        Arc::into_inner(lease)
+            .and_then(Lease::into_shared)
+            .map(drop)
+            .ok_or(Error::StillOpen { pool })
     }
 }
 
@@ -362,6 +357,31 @@ pub(crate) struct Shared {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) umask: u32,
+}
+
+/// A directory's share in the pool, in which the files opened through it have a part. They count on the directory's own cache line:
+/// a count for the whole pool would make all threads that open files wait for each other.
+pub(crate) struct Lease {
+    // Before `shared`, which unmounts when nobody uses the file system any more.
+    pub(crate) filesystem: FileSystem,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Lease {
+    /// A further one.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Arc<Lease> {
+        Arc::new(Lease {
+            filesystem: shared.filesystem.clone(),
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// What was leased, if this is the last lease.
+    fn into_shared(self) -> Option<Shared> {
+        let Lease { filesystem, shared } = self;
+        drop(filesystem);
+        Arc::into_inner(shared)
+    }
 }
 
 impl Drop for Shared {

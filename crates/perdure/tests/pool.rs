@@ -15,10 +15,7 @@ fn a_pool_is_closed_by_its_last_handle() {
     let path = place.pool_path();
     let file = File::create(&pool, "file").expect("created");
     let error = pool.close().expect_err("a file is open");
-    assert!(
-        matches!(error, Error::StillOpen { handles: 1, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::StillOpen { .. }), "{error}");
     assert_eq!(std::io::Error::from(error).kind(), ErrorKind::ResourceBusy);
     file.write_at(b"late", 0).expect("the pool stays open");
     let error = Pool::open(&path).expect_err("still open");

@@ -4,8 +4,8 @@
 //! all it takes, because the last store is issued when nearly everything has arrived.
 
 use std::arch::x86_64::{
-    _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm512_loadu_si512,
-    _mm512_stream_si512,
+    _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+    _mm512_loadu_si512, _mm512_stream_si512,
 };
 
 use crate::copy::Content;
@@ -36,7 +36,9 @@ fn crc32c_short(bytes: &[u8]) -> u32 {
     let whole = words.iter().fold(u64::from(u32::MAX), |checksum, word| {
         _mm_crc32_u64(checksum, u64::from_le_bytes(*word))
     });
-    !rest.iter().fold(whole as u32, |checksum, byte| _mm_crc32_u8(checksum, *byte))
+    !rest
+        .iter()
+        .fold(whole as u32, |checksum, byte| _mm_crc32_u8(checksum, *byte))
 }
 
 /// Streams `bytes` to `to` and returns their CRC32C.

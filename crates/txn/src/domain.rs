@@ -5,7 +5,7 @@
 
 use crate::checksum::{Seal, seal, unseal};
 use crate::layout::{Geometry, SegmentEntry};
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use pmem::Region;
 use scatter::{DomainId, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub enum Domain {
     },
 }
 
+/// Domains that are compared one by one before the map is asked, under its lock.
+const SCANNED: usize = 8;
 const KIND_METADATA: u8 = 1;
 const KIND_MIXED: u8 = 2;
 const KIND_OWNER: u8 = 3;
@@ -101,19 +103,15 @@ impl SegmentEntry {
 pub struct Domains {
     region: Arc<Region>,
     geometry: Geometry,
-    known: RwLock<Known>,
-}
-
-#[derive(Debug)]
-struct Known {
-    numbers: HashMap<Domain, DomainId>,
-    domains: Vec<Domain>,
+    /// Each domain at the index that is its number. Only grows, and is read without a lock: each creation of a file asks for its domain.
+    domains: boxcar::Vec<Domain>,
+    numbers: Mutex<HashMap<Domain, DomainId>>,
 }
 
 impl Domains {
     /// Starts with the two domains that every pool has.
     pub fn new(region: Arc<Region>, geometry: Geometry) -> Arc<Domains> {
-        let domains = vec![Domain::Metadata, Domain::Mixed];
+        let domains = boxcar::vec![Domain::Metadata, Domain::Mixed];
         let numbers = HashMap::from([
             (Domain::Metadata, DomainId::METADATA),
             (Domain::Mixed, DomainId::MIXED),
@@ -121,28 +119,26 @@ impl Domains {
         Arc::new(Domains {
             region,
             geometry,
-            known: RwLock::new(Known { numbers, domains }),
+            domains,
+            numbers: Mutex::new(numbers),
         })
     }
 
     /// The number of `domain`.
     pub fn number(&self, domain: Domain) -> DomainId {
-        if let Some(number) = self.known.read().numbers.get(&domain) {
-            return *number;
+        let mut first = (0..SCANNED).map_while(|index| self.domains.get(index));
+        if let Some(index) = first.position(|known| *known == domain) {
+            return DomainId(index as u32);
         }
-        let mut known = self.known.write();
-        if let Some(number) = known.numbers.get(&domain) {
-            return *number;
-        }
-        let number = DomainId(known.domains.len() as u32);
-        known.domains.push(domain);
-        known.numbers.insert(domain, number);
-        number
+        let mut numbers = self.numbers.lock();
+        *numbers
+            .entry(domain)
+            .or_insert_with(|| DomainId(self.domains.push(domain) as u32))
     }
 
     /// The domain with this number.
     pub fn domain(&self, number: DomainId) -> Domain {
-        self.known.read().domains[number.0 as usize]
+        self.domains[number.0 as usize]
     }
 
     /// The entry of `segment` on the medium.

@@ -128,7 +128,9 @@ impl Journal {
             match entry.payload {
                 Some(payload) => match payload.as_array() {
                     Some(&word) if entry.at.is_aligned(WORD_BYTES as u64) => {
-                        region.store_u64(entry.at, u64::from_le_bytes(word)).leave_to_checkpoint();
+                        region
+                            .store_u64(entry.at, u64::from_le_bytes(word))
+                            .leave_to_checkpoint();
                     }
                     _ => region.store(entry.at, payload).leave_to_checkpoint(),
                 },
