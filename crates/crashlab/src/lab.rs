@@ -102,7 +102,7 @@ impl Lab {
         self.watcher.lock().begin(id, Fingerprint(0), depth);
         let prepared = self.prepared(id.workload.pool())?;
         let (region, mut model) = (prepared.filled_region(), prepared.model.clone());
-        clock::restart();
+        clock::restart(id.workload.calls_per_tick());
         use_slot(0);
         let mut live = Live::mount(&region)?;
         let operations = id.workload.operations();
@@ -181,7 +181,7 @@ impl Lab {
 impl Prepared {
     fn new(pool: Pool) -> Result<Prepared, String> {
         let options = pool.options();
-        clock::restart();
+        clock::restart(1);
         use_slot(0);
         let region = fs::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
         let region = Arc::new(region.map_err(|error| error.to_string())?);

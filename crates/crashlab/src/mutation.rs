@@ -13,7 +13,7 @@ use fs::block_map::BlockMap;
 use fs::check::CheckOptions;
 use fs::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use fs::format::{Pointer, Position, RawInode};
-use fs::{FileSystem, FileType, InodeNumber, MountOptions, NewInode, RenameOptions};
+use fs::{Clock, FileSystem, FileType, InodeNumber, MountOptions, NewInode, RenameOptions};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, Region};
 use std::sync::Arc;
 use txn::checksum::{Seal, crc32c, seal};
@@ -53,7 +53,7 @@ impl Sample {
             size_bytes: POOL_BYTES,
             ..FormatOptions::tiny()
         };
-        clock::restart();
+        clock::restart(1);
         let made = fs::mkfs_region(Region::anonymous(POOL_BYTES), &options, (0, 0));
         let region = Arc::new(made.expect("a pool in memory can be made"));
         let (mut live, mut model) = (
@@ -306,7 +306,7 @@ pub fn examine(image: &[u8]) -> bool {
         let read_only = PmemStore::open_region(Arc::clone(&region), Mode::ReadOnly);
         let options = MountOptions {
             threads: 1,
-            clock: clock::tick,
+            clock: Clock::Custom(clock::tick),
             ..MountOptions::default()
         };
         if let Ok(files) = read_only.and_then(|store| FileSystem::mount(store, options)) {

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::snapshot::{Fingerprint, Summary};
 use fs::check::CheckOptions;
 use fs::format::RawInode;
-use fs::{AccessTime, FileSystem, FsError, MountOptions, NewInode};
+use fs::{AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode};
 use pmem::Region;
 use std::sync::Arc;
 use txn::{Mode, PmemStore, Store};
@@ -24,7 +24,7 @@ pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
         threads: 1,
         access_time: AccessTime::Never,
         seed: Some(7),
-        clock: clock::tick,
+        clock: Clock::Custom(clock::tick),
         ..MountOptions::default()
     };
     FileSystem::mount(store, options).map_err(|error| format!("mount: {error}"))

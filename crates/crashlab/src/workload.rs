@@ -99,6 +99,18 @@ impl Workload {
         }
     }
 
+    /// How often the clock is looked at between two of its ticks. In half of the sequences the operations fall into one.
+    pub fn calls_per_tick(self) -> u32 {
+        const NEVER: u32 = 1 << 20;
+        match self {
+            Workload::One(_) | Workload::Large(_) => 1,
+            Workload::Two(first, second) | Workload::Across(first, second) => {
+                [1, NEVER][(first + second) as usize % 2]
+            }
+            Workload::Long(seed) => [1, 5][seed as usize % 2],
+        }
+    }
+
     /// The pool that it runs on.
     pub fn pool(self) -> Pool {
         match self {

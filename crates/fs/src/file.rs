@@ -209,7 +209,12 @@ fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
         AccessTime::Strict => true,
         AccessTime::Relative => {
             accessed == i64::MIN
-                || (options.clock)().nanoseconds().saturating_sub(accessed) > DAY_NANOSECONDS
+                || options
+                    .clock
+                    .about_now()
+                    .nanoseconds()
+                    .saturating_sub(accessed)
+                    > DAY_NANOSECONDS
         }
     }
 }

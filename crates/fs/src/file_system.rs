@@ -161,7 +161,7 @@ impl<S: Store> Core<S> {
     /// The present.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
-        (self.options.clock)()
+        self.options.clock.now()
     }
 
     pub(crate) fn require_writable(&self) -> Result<(), FsError> {

@@ -3,6 +3,7 @@
 //! The table's own inode lies in the root area, so the table's blocks can be anywhere (and can move).
 
 use crate::block_map::{BlockMap, MapEditor};
+use crate::clock::Clock;
 use crate::error::{FsError, damaged_inode};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
@@ -82,11 +83,7 @@ impl InodeTable {
     }
 
     /// Takes a free number, growing the table if there is none.
-    pub(crate) fn take<S: Store>(
-        &self,
-        store: &S,
-        clock: fn() -> Timestamp,
-    ) -> Result<InodeNumber, FsError> {
+    pub(crate) fn take<S: Store>(&self, store: &S, clock: Clock) -> Result<InodeNumber, FsError> {
         let home = txn::transaction::thread_slot() % self.free.len();
         loop {
             if let Some(number) = self.free[home].0.lock().pop() {
@@ -95,7 +92,7 @@ impl InodeTable {
             if let Some(number) = self.take_over(home) {
                 return Ok(number);
             }
-            self.grow(store, clock())?;
+            self.grow(store, clock.now())?;
         }
     }
 

@@ -18,6 +18,7 @@
 
 pub mod block_map;
 pub mod check;
+mod clock;
 pub mod directory;
 mod error;
 pub mod file;
@@ -39,6 +40,7 @@ mod types;
 mod view;
 pub mod xattr;
 
+pub use clock::Clock;
 pub use error::FsError;
 pub use file_system::FileSystem;
 pub use format::{FileType, InodeNumber, Timestamp};

@@ -1,9 +1,10 @@
 //! mkfs: the inode table and the root directory of a new pool.
 
 use crate::block_map::{BlockMap, MapEditor};
+use crate::clock::Clock;
 use crate::error::FsError;
 use crate::format::inode::INODE_BYTES;
-use crate::format::{FileType, InodeNumber, Pointer, RawInode, Timestamp};
+use crate::format::{FileType, InodeNumber, Pointer, RawInode};
 use pmem::{BLOCK_BYTES, Region};
 use scatter::{DomainId, Options, Purpose};
 use std::path::Path;
@@ -61,7 +62,7 @@ fn initialise(region: Region, root_owner: (u32, u32)) -> Result<Region, FormatEr
 }
 
 fn write_root<S: Store>(store: &S, (uid, gid): (u32, u32)) -> Result<(), FsError> {
-    let now = Timestamp::now();
+    let now = Clock::default().now();
     let mut transaction = store.begin();
     let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
     let mut root = RawInode {

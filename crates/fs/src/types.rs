@@ -1,5 +1,6 @@
 //! The values that operations take and return.
 
+use crate::clock::Clock;
 use crate::format::{FileType, InodeNumber, MODE_PERMISSION_MASK, RawInode, Timestamp};
 use pmem::BLOCK_BYTES;
 
@@ -136,7 +137,7 @@ pub enum AccessTime {
 }
 
 /// How to mount.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MountOptions {
     /// Refuse changes.
     pub read_only: bool,
@@ -146,20 +147,8 @@ pub struct MountOptions {
     pub access_time: AccessTime,
     /// Seed of the allocator's random walk; `None` = from the system.
     pub seed: Option<u64>,
-    /// What time it is. Whoever wants the same bytes from the same calls passes a clock of their own.
-    pub clock: fn() -> Timestamp,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        MountOptions {
-            read_only: false,
-            threads: 0,
-            access_time: AccessTime::default(),
-            seed: None,
-            clock: Timestamp::now,
-        }
-    }
+    /// What time it is.
+    pub clock: Clock,
 }
 
 /// How to rename (`renameat2`).

@@ -1,6 +1,6 @@
 //! What programs that embed the file system rely on: their own clock, their own region.
 
-use perdure_fs::{FileSystem, MountOptions, NewInode, Timestamp, mkfs_region};
+use perdure_fs::{Clock, FileSystem, MountOptions, NewInode, Timestamp, mkfs_region};
 use pmem::Region;
 use std::sync::Arc;
 use txn::{FormatOptions, Mode, PmemStore};
@@ -18,7 +18,7 @@ fn times_come_from_the_clock_of_the_mount() {
     let files = FileSystem::mount(
         store,
         MountOptions {
-            clock: noon,
+            clock: Clock::Custom(noon),
             ..MountOptions::default()
         },
     )

@@ -70,6 +70,6 @@ pub use counters::Counters;
 pub use emulator::Emulator;
 pub use instructions::{FlushInstruction, StreamInstruction};
 pub use mapping::{MapError, Part, medium_length};
-pub use media::{MediaModel, MediaModelError};
+pub use media::{MediaModel, MediaModelError, ticks};
 pub use order::{Dirty, Durable, Flushed};
 pub use region::Region;

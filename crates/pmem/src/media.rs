@@ -245,8 +245,9 @@ impl Channel {
     }
 }
 
+/// The time stamp counter: ticks of a constant rate of some GHz.
 #[inline]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     // SAFETY: every x86-64 has rdtsc, and Linux lets user space use it.
     unsafe { _rdtsc() }
 }

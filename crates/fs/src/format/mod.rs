@@ -94,13 +94,6 @@ impl FileType {
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The present, in the kernel's coarse clock: what kernel file systems stamp files with, and
-    /// several times cheaper than the precise one.
-    pub fn now() -> Timestamp {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        Timestamp::from_parts(now.tv_sec, now.tv_nsec as u32)
-    }
-
     /// From nanoseconds since the epoch.
     pub const fn from_nanoseconds(nanoseconds: i64) -> Timestamp {
         Timestamp(nanoseconds)

@@ -3,8 +3,8 @@
 use crate::OPTIONS;
 use perdure_fs::check::{Repaired, repair};
 use perdure_fs::{
-    AllocateOptions, Attributes, FileSystem, FileType, FsError, MountOptions, NewInode, Node,
-    SetAttributes, Timestamp, XattrMode, mkfs_region,
+    AllocateOptions, Attributes, Clock, FileSystem, FileType, FsError, MountOptions, NewInode,
+    Node, SetAttributes, Timestamp, XattrMode, mkfs_region,
 };
 use pmem::Region;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(crate) fn mount(region: impl Into<Arc<Region>>) -> Result<FileSystem, txn::O
         store,
         MountOptions {
             access_time,
-            clock,
+            clock: Clock::Custom(clock),
             seed: Some(5),
             ..MountOptions::default()
         },
