@@ -20,7 +20,7 @@ struct Slot {
 }
 
 /// Extents that are freed under one lock.
-const EXTENTS_PER_LOCK: usize = 32;
+const EXTENTS_PER_LOCK: usize = 8;
 
 /// The free space of a pool. All methods may be called from any thread.
 pub struct Allocator {
