@@ -38,6 +38,7 @@ mod rename;
 mod space;
 mod types;
 mod view;
+pub mod write;
 pub mod xattr;
 
 pub use clock::Clock;

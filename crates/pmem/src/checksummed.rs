@@ -14,24 +14,37 @@ use crate::{BLOCK_BYTES, LINE_BYTES, WORD_BYTES};
 
 /// Longest input whose checksum is computed here, step by step.
 const SHORT_BYTES_MAX: usize = 256;
-/// Parts of a block that are checksummed side by side.
+/// Parts of a block, or of an inode, that are checksummed side by side.
 const LANES: usize = 4;
-const LANE_WORDS: usize = BLOCK_BYTES / LANES / WORD_BYTES;
-const LANE_BITS: usize = BLOCK_BYTES / LANES * 8;
 
 /// CRC32C (Castagnoli) of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    if bytes.len() <= SHORT_BYTES_MAX && is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the processor has the instruction.
+    if bytes.len() <= SHORT_BYTES_MAX && has_instructions() {
+        // SAFETY: the processor has the instructions.
         return unsafe { crc32c_short(bytes) };
     }
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
+/// Whether the processor has the instructions for a checksum and for joining several.
+#[inline]
+fn has_instructions() -> bool {
+    is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
+}
+
 /// Without the choice among algorithms, which takes 100 instructions and twenty stores that queue behind a stream.
-#[target_feature(enable = "sse4.2")]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
 fn crc32c_short(bytes: &[u8]) -> u32 {
+    match bytes.as_array() {
+        Some(inode) => crc32c_in_lanes(inode),
+        None => crc32c_in_one_lane(bytes),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn crc32c_in_one_lane(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
     let whole = words.iter().fold(u64::from(u32::MAX), |checksum, word| {
         _mm_crc32_u64(checksum, u64::from_le_bytes(*word))
@@ -41,14 +54,64 @@ fn crc32c_short(bytes: &[u8]) -> u32 {
         .fold(whole as u32, |checksum, byte| _mm_crc32_u8(checksum, *byte))
 }
 
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn crc32c_in_lanes(bytes: &[u8; SHORT_BYTES_MAX]) -> u32 {
+    let words = bytes.as_chunks::<WORD_BYTES>().0;
+    let mut lanes = Lanes::<{ SHORT_BYTES_MAX / LANES }>::new();
+    for step in 0..words.len() / LANES {
+        lanes.step(words, step);
+    }
+    lanes.join()
+}
+
+/// Checksums of the quarters of an input, `BYTES` each. They are computed side by side, because each step of a checksum waits three
+/// cycles for the one before.
+struct Lanes<const BYTES: usize>([u64; LANES]);
+
+impl<const BYTES: usize> Lanes<BYTES> {
+    const WORDS: usize = BYTES / WORD_BYTES;
+    /// What moves a quarter's checksum ahead over those behind it.
+    const POWERS: [u32; LANES - 1] = [
+        power_of_x(3 * BYTES * 8 - 33),
+        power_of_x(2 * BYTES * 8 - 33),
+        power_of_x(BYTES * 8 - 33),
+    ];
+
+    #[inline]
+    fn new() -> Lanes<BYTES> {
+        Lanes([u64::from(u32::MAX), 0, 0, 0])
+    }
+
+    /// Takes word `step` of each quarter.
+    #[inline]
+    #[target_feature(enable = "sse4.2")]
+    fn step(&mut self, words: &[[u8; WORD_BYTES]], step: usize) {
+        for (lane, checksum) in self.0.iter_mut().enumerate() {
+            let word = u64::from_le_bytes(words[lane * Self::WORDS + step]);
+            *checksum = _mm_crc32_u64(*checksum, word);
+        }
+    }
+
+    /// The checksum of the whole.
+    #[inline]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn join(self) -> u32 {
+        let [first, second, third, last] = self.0;
+        let moved = move_ahead(first, Self::POWERS[0])
+            ^ move_ahead(second, Self::POWERS[1])
+            ^ move_ahead(third, Self::POWERS[2]);
+        !((_mm_crc32_u64(0, moved) ^ last) as u32)
+    }
+}
+
 /// Streams `bytes` to `to` and returns their CRC32C.
 ///
 /// # Safety
 /// `to` is aligned to a line and writable for the bytes, whose number is a multiple of a line's.
 #[inline]
 pub(crate) unsafe fn stream_checksummed(to: *mut u8, bytes: &[u8]) -> u32 {
-    if StreamInstruction::chosen() == StreamInstruction::Avx512 {
-        // SAFETY: the processor has the instruction; the rest is the caller's.
+    if StreamInstruction::chosen() == StreamInstruction::Avx512 && has_instructions() {
+        // SAFETY: the processor has the instructions; the rest is the caller's.
         unsafe { stream_lines(to, bytes) }
     } else {
         // SAFETY: the caller's.
@@ -58,8 +121,8 @@ pub(crate) unsafe fn stream_checksummed(to: *mut u8, bytes: &[u8]) -> u32 {
 }
 
 /// # Safety
-/// As [`stream_checksummed`], on a processor with AVX-512, which brings the instructions for the checksum (SSE 4.2, PCLMULQDQ) along.
-#[target_feature(enable = "avx512f,pclmulqdq")]
+/// As [`stream_checksummed`], on a processor with AVX-512 and the [instructions](has_instructions) for checksums.
+#[target_feature(enable = "avx512f,sse4.2,pclmulqdq")]
 unsafe fn stream_lines(to: *mut u8, bytes: &[u8]) -> u32 {
     match bytes.as_array() {
         // SAFETY: the caller's.
@@ -71,7 +134,7 @@ unsafe fn stream_lines(to: *mut u8, bytes: &[u8]) -> u32 {
 
 /// # Safety
 /// As [`stream_lines`].
-#[target_feature(enable = "avx512f,pclmulqdq")]
+#[target_feature(enable = "avx512f,sse4.2,pclmulqdq")]
 unsafe fn stream_in_one_lane(to: *mut u8, bytes: &[u8]) -> u32 {
     let mut checksum = u64::from(u32::MAX);
     for (index, line) in bytes.as_chunks::<LINE_BYTES>().0.iter().enumerate() {
@@ -84,31 +147,23 @@ unsafe fn stream_in_one_lane(to: *mut u8, bytes: &[u8]) -> u32 {
     !(checksum as u32)
 }
 
-/// A whole block: four quarters are checksummed side by side, because each step of a checksum waits three cycles for the one before.
-/// In one lane the last line leaves the processor 550 ns after the first, and what is computed behind it is no longer hidden.
+/// A whole block. In one lane its last line would leave the processor 550 ns after its first, and what is computed behind it would no
+/// longer be hidden.
 ///
 /// # Safety
 /// As [`stream_lines`].
-#[target_feature(enable = "avx512f,pclmulqdq")]
+#[target_feature(enable = "avx512f,sse4.2,pclmulqdq")]
 unsafe fn stream_block(to: *mut u8, block: &[u8; BLOCK_BYTES]) -> u32 {
     let lines = block.as_chunks::<LINE_BYTES>().0;
     let words = block.as_chunks::<WORD_BYTES>().0;
-    let mut lanes = [u64::from(u32::MAX), 0, 0, 0];
+    let mut lanes = Lanes::<{ BLOCK_BYTES / LANES }>::new();
     for (index, line) in lines.iter().enumerate() {
         // SAFETY: a whole line of the block, aligned.
         unsafe { stream_line(to.add(index * LINE_BYTES), line) };
-        for step in 2 * index..2 * index + 2 {
-            for (lane, checksum) in lanes.iter_mut().enumerate() {
-                let word = words[lane * LANE_WORDS + step];
-                *checksum = _mm_crc32_u64(*checksum, u64::from_le_bytes(word));
-            }
-        }
+        lanes.step(words, 2 * index);
+        lanes.step(words, 2 * index + 1);
     }
-    let [first, second, third, last] = lanes;
-    let moved = move_ahead(first, const { power_of_x(3 * LANE_BITS - 33) })
-        ^ move_ahead(second, const { power_of_x(2 * LANE_BITS - 33) })
-        ^ move_ahead(third, const { power_of_x(LANE_BITS - 33) });
-    !((_mm_crc32_u64(0, moved) ^ last) as u32)
+    lanes.join()
 }
 
 /// # Safety
@@ -148,6 +203,15 @@ const fn power_of_x(exponent: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::instructions;
+
+    #[test]
+    fn short_inputs_have_the_checksum_that_long_ones_have() {
+        let bytes: Vec<u8> = (0..512u32).map(|index| (index * 31 % 251) as u8).collect();
+        for length in 0..bytes.len() {
+            let expected = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..length]);
+            assert_eq!(u64::from(crc32c(&bytes[..length])), expected, "{length}");
+        }
+    }
 
     #[test]
     fn one_pass_writes_the_bytes_and_returns_their_checksum() {

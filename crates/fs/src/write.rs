@@ -1,0 +1,442 @@
+//! Writing files. Three ways, chosen per call:
+//!
+//! * **Logged**: a small range inside one written block travels in the redo record. One fence, no copy of the block.
+//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes. A whole block inside the
+//!   file is not, unless no fresh block is free: it is streamed to a fresh one before its old pointer is known.
+//! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
+
+use crate::block_map::{BlockMap, MapEditor, Slot};
+use crate::error::FsError;
+use crate::file::{BLOCK, FILE_BYTES_MAX, read_block};
+use crate::file_system::{Core, FileSystem};
+use crate::format::{InodeNumber, Pointer, RawInode};
+use crate::node::{Body, Node};
+use crate::operation::Operation;
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::{DomainId, Extent, Extents, Purpose};
+use smallvec::SmallVec;
+use txn::{Store, Transaction};
+
+/// Largest write that is one transaction.
+pub const ATOMIC_WRITE_BYTES_MAX: usize = 4 << 20;
+/// Largest range that is written through the record, and so twice. Of a longer one the block is copied.
+pub const LOGGED_WRITE_BYTES_MAX: usize = 1024;
+
+/// A range of a file that one transaction writes.
+struct Range<'d> {
+    offset: u64,
+    data: &'d [u8],
+}
+
+impl Range<'_> {
+    fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+
+    fn first_block(&self) -> u64 {
+        self.offset / BLOCK
+    }
+
+    fn block_count(&self) -> u64 {
+        (self.end() - 1) / BLOCK - self.first_block() + 1
+    }
+
+    /// The part that falls into block `index` (of the file): offset in the block and bytes.
+    fn in_block(&self, index: u64) -> (usize, &[u8]) {
+        let start = (index * BLOCK).max(self.offset);
+        let end = ((index + 1) * BLOCK).min(self.end());
+        let data = &self.data[(start - self.offset) as usize..(end - self.offset) as usize];
+        ((start - index * BLOCK) as usize, data)
+    }
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Writes all of `data` at `offset`; a gap before it reads as zeros.
+    ///
+    /// Durable at return. Up to [`ATOMIC_WRITE_BYTES_MAX`] all or nothing after a power cut; a longer
+    /// call is a sequence of such writes. Returns the number of bytes written.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NoSpace`] (nothing was written, or fewer bytes are returned), [`FsError::FileTooLarge`],
+    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    #[inline]
+    pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let mut body = node.write();
+        write_all(core, node.number(), &mut body, offset, data)
+    }
+
+    /// Writes all of `data` at the end of the file, wherever that is at this moment. Returns where it landed.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn append(&self, node: &Node, data: &[u8]) -> Result<u64, FsError> {
+        let core = &*self.core;
+        core.require_writable()?;
+        let mut body = node.write();
+        let offset = body.raw.size;
+        write_all(core, node.number(), &mut body, offset, data)?;
+        Ok(offset)
+    }
+}
+
+fn write_all<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize, FsError> {
+    body.require_regular()?;
+    if data.is_empty() {
+        return Ok(0);
+    }
+    offset
+        .checked_add(data.len() as u64)
+        .filter(|&end| end <= FILE_BYTES_MAX)
+        .ok_or(FsError::FileTooLarge)?;
+    if data.len() <= ATOMIC_WRITE_BYTES_MAX {
+        write_once(core, number, body, &Range { offset, data })?;
+        return Ok(data.len());
+    }
+    write_in_pieces(core, number, body, offset, data)
+}
+
+#[cold]
+#[inline(never)]
+fn write_in_pieces<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize, FsError> {
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        // Pieces end at block boundaries, so that only the first and the last block are partial.
+        let whole = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
+        let length = if data.len() - done <= ATOMIC_WRITE_BYTES_MAX {
+            data.len() - done
+        } else {
+            whole
+        };
+        let piece = Range {
+            offset: at,
+            data: &data[done..done + length],
+        };
+        match write_once(core, number, body, &piece) {
+            Ok(()) => done += length,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// One transaction.
+#[inline]
+fn write_once<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<(), FsError> {
+    let is_in_place = if range.block_count() > 1 {
+        false
+    } else if range.data.len() <= LOGGED_WRITE_BYTES_MAX {
+        write_logged(core, number, body, range)?
+    } else if range.data.len() == BLOCK_BYTES && range.offset < body.raw.size {
+        overwrite_block(core, number, body, range)?
+    } else {
+        false
+    };
+    if is_in_place {
+        return Ok(());
+    }
+    let map = BlockMap::of(number, &body.raw);
+    let mut transaction = core.begin();
+    let mut new = body.raw;
+    if range.block_count() == 1 {
+        write_one_block(core, body, &map, &mut new, range, &mut transaction)?;
+    } else {
+        write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
+    }
+    log_and_commit(core, number, body, new, range, &mut transaction)
+}
+
+/// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing
+/// happened then.
+///
+/// The data is on its way before the old pointer is looked at: neither the load of the pointer nor what is computed from it
+/// costs time then. Between the streaming and the commit no locked instruction may run: it would wait for the stream.
+#[inline]
+fn overwrite_block<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<bool, FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let index = range.first_block();
+    let slot = map.slot(&core.store, index)?;
+    match slot {
+        Slot::Word(at) => core.store.prefetch(at),
+        Slot::Root => {}
+        Slot::Absent => return Ok(false),
+    }
+    let mut transaction = core.begin();
+    let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite) else {
+        return Ok(false);
+    };
+    transaction.take_turn();
+    transaction.write_fresh(block, 0, range.data);
+    let Some(old) = map.pointer(&core.store, slot, index)? else {
+        // A hole must not use the reserve that overwriting has, and counts as a new block.
+        return Ok(false);
+    };
+    transaction.free(single_block(old.block));
+    let word = map.word(index, block);
+    match slot {
+        Slot::Word(at) => {
+            transaction.store_word(at, word);
+            commit_in_place(core, number, body, range, &mut transaction)?;
+        }
+        _ => {
+            let new = RawInode {
+                root: word,
+                ..body.raw
+            };
+            log_and_commit(core, number, body, new, range, &mut transaction)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Writes a range inside one written block through the record. `false` if the block is not written: nothing happened then.
+#[inline]
+fn write_logged<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<bool, FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let Some(Pointer {
+        block,
+        unwritten: false,
+    }) = map.lookup(&core.store, range.first_block())?
+    else {
+        return Ok(false);
+    };
+    let mut transaction = core.begin();
+    transaction.store(block.offset() + range.offset % BLOCK, range.data);
+    commit_in_place(core, number, body, range, &mut transaction)?;
+    Ok(true)
+}
+
+/// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the inode stays as it is then.
+#[inline]
+fn commit_in_place<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+    transaction: &mut Operation<'_, S>,
+) -> Result<(), FsError> {
+    if range.end() <= body.raw.size && body.raw.is_modified_at(core.now()) {
+        return Ok(transaction.commit()?);
+    }
+    log_and_commit(core, number, body, body.raw, range, transaction)
+}
+
+/// Commits the writing of `range` with the inode `new`, which gets its size and its stamps here.
+#[inline(never)]
+fn log_and_commit<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    mut new: RawInode,
+    range: &Range<'_>,
+    transaction: &mut Operation<'_, S>,
+) -> Result<(), FsError> {
+    new.size = new.size.max(range.end());
+    new.touch_modified(core.now());
+    transaction.log_inode(number, &body.raw, &mut new)?;
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}
+
+/// A write inside one block, without lists.
+#[inline]
+fn write_one_block<S: Store>(
+    core: &Core<S>,
+    body: &Body,
+    map: &BlockMap,
+    new: &mut RawInode,
+    range: &Range<'_>,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let index = range.first_block();
+    let slot = map.slot(&core.store, index)?;
+    let old = map.pointer(&core.store, slot, index)?;
+    let block = match old {
+        Some(Pointer {
+            block,
+            unwritten: true,
+        }) => block,
+        Some(Pointer { block, .. }) => {
+            transaction.free(single_block(block));
+            transaction.allocate_one(body.domain, Purpose::Overwrite)?
+        }
+        None => {
+            new.blocks += 1;
+            transaction.allocate_one(body.domain, Purpose::Ordinary)?
+        }
+    };
+    transaction.take_turn();
+    fill_block(core, range, index, old, block, transaction);
+    publish(core, map, new, (index, slot), block, transaction)
+}
+
+/// Points the file's block `index`, kept in `slot`, to `block`.
+#[inline]
+fn publish<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    new: &mut RawInode,
+    (index, slot): (u64, Slot),
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    match slot {
+        Slot::Word(at) => transaction.store_word(at, map.word(index, block)),
+        Slot::Root => new.root = map.word(index, block),
+        Slot::Absent => return publish_in_new_node(core, map, new, index, block, transaction),
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn publish_in_new_node<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    new: &mut RawInode,
+    index: u64,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let mut editor = MapEditor::new(&core.store, *map);
+    let pointers = [Pointer::written(block)];
+    editor.set(transaction, index, &pointers, DomainId::METADATA)?;
+    new.blocks += editor.added;
+    (new.root, new.height) = editor.finish(transaction);
+    Ok(())
+}
+
+#[inline]
+fn single_block(start: BlockNumber) -> Extent {
+    Extent { start, blocks: 1 }
+}
+
+#[inline(never)]
+fn write_blocks<S: Store>(
+    core: &Core<S>,
+    domain: DomainId,
+    map: &BlockMap,
+    new: &mut RawInode,
+    range: &Range<'_>,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    let (first, count) = (range.first_block(), range.block_count());
+    let mut old: SmallVec<[Option<Pointer>; 64]> = SmallVec::with_capacity(count as usize);
+    map.lookup_range(&core.store, first, count, |_, pointer| old.push(pointer))?;
+    let is_fill = |pointer: &Option<Pointer>| {
+        matches!(
+            pointer,
+            Some(Pointer {
+                unwritten: true,
+                ..
+            })
+        )
+    };
+    let needed = old.iter().filter(|pointer| !is_fill(pointer)).count() as u32;
+    let holes = old.iter().filter(|pointer| pointer.is_none()).count() as u64;
+    let purpose = if holes == 0 {
+        Purpose::Overwrite
+    } else {
+        Purpose::Ordinary
+    };
+    let extents = if needed == 0 {
+        Extents::new()
+    } else {
+        transaction.allocate(domain, needed, purpose)?
+    };
+    let mut fresh = extents
+        .iter()
+        .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index));
+    let mut pointers: SmallVec<[Pointer; 64]> = SmallVec::with_capacity(count as usize);
+    for (index, old) in (first..).zip(&old) {
+        let block = match old {
+            Some(Pointer {
+                block,
+                unwritten: true,
+            }) => *block,
+            // As many fresh blocks were taken as there are blocks without a place.
+            _ => fresh.next().ok_or(FsError::NoSpace)?,
+        };
+        fill_block(core, range, index, *old, block, transaction);
+        pointers.push(Pointer::written(block));
+        if let Some(Pointer {
+            block,
+            unwritten: false,
+        }) = old
+        {
+            transaction.free(single_block(*block));
+        }
+    }
+    let mut editor = MapEditor::new(&core.store, *map);
+    editor.set(transaction, first, &pointers, DomainId::METADATA)?;
+    new.blocks += holes + editor.added;
+    (new.root, new.height) = editor.finish(transaction);
+    Ok(())
+}
+
+/// Writes the content of the file's block `index` to `block`: the new bytes, around them the old ones.
+#[inline]
+fn fill_block<S: Store>(
+    core: &Core<S>,
+    range: &Range<'_>,
+    index: u64,
+    old: Option<Pointer>,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) {
+    let (in_block, data) = range.in_block(index);
+    if data.len() == BLOCK_BYTES {
+        transaction.write_fresh(block, 0, data);
+    } else {
+        fill_around(core, (in_block, data), old, block, transaction);
+    }
+}
+
+/// The old content with `data` laid over it. Apart, so that whole blocks need no room for it on the stack.
+#[inline(never)]
+fn fill_around<S: Store>(
+    core: &Core<S>,
+    (in_block, data): (usize, &[u8]),
+    old: Option<Pointer>,
+    block: BlockNumber,
+    transaction: &mut impl Transaction,
+) {
+    let mut content = [0; BLOCK_BYTES];
+    read_block(core, old, 0, &mut content);
+    content[in_block..in_block + data.len()].copy_from_slice(data);
+    transaction.write_fresh(block, 0, &content);
+}
