@@ -9,7 +9,7 @@ use crate::block_map::{BlockMap, MapEditor, Slot};
 use crate::error::FsError;
 use crate::file::{BLOCK, FILE_BYTES_MAX, read_block};
 use crate::file_system::{Core, FileSystem};
-use crate::format::{InodeNumber, Pointer, RawInode};
+use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -166,7 +166,8 @@ fn write_once<S: Store>(
     } else {
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
     }
-    log_and_commit(core, number, body, new, range, &mut transaction)
+    let now = core.now();
+    log_and_commit(number, body, &mut new, range, now, &mut transaction)
 }
 
 /// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing
@@ -207,11 +208,10 @@ fn overwrite_block<S: Store>(
             commit_in_place(core, number, body, range, &mut transaction)?;
         }
         _ => {
-            let new = RawInode {
-                root: word,
-                ..body.raw
-            };
-            log_and_commit(core, number, body, new, range, &mut transaction)?;
+            let mut new = body.raw;
+            new.root = word;
+            let now = core.now();
+            log_and_commit(number, body, &mut new, range, now, &mut transaction)?;
         }
     }
     Ok(true)
@@ -239,7 +239,8 @@ fn write_logged<S: Store>(
     Ok(true)
 }
 
-/// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the inode stays as it is then.
+/// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the
+/// inode then stays as it is, and need not be copied, sealed, compared and logged.
 #[inline]
 fn commit_in_place<S: Store>(
     core: &Core<S>,
@@ -248,27 +249,29 @@ fn commit_in_place<S: Store>(
     range: &Range<'_>,
     transaction: &mut Operation<'_, S>,
 ) -> Result<(), FsError> {
-    if range.end() <= body.raw.size && body.raw.is_modified_at(core.now()) {
+    let now = core.now();
+    if range.end() <= body.raw.size && body.raw.is_modified_at(now) {
         return Ok(transaction.commit()?);
     }
-    log_and_commit(core, number, body, body.raw, range, transaction)
+    let mut new = body.raw;
+    log_and_commit(number, body, &mut new, range, now, transaction)
 }
 
-/// Commits the writing of `range` with the inode `new`, which gets its size and its stamps here.
+/// Commits the writing of `range`, now, with the inode `new`, which gets its size and its stamps here.
 #[inline(never)]
 fn log_and_commit<S: Store>(
-    core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
-    mut new: RawInode,
+    new: &mut RawInode,
     range: &Range<'_>,
+    now: Timestamp,
     transaction: &mut Operation<'_, S>,
 ) -> Result<(), FsError> {
     new.size = new.size.max(range.end());
-    new.touch_modified(core.now());
-    transaction.log_inode(number, &body.raw, &mut new)?;
+    new.touch_modified(now);
+    transaction.log_inode(number, &body.raw, new)?;
     transaction.commit()?;
-    body.raw = new;
+    body.raw = *new;
     Ok(())
 }
 
