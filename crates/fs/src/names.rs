@@ -13,6 +13,8 @@ use txn::{Corruption, Store, Transaction};
 
 /// Longest record of a dentry.
 const RECORD_BYTES_MAX: usize = record_bytes(NAME_BYTES_MAX);
+/// A dentry that is compared without much ado: of a name up to 112 bytes.
+const SHORT_RECORD_BYTES: usize = record_bytes(112);
 /// Where the name starts in a record.
 const NAME_AT: usize = record_bytes(1) - directory::UNIT_BYTES;
 /// Blocks that a shrinking directory gives back at once, so that a removal stays cheap.
@@ -103,28 +105,43 @@ impl<S: Store> Core<S> {
             let in_block = offset % BLOCK_BYTES as u64;
             let at = directory_block(&self.store, &map, offset / BLOCK_BYTES as u64)? + in_block;
             let rest = BLOCK_BYTES - in_block as usize;
-            let mut record = [0; RECORD_BYTES_MAX];
-            // Nearly always the candidate is right, and only its own bytes are needed.
+            // Nearly always the candidate is right and its name short; then only its own bytes are needed, and little room for them.
             let expected = record_bytes(name.len()).min(rest);
-            self.store.read(at, &mut record[..expected]);
-            let is_likely =
-                usize::from(record[2]) == name.len() && record[NAME_AT..expected].starts_with(name);
-            let length = if is_likely {
-                expected
-            } else {
-                RECORD_BYTES_MAX.min(rest)
-            };
-            if !is_likely {
-                self.store.read(at, &mut record[..length]);
+            let mut buffer = [0; SHORT_RECORD_BYTES];
+            if let Some(record) = buffer.get_mut(..expected) {
+                self.store.read(at, record);
+                let found = record.get(NAME_AT..).unwrap_or_default();
+                if usize::from(record[2]) == name.len() && found.starts_with(name) {
+                    return index
+                        .has_name(candidate, name, record)
+                        .map_err(dentry_fault);
+                }
             }
-            index
-                .has_name(candidate, name, &record[..length])
-                .map_err(dentry_fault)
+            self.look_closely(index, candidate, name, at, rest)
         })?;
         Ok(found.map(|(candidate, file_type)| Found {
             candidate,
             file_type,
         }))
+    }
+
+    /// Whether the candidate at `at`, `rest` bytes before the end of its block, has this name, however long, or another, or is damaged.
+    #[cold]
+    #[inline(never)]
+    fn look_closely(
+        &self,
+        index: &Directory,
+        candidate: Candidate,
+        name: &[u8],
+        at: Offset,
+        rest: usize,
+    ) -> Result<Option<FileType>, FsError> {
+        let mut buffer = [0; RECORD_BYTES_MAX];
+        let record = &mut buffer[..RECORD_BYTES_MAX.min(rest)];
+        self.store.read(at, record);
+        index
+            .has_name(candidate, name, record)
+            .map_err(dentry_fault)
     }
 
     /// Logs edits of a directory's blocks.
