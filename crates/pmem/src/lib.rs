@@ -54,6 +54,7 @@ mod checksummed;
 mod class;
 mod copy;
 mod counters;
+mod crc32c;
 pub mod deliberate;
 pub mod emulator;
 mod instructions;
@@ -64,9 +65,9 @@ mod region;
 mod watch;
 
 pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
-pub use checksummed::crc32c;
 pub use class::{Access, DurabilityClass};
 pub use counters::Counters;
+pub use crc32c::crc32c;
 pub use emulator::Emulator;
 pub use instructions::{FlushInstruction, StreamInstruction};
 pub use mapping::{MapError, Part, medium_length};

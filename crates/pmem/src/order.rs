@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 
 use crate::address::lines_touched;
-use crate::checksummed::{crc32c, stream_checksummed};
+use crate::checksummed::stream_checksummed;
 use crate::copy::{self, Content};
 use crate::counters;
+use crate::crc32c::crc32c;
 use crate::emulator::{Origin, thread_number};
 use crate::instructions::{self, FlushInstruction, stream_plain};
 use crate::{LINE_BYTES, Offset, Region, WORD_BYTES};
