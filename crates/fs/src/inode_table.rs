@@ -103,14 +103,16 @@ impl InodeTable {
         let others = (1..self.free.len()).map(|step| (home + step) % self.free.len());
         for other in others {
             let mut list = self.free[other].0.lock();
-            let batch = list.len().div_ceil(2).min(TAKEN_OVER_MAX);
-            let rest = list.len() - batch;
-            let mut numbers = list.split_off(rest);
-            drop(list);
-            if let Some(number) = numbers.pop() {
-                self.add_free(home, &numbers);
-                return Some(InodeNumber::new(u64::from(number)));
+            let Some(number) = list.pop() else {
+                continue;
+            };
+            // Only tried, because another thread may be taking over in the opposite direction. Both at once, because a number in
+            // neither list would be missed by who looks for the last one.
+            if let Some(mut own) = self.free[home].0.try_lock() {
+                let rest = list.len() - (list.len() / 2).min(TAKEN_OVER_MAX);
+                own.extend(list.drain(rest..));
             }
+            return Some(InodeNumber::new(u64::from(number)));
         }
         None
     }
@@ -194,5 +196,28 @@ impl InodeTable {
         self.offset(number)
             .map(|at| store.load(at))
             .ok_or(FsError::NotFound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_taken_over_by_the_batch_and_none_is_lost() {
+        let table = InodeTable::new(RawInode::ZERO, Vec::new(), 2);
+        let all: Vec<u32> = (2..300).rev().collect();
+        table.add_free(1, &all);
+        assert_eq!(table.take_over(0), Some(InodeNumber::new(2)));
+        let own = table.free[0].0.lock().clone();
+        assert_eq!(own, (3..67).rev().collect::<Vec<u32>>());
+        let mut rest = table.free_numbers();
+        rest.sort_unstable();
+        assert_eq!(rest, (3..300).collect::<Vec<u32>>());
+        // The last one of a list goes as well.
+        let table = InodeTable::new(RawInode::ZERO, Vec::new(), 2);
+        table.add_free(1, &[9]);
+        assert_eq!(table.take_over(0), Some(InodeNumber::new(9)));
+        assert_eq!(table.take_over(0), None);
     }
 }
