@@ -1,6 +1,6 @@
 //! The seam between `fs` and where blocks live.
 //!
-//! `fs` is written against [`Store`] and [`Transaction`](crate::Transaction). [`PmemStore`] keeps everything in one region;
+//! `fs` is written against [`Store`] and [`Transaction`]. [`PmemStore`] keeps everything in one region;
 //! a tiered store (homes on a disk) and a replicated one (data on storage units) fit behind the same traits.
 
 use crate::checkpoint::write_checkpoint;

@@ -1,7 +1,7 @@
 //! Directories as published under the name Gather-free (SanGuo, section III.C), as pure code: bytes in, edits out.
 //!
 //! A directory is a file of 4 KiB blocks, and every block is completely tiled by records: dentries and free ranges, all
-//! multiples of 8 bytes, none crossing a block ([`record`] has the bytes). What an operation needs to know about a
+//! multiples of 8 bytes, none crossing a block (`record.rs` has the bytes). What an operation needs to know about a
 //! directory lives in DRAM, in a [`Directory`]: an index from names to dentries and the free ranges of every block. It is
 //! built from the blocks on first use and never written to the medium.
 //!
