@@ -45,10 +45,12 @@ pub enum Error {
         source: OpenError,
     },
     /// Files or directories of the pool are still open.
-    #[error("{}: cannot be closed while files or directories of it are open; drop them first", pool.display())]
+    #[error("{}: cannot be closed while {handles} files or directories of it are open; drop them first", pool.display())]
     StillOpen {
         /// Directory (or device) of the pool.
         pool: PathBuf,
+        /// Number of handles that keep the pool open.
+        handles: usize,
     },
     /// An operation on a path failed.
     #[error("{operation} {}: {cause}", path.display())]

@@ -3,11 +3,12 @@
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 use fs::{AccessTime, FileSystem, MountOptions, Node, SpaceStatistics};
+use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use txn::pool::{SUPER_FILE, is_pool};
 use txn::{FormatOptions, Mode, OpenError, PmemStore};
 
@@ -219,6 +220,7 @@ impl PoolOptions {
             uid,
             gid,
             umask: self.umask,
+            leases: Mutex::default(),
         };
         Ok(Pool {
             root: Dir::new(root, Lease::of(&Arc::new(shared))),
@@ -333,11 +335,14 @@ impl Pool {
     pub fn close(self) -> Result<()> {
         let (node, lease) = self.root.into_parts();
         drop(node);
-        let pool = lease.shared.path.clone();
+        let still_open = Error::StillOpen {
+            pool: lease.shared.path.clone(),
+            handles: lease.shared.handles() - 1,
+        };
         Arc::into_inner(lease)
             .and_then(Lease::into_shared)
             .map(drop)
-            .ok_or(Error::StillOpen { pool })
+            .ok_or(still_open)
     }
 }
 
@@ -357,6 +362,8 @@ pub(crate) struct Shared {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) umask: u32,
+    /// All that live, and some that ended.
+    leases: Mutex<Vec<Weak<Lease>>>,
 }
 
 /// A directory's share in the pool, in which the files opened through it have a part. They count on the directory's own cache line:
@@ -370,10 +377,16 @@ pub(crate) struct Lease {
 impl Lease {
     /// A further one.
     pub(crate) fn of(shared: &Arc<Shared>) -> Arc<Lease> {
-        Arc::new(Lease {
+        let lease = Arc::new(Lease {
             filesystem: shared.filesystem.clone(),
             shared: Arc::clone(shared),
-        })
+        });
+        let mut leases = shared.leases.lock();
+        if leases.len() == leases.capacity() {
+            leases.retain(|lease| lease.strong_count() > 0);
+        }
+        leases.push(Arc::downgrade(&lease));
+        lease
     }
 
     /// What was leased, if this is the last lease.
@@ -381,6 +394,13 @@ impl Lease {
         let Lease { filesystem, shared } = self;
         drop(filesystem);
         Arc::into_inner(shared)
+    }
+}
+
+impl Shared {
+    /// Open files and directories.
+    fn handles(&self) -> usize {
+        self.leases.lock().iter().map(Weak::strong_count).sum()
     }
 }
 

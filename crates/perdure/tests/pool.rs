@@ -15,7 +15,10 @@ fn a_pool_is_closed_by_its_last_handle() {
     let path = place.pool_path();
     let file = File::create(&pool, "file").expect("created");
     let error = pool.close().expect_err("a file is open");
-    assert!(matches!(error, Error::StillOpen { .. }), "{error}");
+    assert!(
+        matches!(error, Error::StillOpen { handles: 1, .. }),
+        "{error}"
+    );
     assert_eq!(std::io::Error::from(error).kind(), ErrorKind::ResourceBusy);
     file.write_at(b"late", 0).expect("the pool stays open");
     let error = Pool::open(&path).expect_err("still open");
@@ -24,6 +27,29 @@ fn a_pool_is_closed_by_its_last_handle() {
     let pool = Pool::open(&path).expect("closed by the file");
     assert!(pool.was_clean());
     assert_eq!(pool.read("file").expect("read"), b"late");
+}
+
+#[test]
+fn handles_are_counted_through_whatever_they_were_opened() {
+    let place = Place::new();
+    let pool = place.create();
+    for number in 0..20 {
+        pool.create_dir(format!("{number}")).expect("created");
+        drop(pool.open_dir(format!("{number}")).expect("opened"));
+    }
+    let directory = pool.open_dir("7").expect("opened");
+    let files = ["a", "b"].map(|name| File::create(&directory, name).expect("created"));
+    let error = pool.close().expect_err("three are open");
+    assert!(
+        matches!(error, Error::StillOpen { handles: 3, .. }),
+        "{error}"
+    );
+    drop((files, directory));
+    assert!(
+        Pool::open(place.pool_path())
+            .expect("closed by the last")
+            .was_clean()
+    );
 }
 
 #[test]

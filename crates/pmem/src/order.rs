@@ -118,16 +118,16 @@ impl Region {
         self.stream_content(at, Content::Bytes(bytes))
     }
 
-    /// Writes bytes past the caches and returns their CRC32C as well, which costs nothing while the bytes drain.
+    /// Writes bytes past the caches and returns their CRC32C as well, which costs nothing while a whole block drains.
     #[inline]
     pub fn write_streaming_checksummed(&self, at: Offset, bytes: &[u8]) -> (Flushed, u32) {
-        let line = LINE_BYTES as u64;
-        if self.flags.any() || !at.is_aligned(line) || !bytes.len().is_multiple_of(LINE_BYTES) {
+        let is_plain = !self.flags.any() && at.is_aligned(LINE_BYTES as u64);
+        let Some(block) = bytes.as_array().filter(|_| is_plain) else {
             return (self.write_streaming(at, bytes), crc32c(bytes));
-        }
+        };
         let to = self.address(at, bytes.len());
-        // SAFETY: whole aligned lines inside the region.
-        let checksum = unsafe { stream_checksummed(to, bytes) };
+        // SAFETY: aligned, and the block is inside the region.
+        let checksum = unsafe { stream_checksummed(to, block) };
         counters::count_streamed(bytes.len(), lines_touched(at, bytes.len()));
         (Flushed::nothing(self), checksum)
     }

@@ -114,11 +114,9 @@ impl RecordBuilder {
 
     /// An empty record.
     pub fn new() -> RecordBuilder {
-        RecordBuilder {
-            words: vec![0; ENTRIES_AT],
-            start: DATA_CHECK_WORDS,
-            body_checksum: 0,
-        }
+        let mut record = RecordBuilder::without_memory();
+        record.clear();
+        record
     }
 
     /// Forgets everything, keeps the memory.
