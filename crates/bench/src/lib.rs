@@ -18,9 +18,11 @@ mod measure;
 mod memory;
 mod ops;
 mod report;
+mod target;
 
 pub use child::serve_child;
 pub use error::BenchError;
 pub use machine::Machine;
 pub use ops::{OpsOptions, run_ops};
 pub use report::{Better, Latencies, Report, Row};
+pub use target::{Directory, Library, Target};
