@@ -1,0 +1,389 @@
+//! What all charts share: the sheet with its title and legend, and the plot with its axes.
+
+use crate::scale::Scale;
+use crate::theme;
+use crate::xml::{At, Xml};
+
+/// Width of every chart, in the units of its `viewBox`; a page scales it to the space there is.
+pub(crate) const WIDTH: f64 = 680.0;
+/// Free space at the sides.
+pub(crate) const MARGIN: f64 = 12.0;
+const LINE: f64 = 16.0;
+
+/// Where a text is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Anchor {
+    fn name(self) -> &'static str {
+        match self {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        }
+    }
+}
+
+/// How a series looks in the legend.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Swatch {
+    Bar { colour: usize },
+    Line { colour: usize, dash: usize },
+}
+
+/// A chart that is being drawn, from its top to its bottom.
+#[derive(Debug, Default)]
+pub(crate) struct Canvas {
+    pub(crate) body: Xml,
+    /// Height used so far.
+    pub(crate) bottom: f64,
+}
+
+impl Canvas {
+    /// A canvas with its title.
+    pub(crate) fn new(title: &str) -> Canvas {
+        let mut canvas = Canvas::default();
+        canvas.bottom = MARGIN;
+        for line in wrap(title, ((WIDTH - 2.0 * MARGIN) / 8.0) as usize) {
+            canvas.bottom += LINE + 2.0;
+            let at = canvas.bottom - 4.0;
+            canvas.text(MARGIN, at, "pd-title", Anchor::Start, &line);
+        }
+        canvas
+    }
+
+    /// A text whose base line is at `y`.
+    pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, anchor: Anchor, text: &str) {
+        self.body.leaf(
+            "text",
+            &[
+                ("class", &class),
+                ("x", &At(x)),
+                ("y", &At(y)),
+                ("text-anchor", &anchor.name()),
+            ],
+            text,
+        );
+        self.body.line();
+    }
+
+    /// The names of the series beside their colours, in as many lines as they take.
+    pub(crate) fn legend(&mut self, entries: &[(Swatch, &str)]) {
+        const SWATCH: f64 = 26.0;
+        let mut x = MARGIN;
+        self.bottom += LINE + 4.0;
+        for (index, (swatch, name)) in entries.iter().enumerate() {
+            let width = SWATCH + text_width(name) + 18.0;
+            if index > 0 && x + width > WIDTH - MARGIN {
+                x = MARGIN;
+                self.bottom += LINE + 2.0;
+            }
+            let y = self.bottom - 8.0;
+            self.swatch(*swatch, x, y);
+            self.text(x + SWATCH, y + 4.0, "pd-name", Anchor::Start, name);
+            x += width;
+        }
+        self.bottom += 4.0;
+    }
+
+    fn swatch(&mut self, swatch: Swatch, x: f64, y: f64) {
+        match swatch {
+            Swatch::Bar { colour } => self.body.empty(
+                "rect",
+                &[
+                    (
+                        "class",
+                        &format_args!("pd-f{}", colour % theme::SERIES_COLOURS),
+                    ),
+                    ("x", &At(x + 6.0)),
+                    ("y", &At(y - 6.0)),
+                    ("width", &12),
+                    ("height", &12),
+                ],
+            ),
+            Swatch::Line { colour, dash } => {
+                self.line([(x, y), (x + 20.0, y)], colour, dash);
+                self.marker((x + 10.0, y), colour);
+            }
+        }
+    }
+
+    /// A line through `points` in the colour of a series.
+    pub(crate) fn line(
+        &mut self,
+        points: impl IntoIterator<Item = (f64, f64)>,
+        colour: usize,
+        dash: usize,
+    ) {
+        let mut path = String::new();
+        for (x, y) in points {
+            let step = if path.is_empty() { 'M' } else { 'L' };
+            path.push_str(&format!("{step}{} {}", At(x), At(y)));
+        }
+        let class = format!("pd-line pd-s{}", colour % theme::SERIES_COLOURS);
+        let dashes = match dash {
+            0 => "none",
+            1 => "7 4",
+            2 => "2 3",
+            _ => "9 3 2 3",
+        };
+        self.body.empty(
+            "path",
+            &[
+                ("class", &class),
+                ("stroke-dasharray", &dashes),
+                ("d", &path),
+            ],
+        );
+        self.body.line();
+    }
+
+    /// The marker of a series at a point.
+    pub(crate) fn marker(&mut self, (x, y): (f64, f64), colour: usize) {
+        let corners: &[(f64, f64)] = match colour % theme::SERIES_COLOURS {
+            0 => {
+                self.body.empty(
+                    "circle",
+                    &[
+                        ("class", &"pd-f0"),
+                        ("cx", &At(x)),
+                        ("cy", &At(y)),
+                        ("r", &4),
+                    ],
+                );
+                return;
+            }
+            1 => &[(-3.6, -3.6), (3.6, -3.6), (3.6, 3.6), (-3.6, 3.6)],
+            2 => &[(0.0, -5.0), (5.0, 0.0), (0.0, 5.0), (-5.0, 0.0)],
+            3 => &[(0.0, -4.8), (4.8, 3.8), (-4.8, 3.8)],
+            4 => &[(0.0, 4.8), (4.8, -3.8), (-4.8, -3.8)],
+            _ => &[(-5.0, -2.0), (5.0, -2.0), (5.0, 2.0), (-5.0, 2.0)],
+        };
+        let points: Vec<String> = corners
+            .iter()
+            .map(|(right, down)| format!("{},{}", At(x + right), At(y + down)))
+            .collect();
+        self.body.empty(
+            "polygon",
+            &[
+                (
+                    "class",
+                    &format_args!("pd-f{}", colour % theme::SERIES_COLOURS),
+                ),
+                ("points", &points.join(" ")),
+            ],
+        );
+    }
+
+    /// The whole document. `id` tells the charts of one page apart; a chart that stands alone brings its style.
+    pub(crate) fn finish(self, title: &str, description: &str, id: &str, alone: bool) -> String {
+        let height = self.bottom + MARGIN;
+        let mut xml = Xml::default();
+        let view = format!("0 0 {} {}", At(WIDTH), At(height));
+        let labels = format!("{id}-title {id}-desc");
+        let (width, tall) = (At(WIDTH), At(height));
+        let mut attributes: Vec<crate::xml::Attribute<'_>> = vec![
+            ("xmlns", &"http://www.w3.org/2000/svg"),
+            ("class", &"pd"),
+            ("role", &"img"),
+            ("aria-labelledby", &labels),
+            ("viewBox", &view),
+        ];
+        if alone {
+            attributes.extend([
+                ("width", &width as &dyn std::fmt::Display),
+                ("height", &tall),
+            ]);
+        }
+        xml.start("svg", &attributes);
+        xml.line();
+        xml.leaf("title", &[("id", &format_args!("{id}-title"))], title);
+        xml.leaf("desc", &[("id", &format_args!("{id}-desc"))], description);
+        xml.line();
+        if alone {
+            xml.start("style", &[]);
+            xml.raw(&theme::chart_style());
+            xml.end();
+            xml.line();
+        }
+        xml.empty(
+            "rect",
+            &[("class", &"pd-back"), ("width", &width), ("height", &tall)],
+        );
+        xml.line();
+        xml.raw(&self.body.finish());
+        xml.end();
+        xml.line();
+        xml.finish()
+    }
+}
+
+/// The rectangle between the axes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plot {
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
+}
+
+impl Plot {
+    pub(crate) fn x(&self, scale: &Scale, value: f64) -> f64 {
+        self.left + scale.share(value) * (self.right - self.left)
+    }
+
+    pub(crate) fn y(&self, scale: &Scale, value: f64) -> f64 {
+        self.bottom - scale.share(value) * (self.bottom - self.top)
+    }
+
+    /// Grid lines across the plot, and their numbers left of it.
+    pub(crate) fn draw_y_axis(&self, canvas: &mut Canvas, scale: &Scale) {
+        for tick in &scale.ticks {
+            let y = self.y(scale, tick.value);
+            rule(canvas, "pd-grid", (self.left, y), (self.right, y));
+            let x = self.left - 6.0;
+            canvas.text(x, y + 4.0, "pd-muted", Anchor::End, &tick.label);
+        }
+    }
+
+    /// The base line with ticks, their labels (slanted where they are long) and the axis' own label.
+    pub(crate) fn draw_x_axis(&self, canvas: &mut Canvas, scale: &Scale, label: &str) {
+        rule(
+            canvas,
+            "pd-axis",
+            (self.left, self.bottom),
+            (self.right, self.bottom),
+        );
+        let slants = self.slants(scale);
+        let mut below: f64 = 0.0;
+        for tick in &scale.ticks {
+            let x = self.x(scale, tick.value);
+            rule(canvas, "pd-axis", (x, self.bottom), (x, self.bottom + 4.0));
+            let y = self.bottom + LINE + 2.0;
+            if slants {
+                slanted(canvas, x + 4.0, y - 3.0, &tick.label);
+                below = below.max(text_width(&tick.label) * 0.5);
+            } else {
+                canvas.text(x, y, "pd-muted", Anchor::Middle, &tick.label);
+            }
+        }
+        canvas.bottom = canvas.bottom.max(self.bottom + LINE + 4.0 + below);
+        if !label.is_empty() {
+            canvas.bottom += LINE;
+            let (x, y) = ((self.left + self.right) / 2.0, canvas.bottom);
+            canvas.text(x, y, "pd-name", Anchor::Middle, label);
+        }
+    }
+
+    /// Whether the labels would touch each other if they stood upright.
+    fn slants(&self, scale: &Scale) -> bool {
+        scale.ticks.windows(2).any(|pair| {
+            let apart = self.x(scale, pair[1].value) - self.x(scale, pair[0].value);
+            (text_width(&pair[0].label) + text_width(&pair[1].label)) / 2.0 + 4.0 > apart
+        })
+    }
+
+    /// A dashed line across the plot with its name above its right end.
+    pub(crate) fn draw_reference(
+        &self,
+        canvas: &mut Canvas,
+        scale: &Scale,
+        value: f64,
+        name: &str,
+    ) {
+        let y = self.y(scale, value);
+        rule(canvas, "pd-ref", (self.left, y), (self.right, y));
+        if !name.is_empty() {
+            canvas.text(self.right, y - 4.0, "pd-name", Anchor::End, name);
+        }
+    }
+
+    /// Says that there is nothing to see.
+    pub(crate) fn draw_no_data(&self, canvas: &mut Canvas) {
+        let x = (self.left + self.right) / 2.0;
+        let y = (self.top + self.bottom) / 2.0;
+        canvas.text(x, y, "pd-muted", Anchor::Middle, "no data");
+    }
+}
+
+/// Space that the numbers of a vertical axis take.
+pub(crate) fn axis_width(scale: &Scale) -> f64 {
+    let widest = scale
+        .ticks
+        .iter()
+        .map(|tick| text_width(&tick.label))
+        .fold(0.0, f64::max);
+    MARGIN + widest + 6.0
+}
+
+fn rule(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64)) {
+    canvas.body.empty(
+        "line",
+        &[
+            ("class", &class),
+            ("x1", &At(from.0)),
+            ("y1", &At(from.1)),
+            ("x2", &At(to.0)),
+            ("y2", &At(to.1)),
+        ],
+    );
+    canvas.body.line();
+}
+
+fn slanted(canvas: &mut Canvas, x: f64, y: f64, text: &str) {
+    let turn = format!("rotate(-30 {} {})", At(x), At(y));
+    canvas.body.leaf(
+        "text",
+        &[
+            ("class", &"pd-muted"),
+            ("x", &At(x)),
+            ("y", &At(y)),
+            ("text-anchor", &"end"),
+            ("transform", &turn),
+        ],
+        text,
+    );
+    canvas.body.line();
+}
+
+/// About how wide a text is: nobody knows the reader's fonts.
+pub(crate) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * 6.8
+}
+
+/// Breaks a text at spaces into lines of at most `width` characters, where it can be broken.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        let line = lines.last_mut().expect("there is a line");
+        if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_titles_are_broken_at_spaces() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("", 7), [""]);
+        assert_eq!(wrap("inseparable word", 4), ["inseparable", "word"]);
+    }
+}
