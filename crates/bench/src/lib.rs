@@ -17,6 +17,7 @@ mod machine;
 mod measure;
 mod memory;
 mod ops;
+mod personality;
 mod report;
 mod target;
 
@@ -24,5 +25,6 @@ pub use child::serve_child;
 pub use error::BenchError;
 pub use machine::Machine;
 pub use ops::{OpsOptions, run_ops};
+pub use personality::Personality;
 pub use report::{Better, Latencies, Report, Row};
 pub use target::{Directory, Library, Target};
