@@ -51,6 +51,9 @@ struct Series {
     values: Vec<Option<f64>>,
 }
 
+/// A series and its colour.
+type Member<'a> = (usize, &'a Series);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     SideBySide,
@@ -132,7 +135,7 @@ impl Bars {
         self
     }
 
-    /// Marks the mean of each panel, and says how the peak relates to it.
+    /// Marks the mean where a plot has one series; a panel also says how the peak relates to it.
     pub fn means(mut self) -> Bars {
         self.has_means = true;
         self
@@ -194,49 +197,24 @@ impl Bars {
             canvas.legend(&entries);
         }
         self.draw_y_label(canvas);
-        let y_scale = self.y_scale(&self.series);
-        let plot = self.plot(canvas, &y_scale, SHARED_HEIGHT);
-        plot.draw_y_axis(canvas, &y_scale);
-        for (index, series) in self.series.iter().enumerate() {
-            self.draw_series(
-                canvas,
-                &plot,
-                &y_scale,
-                series,
-                index,
-                (index, self.series.len()),
-            );
-        }
-        self.finish_plot(canvas, &plot, &y_scale, true);
+        let members: Vec<_> = self.series.iter().enumerate().collect();
+        self.draw_plot(canvas, &members, SHARED_HEIGHT, true);
     }
 
     fn draw_panels(&self, canvas: &mut Canvas) {
         self.draw_y_label(canvas);
-        let shared = self.y_scale(&self.series);
         for (index, series) in self.series.iter().enumerate() {
-            let y_scale = match self.layout {
-                Layout::PanelsOfOwnScale => self.y_scale(std::slice::from_ref(series)),
-                _ => shared.clone(),
-            };
             canvas.bottom += 22.0;
             let y = canvas.bottom - 4.0;
             canvas.text(MARGIN, y, "pd-name", Anchor::Start, &series.label);
             if let Some(text) = self.mean_text(series) {
                 canvas.text(WIDTH - MARGIN, y, "pd-muted", Anchor::End, &text);
             }
-            let plot = self.plot(canvas, &y_scale, PANEL_HEIGHT);
-            plot.draw_y_axis(canvas, &y_scale);
-            self.draw_series(canvas, &plot, &y_scale, series, index, (0, 1));
-            if self.has_means
-                && let Some(statistics) = Statistics::of(series)
-            {
-                plot.draw_reference(canvas, &y_scale, statistics.mean, "");
-            }
-            self.finish_plot(canvas, &plot, &y_scale, index + 1 == self.series.len());
+            let is_last = index + 1 == self.series.len();
+            self.draw_plot(canvas, &[(index, series)], PANEL_HEIGHT, is_last);
         }
         if self.series.is_empty() {
-            let plot = self.plot(canvas, &shared, PANEL_HEIGHT);
-            self.finish_plot(canvas, &plot, &shared, true);
+            self.draw_plot(canvas, &[], PANEL_HEIGHT, true);
         }
     }
 
@@ -252,28 +230,41 @@ impl Bars {
         canvas.text(MARGIN, y, "pd-muted", Anchor::Start, &label);
     }
 
-    fn plot(&self, canvas: &mut Canvas, y_scale: &Scale, height: f64) -> Plot {
+    /// A plot of some of the series, with their numbers; the last one has the horizontal axis' labels.
+    fn draw_plot(&self, canvas: &mut Canvas, members: &[Member<'_>], height: f64, is_last: bool) {
+        let y_scale = match self.layout {
+            Layout::PanelsOfOwnScale => self.y_scale(members.iter().map(|(_, series)| *series)),
+            Layout::SideBySide | Layout::Panels => self.y_scale(&self.series),
+        };
         let top = canvas.bottom + 10.0;
         canvas.bottom = top + height;
-        Plot {
-            left: axis_width(y_scale),
-            right: WIDTH - MARGIN,
+        let plot = Plot {
+            left: axis_width(&y_scale),
+            right: WIDTH - MARGIN - 6.0,
             top,
             bottom: top + height,
+        };
+        plot.draw_y_axis(canvas, &y_scale);
+        let mut obstacles = Vec::new();
+        for (slot, member) in members.iter().enumerate() {
+            let slots = (slot, members.len());
+            self.draw_series(canvas, &plot, &y_scale, *member, slots, &mut obstacles);
         }
-    }
-
-    /// The axis below, and what lies across the bars.
-    fn finish_plot(&self, canvas: &mut Canvas, plot: &Plot, y_scale: &Scale, has_label: bool) {
-        if self.places() == 0 || self.series.is_empty() {
-            plot.draw_no_data(canvas);
+        if let ([(_, series)], true) = (members, self.has_means)
+            && let Some(Statistics { mean, .. }) = Statistics::of(series)
+        {
+            plot.draw_reference(canvas, &y_scale, &Reference::nameless(mean), &[]);
         }
         for reference in &self.references {
-            plot.draw_reference(canvas, y_scale, reference.value, &reference.name);
+            plot.draw_reference(canvas, &y_scale, reference, &obstacles);
         }
-        let x_scale = self.x_scale();
-        let label = if has_label { self.x_label.as_str() } else { "" };
-        plot.draw_x_axis(canvas, &x_scale, label);
+        if self.places() == 0 || members.is_empty() {
+            plot.draw_no_data(canvas);
+        }
+        match is_last {
+            true => plot.draw_x_axis(canvas, &self.x_scale(), &self.x_label),
+            false => plot.draw_base_line(canvas, &self.x_scale()),
+        }
     }
 
     fn x_scale(&self) -> Scale {
@@ -283,9 +274,9 @@ impl Bars {
         }
     }
 
-    fn y_scale(&self, series: &[Series]) -> Scale {
+    fn y_scale<'a>(&self, series: impl IntoIterator<Item = &'a Series>) -> Scale {
         let values = series
-            .iter()
+            .into_iter()
             .flat_map(|series| series.values.iter().flatten().copied());
         let all = values.chain(self.references.iter().map(|reference| reference.value));
         let (low, high) = all.fold((0f64, 0f64), |(low, high), value| {
@@ -299,45 +290,48 @@ impl Bars {
         Scale::linear(low, high, &self.unit, steps)
     }
 
-    /// The bars of one series; it is number `slot.0` of the `slot.1` that share a place.
+    /// The bars of one series; it is number `slot` of the `slots` that share a place. Points on them are added to `obstacles`.
     fn draw_series(
         &self,
         canvas: &mut Canvas,
         plot: &Plot,
         y_scale: &Scale,
-        series: &Series,
-        colour: usize,
-        slot: (usize, usize),
+        (colour, series): Member<'_>,
+        (slot, slots): (usize, usize),
+        obstacles: &mut Vec<(f64, f64)>,
     ) {
         let band = (plot.right - plot.left) / self.places().max(1) as f64;
-        let gap = if band > 24.0 {
-            0.25 * band
-        } else {
-            0.12 * band
-        };
-        let width = (band - gap) / slot.1 as f64;
+        let gap = band * if band > 24.0 { 0.25 } else { 0.12 };
+        let width = (band - gap) / slots as f64;
         let zero = plot.y(y_scale, 0.0);
         let class = format!("pd-f{}", colour % SERIES_COLOURS);
         canvas.body.start("g", &[("class", &class)]);
         canvas.body.line();
         for (place, value) in series.values.iter().enumerate() {
             let Some(value) = *value else { continue };
-            let left = plot.left + place as f64 * band + gap / 2.0 + slot.0 as f64 * width;
+            let left = plot.left + place as f64 * band + gap / 2.0 + slot as f64 * width;
             let end = plot.y(y_scale, value);
+            let (top, height) = (end.min(zero), (end - zero).abs());
+            let text = format!(
+                "{}, {}: {}",
+                series.label,
+                self.place_name(place),
+                self.unit.text(value)
+            );
             canvas.body.start(
                 "rect",
                 &[
                     ("x", &At(left)),
-                    ("y", &At(end.min(zero))),
+                    ("y", &At(top)),
                     ("width", &At(width)),
-                    ("height", &At((end - zero).abs())),
+                    ("height", &At(height)),
                 ],
             );
-            let name = self.place_name(place);
-            let text = format!("{}, {name}: {}", series.label, self.unit.text(value));
             canvas.body.leaf("title", &[], &text);
             canvas.body.end();
             canvas.body.line();
+            let steps = (height / 10.0) as usize;
+            obstacles.extend((0..=steps).map(|step| (left, top + step as f64 * 10.0)));
         }
         canvas.body.end();
         canvas.body.line();

@@ -1,5 +1,6 @@
 //! What all charts share: the sheet with its title and legend, and the plot with its axes.
 
+use crate::chart::Reference;
 use crate::scale::Scale;
 use crate::theme;
 use crate::xml::{At, Xml};
@@ -35,8 +36,17 @@ pub(crate) enum Swatch {
     Line { colour: usize, dash: usize },
 }
 
+impl Swatch {
+    fn width(self) -> f64 {
+        match self {
+            Swatch::Bar { .. } => 12.0,
+            Swatch::Line { .. } => 32.0,
+        }
+    }
+}
+
 /// A chart that is being drawn, from its top to its bottom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Canvas {
     pub(crate) body: Xml,
     /// Height used so far.
@@ -46,8 +56,10 @@ pub(crate) struct Canvas {
 impl Canvas {
     /// A canvas with its title.
     pub(crate) fn new(title: &str) -> Canvas {
-        let mut canvas = Canvas::default();
-        canvas.bottom = MARGIN;
+        let mut canvas = Canvas {
+            body: Xml::default(),
+            bottom: MARGIN,
+        };
         for line in wrap(title, ((WIDTH - 2.0 * MARGIN) / 8.0) as usize) {
             canvas.bottom += LINE + 2.0;
             let at = canvas.bottom - 4.0;
@@ -73,18 +85,18 @@ impl Canvas {
 
     /// The names of the series beside their colours, in as many lines as they take.
     pub(crate) fn legend(&mut self, entries: &[(Swatch, &str)]) {
-        const SWATCH: f64 = 26.0;
         let mut x = MARGIN;
         self.bottom += LINE + 4.0;
         for (index, (swatch, name)) in entries.iter().enumerate() {
-            let width = SWATCH + text_width(name) + 18.0;
+            let before = swatch.width() + 6.0;
+            let width = before + text_width(name) + 18.0;
             if index > 0 && x + width > WIDTH - MARGIN {
                 x = MARGIN;
                 self.bottom += LINE + 2.0;
             }
             let y = self.bottom - 8.0;
             self.swatch(*swatch, x, y);
-            self.text(x + SWATCH, y + 4.0, "pd-name", Anchor::Start, name);
+            self.text(x + before, y + 4.0, "pd-name", Anchor::Start, name);
             x += width;
         }
         self.bottom += 4.0;
@@ -99,15 +111,15 @@ impl Canvas {
                         "class",
                         &format_args!("pd-f{}", colour % theme::SERIES_COLOURS),
                     ),
-                    ("x", &At(x + 6.0)),
+                    ("x", &At(x)),
                     ("y", &At(y - 6.0)),
-                    ("width", &12),
+                    ("width", &At(swatch.width())),
                     ("height", &12),
                 ],
             ),
             Swatch::Line { colour, dash } => {
-                self.line([(x, y), (x + 20.0, y)], colour, dash);
-                self.marker((x + 10.0, y), colour);
+                self.line([(x, y), (x + swatch.width(), y)], colour, dash);
+                self.marker((x + 16.0, y), colour);
             }
         }
     }
@@ -252,17 +264,11 @@ impl Plot {
 
     /// The base line with ticks, their labels (slanted where they are long) and the axis' own label.
     pub(crate) fn draw_x_axis(&self, canvas: &mut Canvas, scale: &Scale, label: &str) {
-        rule(
-            canvas,
-            "pd-axis",
-            (self.left, self.bottom),
-            (self.right, self.bottom),
-        );
+        self.draw_base_line(canvas, scale);
         let slants = self.slants(scale);
         let mut below: f64 = 0.0;
         for tick in &scale.ticks {
             let x = self.x(scale, tick.value);
-            rule(canvas, "pd-axis", (x, self.bottom), (x, self.bottom + 4.0));
             let y = self.bottom + LINE + 2.0;
             if slants {
                 slanted(canvas, x + 4.0, y - 3.0, &tick.label);
@@ -279,6 +285,17 @@ impl Plot {
         }
     }
 
+    /// The base line with ticks and nothing written below: the panel below has the same axis.
+    pub(crate) fn draw_base_line(&self, canvas: &mut Canvas, scale: &Scale) {
+        let (left, right) = ((self.left, self.bottom), (self.right, self.bottom));
+        rule(canvas, "pd-axis", left, right);
+        for tick in &scale.ticks {
+            let x = self.x(scale, tick.value);
+            rule(canvas, "pd-axis", (x, self.bottom), (x, self.bottom + 4.0));
+        }
+        canvas.bottom = canvas.bottom.max(self.bottom + 6.0);
+    }
+
     /// Whether the labels would touch each other if they stood upright.
     fn slants(&self, scale: &Scale) -> bool {
         scale.ticks.windows(2).any(|pair| {
@@ -287,18 +304,45 @@ impl Plot {
         })
     }
 
-    /// A dashed line across the plot with its name above its right end.
+    /// A dashed line across the plot, with its name at the end and on the side where it hides the fewest of `obstacles`.
     pub(crate) fn draw_reference(
         &self,
         canvas: &mut Canvas,
         scale: &Scale,
-        value: f64,
-        name: &str,
+        reference: &Reference,
+        obstacles: &[(f64, f64)],
     ) {
-        let y = self.y(scale, value);
+        let y = self.y(scale, reference.value);
         rule(canvas, "pd-ref", (self.left, y), (self.right, y));
-        if !name.is_empty() {
-            canvas.text(self.right, y - 4.0, "pd-name", Anchor::End, name);
+        if reference.name.is_empty() {
+            return;
+        }
+        let width = text_width(&reference.name);
+        let hidden = |&(anchor, base): &(Anchor, f64)| {
+            let left = match anchor {
+                Anchor::Start => self.left,
+                _ => self.right - width,
+            };
+            let inside = |&&(x, at): &&(f64, f64)| {
+                (left - 6.0..left + width + 6.0).contains(&x)
+                    && (base - 14.0..base + 6.0).contains(&at)
+            };
+            obstacles.iter().filter(inside).count()
+        };
+        let (above, below) = (y - 4.0, y + 13.0);
+        let places = [
+            (Anchor::End, above),
+            (Anchor::Start, above),
+            (Anchor::End, below),
+            (Anchor::Start, below),
+        ];
+        // The first of those that are equally good.
+        if let Some(&(anchor, base)) = places.iter().min_by_key(|place| hidden(place)) {
+            let x = match anchor {
+                Anchor::Start => self.left + 4.0,
+                _ => self.right,
+            };
+            canvas.text(x, base, "pd-halo", anchor, &reference.name);
         }
     }
 

@@ -117,8 +117,7 @@ pub(crate) fn check(
     for (position, value) in values.into_iter().enumerate() {
         let Some(value) = value else { continue };
         let (chart, series) = (chart.to_owned(), series.to_owned());
-        // Also true of NaN.
-        if !(value.abs() <= MAGNITUDE_MAX) {
+        if value.is_nan() || value.abs() > MAGNITUDE_MAX {
             return Err(ChartError::NotDrawable {
                 chart,
                 series,
@@ -143,4 +142,11 @@ pub(crate) fn check(
 pub(crate) struct Reference {
     pub(crate) name: String,
     pub(crate) value: f64,
+}
+
+impl Reference {
+    pub(crate) fn nameless(value: f64) -> Reference {
+        let name = String::new();
+        Reference { name, value }
+    }
 }

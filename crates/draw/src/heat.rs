@@ -6,6 +6,7 @@ use crate::scale::Scale;
 use crate::theme;
 use crate::unit::Unit;
 use crate::xml::At;
+use std::collections::BTreeSet;
 
 /// Width left of the cells, for the number of each row's first one.
 const NUMBERS: f64 = 44.0;
@@ -41,7 +42,7 @@ pub struct HeatMap {
 struct Mark {
     letter: char,
     meaning: String,
-    cells: Vec<usize>,
+    cells: BTreeSet<usize>,
 }
 
 impl HeatMap {

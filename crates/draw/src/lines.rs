@@ -258,14 +258,16 @@ impl Lines {
         };
         canvas.bottom = plot.bottom;
         plot.draw_y_axis(&mut canvas, &y_scale);
-        for reference in &self.references {
-            plot.draw_reference(&mut canvas, &y_scale, reference.value, &reference.name);
-        }
         if self.values_of_y().next().is_none() {
             plot.draw_no_data(&mut canvas);
         }
+        let mut obstacles = Vec::new();
         for series in &self.series {
-            draw_series(&mut canvas, &plot, (&x_scale, &y_scale), series);
+            let scales = (&x_scale, &y_scale);
+            draw_series(&mut canvas, &plot, scales, series, &mut obstacles);
+        }
+        for reference in &self.references {
+            plot.draw_reference(&mut canvas, &y_scale, reference, &obstacles);
         }
         let label = axis_label(&self.x_label, &self.x_unit);
         plot.draw_x_axis(&mut canvas, &x_scale, &label);
@@ -361,17 +363,25 @@ fn axis_label(label: &str, unit: &Unit) -> String {
     }
 }
 
-fn draw_series(canvas: &mut Canvas, plot: &Plot, (x, y): (&Scale, &Scale), series: &Series) {
+/// Draws one line; points along it are added to `obstacles`.
+fn draw_series(
+    canvas: &mut Canvas,
+    plot: &Plot,
+    (x, y): (&Scale, &Scale),
+    series: &Series,
+    obstacles: &mut Vec<(f64, f64)>,
+) {
     let place =
         |(at, value): &(f64, Option<f64>)| value.map(|value| (plot.x(x, *at), plot.y(y, value)));
     let places: Vec<Option<(f64, f64)>> = series.points.iter().map(place).collect();
     for stretch in places.split(Option::is_none) {
+        let stretch: Vec<(f64, f64)> = stretch.iter().flatten().copied().collect();
+        obstacles.extend(stretch.iter().copied());
+        for ends in stretch.windows(2) {
+            obstacles.extend((1..20).map(|step| between(ends[0], ends[1], f64::from(step) / 20.0)));
+        }
         if stretch.len() > 1 {
-            canvas.line(
-                stretch.iter().flatten().copied(),
-                series.colour,
-                series.dash,
-            );
+            canvas.line(stretch, series.colour, series.dash);
         }
     }
     // A single point would be invisible without its marker.
@@ -384,4 +394,9 @@ fn draw_series(canvas: &mut Canvas, plot: &Plot, (x, y): (&Scale, &Scale), serie
             canvas.marker(*place, series.colour);
         }
     }
+}
+
+fn between(from: (f64, f64), to: (f64, f64), share: f64) -> (f64, f64) {
+    let mix = |from: f64, to: f64| from + (to - from) * share;
+    (mix(from.0, to.0), mix(from.1, to.1))
 }

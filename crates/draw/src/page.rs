@@ -122,6 +122,7 @@ impl Page {
     }
 }
 
+/// Writes one part. Boxes that scroll on a narrow screen can be reached by keyboard.
 fn write_part(xml: &mut Xml, part: &Part, index: usize) {
     match part {
         Part::Heading(text) => xml.leaf("h2", &[], text),
@@ -129,7 +130,7 @@ fn write_part(xml: &mut Xml, part: &Part, index: usize) {
         Part::Preformatted(text) => xml.leaf("pre", &[], text),
         Part::Table { header, rows } => write_table(xml, header, rows),
         Part::Chart(chart) => {
-            xml.start("figure", &[]);
+            xml.start("figure", &[("tabindex", &"0")]);
             xml.line();
             xml.raw(&chart.inline_svg(&format!("chart-{index}")));
             xml.end();
@@ -140,7 +141,6 @@ fn write_part(xml: &mut Xml, part: &Part, index: usize) {
 fn write_table(xml: &mut Xml, header: &[String], rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).fold(header.len(), usize::max);
     let classes: Vec<&str> = (0..columns).map(|column| class_of(rows, column)).collect();
-    // A scrolling box must be reachable by keyboard.
     xml.start("div", &[("class", &"wide"), ("tabindex", &"0")]);
     xml.start("table", &[]);
     xml.start("thead", &[]);

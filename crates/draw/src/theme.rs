@@ -58,6 +58,7 @@ pub(crate) fn chart_style() -> String {
         ".pd text{{font:12px system-ui,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}}\
          .pd .pd-title{{font-size:15px;font-weight:600}}\
          .pd .pd-line{{fill:none;stroke-width:2;stroke-linejoin:round}}\
+         .pd .pd-halo{{paint-order:stroke;stroke-width:4;stroke-linejoin:round}}\
          .pd .pd-ref{{fill:none;stroke-width:1.3;stroke-dasharray:5 4}}\
          {light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
     )
@@ -65,7 +66,7 @@ pub(crate) fn chart_style() -> String {
 
 fn rules(background: &str, ink: &str, muted: &str, grid: &str, series: &[&str]) -> String {
     let mut rules = format!(
-        ".pd .pd-back{{fill:{background}}}.pd text{{fill:{ink}}}.pd .pd-muted{{fill:{muted}}}\
+        ".pd .pd-back{{fill:{background}}}.pd text{{fill:{ink}}}.pd .pd-muted{{fill:{muted}}}.pd .pd-halo{{stroke:{background}}}\
          .pd .pd-grid{{stroke:{grid}}}.pd .pd-axis{{stroke:{muted}}}.pd .pd-ref{{stroke:{ink}}}\
          .pd .pd-none{{fill:none;stroke:{muted};stroke-dasharray:2 2}}"
     );
