@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use pmem::BLOCK_BYTES;
 use txn::Geometry;
 use txn::checksum::crc32c;
-use txn::record::{HEADER_BYTES, Record};
+use txn::record::{HEADER_BYTES, Record, RecordForm};
 
 const GEOMETRY: Geometry = Geometry {
     header_blocks: 4,
@@ -14,8 +14,13 @@ const GEOMETRY: Geometry = Geometry {
     segments: 15,
 };
 
+const FORM: RecordForm = RecordForm {
+    geometry: GEOMETRY,
+    salt: 0x5a17_0000,
+};
+
 fn judge(bytes: &[u8]) {
-    let Some(record) = Record::parse(bytes, &GEOMETRY) else {
+    let Some(record) = Record::parse(bytes, &FORM) else {
         return;
     };
     assert!(record.sequence > 0);
@@ -58,7 +63,7 @@ fn complete(record: &mut [u8]) {
     record[12..16].fill(0);
     let has_data_check = record.len() >= HEADER_BYTES + 16 && record[HEADER_BYTES + 7] >> 6 == 1;
     let (head, entries) = record.split_at(HEADER_BYTES + if has_data_check { 16 } else { 0 });
-    let checksum = crc32c(head).swap_bytes() ^ crc32c(entries);
+    let checksum = crc32c(head).swap_bytes() ^ crc32c(entries) ^ FORM.salt;
     record[12..16].copy_from_slice(&checksum.to_le_bytes());
 }
 

@@ -30,7 +30,7 @@ fn mutations() -> Vec<Vec<u8>> {
 fn records(image: &[u8]) -> Vec<u8> {
     let at = (STATE_BLOCK.offset() + JOURNALS_AT).get() as usize;
     let word = u64::from_le_bytes(image[at..at + 8].try_into().unwrap_or_default());
-    let block = (word & txn::checksum::SEALED_MAX) as usize;
+    let block = word as u32 as usize;
     image[block * BLOCK..(block + 1) * BLOCK].to_vec()
 }
 

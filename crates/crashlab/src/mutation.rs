@@ -18,8 +18,9 @@ use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, Region};
 use std::sync::Arc;
 use txn::checksum::{Seal, crc32c, seal};
 use txn::layout::{CHECKPOINT_AT, JOURNALS_AT, ROOT_AREA_AT, STATE_BLOCK};
+use txn::places::{HalfPlace, read_places};
 use txn::record::{DataCheck, RecordBuilder};
-use txn::{FormatOptions, Geometry, Mode, PmemStore, Store, Superblock, recovery as journal};
+use txn::{FormatOptions, Geometry, Mode, PmemStore, Store, Superblock};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pool that is damaged.
@@ -38,7 +39,9 @@ pub struct Sample {
     lines: Vec<usize>,
     /// Blocks of the inode table.
     table: Vec<BlockNumber>,
-    journal: Offset,
+    /// The half of the first journal that records go to.
+    journal: HalfPlace,
+    journal_key: u64,
     sequence: u64,
 }
 
@@ -72,8 +75,8 @@ impl Sample {
         BlockMap::of(InodeNumber::TABLE, &own)
             .lookup_range(store, 0, blocks, &mut note)
             .expect("a sound table");
-        let journals =
-            journal::journal_starts(&region, store.superblock()).expect("sound pointers");
+        let places = read_places(&region, store.superblock()).expect("sound places");
+        let journal_key = store.superblock().journal_key;
         let (geometry, sequence) = (store.geometry(), store.sequences().0);
         let image = region.image();
         let lines = image.chunks(LINE_BYTES).enumerate();
@@ -86,7 +89,8 @@ impl Sample {
             geometry,
             lines,
             table,
-            journal: journals[0],
+            journal: places[0][0],
+            journal_key,
             sequence,
         }
     }
@@ -207,9 +211,12 @@ impl Sample {
         }
         record.close();
         let bytes = record
-            .finish(self.sequence + 1 + u64::from(flags >> 4))
+            .finish(
+                self.sequence + 1 + u64::from(flags >> 4),
+                self.journal.salt(self.journal_key),
+            )
             .to_vec();
-        let at = self.journal.get() as usize;
+        let at = self.journal.start.offset().get() as usize;
         image[at..at + bytes.len()].copy_from_slice(&bytes);
     }
 
@@ -218,7 +225,7 @@ impl Sample {
         let Ok(mut superblock) = Superblock::read_from_bytes(&image[..size]) else {
             return;
         };
-        match flags % 8 {
+        match flags % 9 {
             0 => superblock.segments = value as u32 % 32,
             1 => superblock.journals = value as u32 % 70,
             2 => superblock.segment_blocks = 1 << (value % 40),
@@ -226,6 +233,7 @@ impl Sample {
             4 => superblock.journal_blocks = value % 40,
             5 => superblock.flags = value as u32,
             6 => superblock.version = value as u32 % 3,
+            7 => superblock.journal_key = value,
             _ => superblock.magic[value as usize % 8] ^= 1,
         }
         superblock.checksum = superblock.expected_checksum();

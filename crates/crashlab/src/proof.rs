@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 18] = [
+pub const BUGS: [(Bug, &str); 19] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -60,6 +60,10 @@ pub const BUGS: [(Bug, &str); 18] = [
     (
         Bug::DistrustChangedData,
         "data that a later record changed is taken for torn",
+    ),
+    (
+        Bug::ForgetJournalPlace,
+        "a journal moves and its new place is not durable",
     ),
 ];
 

@@ -142,6 +142,7 @@ fn superblock() -> String {
         journals: "number of journals",
         flags: format!("bit 0 (value {FLAG_VOLATILE}): made with `--volatile`; others are zero"),
         reserved: "zero",
+        journal_key: "random secret, part of the salt of journal records",
     })
 }
 
@@ -184,9 +185,9 @@ fn state_block() -> String {
             ),
             row(
                 JOURNALS_AT,
-                8 * u64::from(JOURNALS_MAX),
+                16 * u64::from(JOURNALS_MAX),
                 "journals",
-                "sealed, one word each: first block of journal 0, 1, …",
+                "sealed, two words each: the places of the halves of journal 0, 1, …",
             ),
             row(
                 ROOT_AREA_AT,
@@ -302,7 +303,7 @@ fn record() -> String {
             12,
             4,
             "check",
-            "`byteswap(crc32c(head)) ^ crc32c(all behind the head)`, see below",
+            "`byteswap(crc32c(head)) ^ crc32c(all behind the head) ^ salt`, see below",
         ),
         row(
             HEADER_BYTES as u64,
@@ -316,8 +317,8 @@ fn record() -> String {
     builder.store(Offset::new(0x2_0003), b"five!");
     builder.zero(Offset::new(0x3_0000), 100);
     builder.close();
-    let bytes = builder.finish(77).to_vec();
-    let text = "\nRecord 77: the word `0x1122334455667788` at 0x12340, `five!` at 0x20003, 100 zeros at 0x30000.\n\n";
+    let bytes = builder.finish(77, 0).to_vec();
+    let text = "\nRecord 77: the word `0x1122334455667788` at 0x12340, `five!` at 0x20003, 100 zeros at 0x30000; salt 0.\n\n";
     head + text + &code(&dump(&bytes)) + &record_with_data_check()
 }
 
@@ -331,8 +332,8 @@ fn record_with_data_check() -> String {
     });
     builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
     builder.close();
-    let text = "\nRecord 78: the data `123456789` at 0x40000, the word `0x1122334455667788` at 0x12340.\n\n";
-    text.to_string() + &code(&dump(builder.finish(78)))
+    let text = "\nRecord 78: the data `123456789` at 0x40000, the word `0x1122334455667788` at 0x12340; salt 0.\n\n";
+    text.to_string() + &code(&dump(builder.finish(78, 0)))
 }
 
 fn inode() -> String {

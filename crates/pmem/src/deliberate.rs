@@ -42,6 +42,8 @@ pub enum Bug {
     SkipDataCheck,
     /// Recovery takes data that a later record changed for torn.
     DistrustChangedData,
+    /// A journal moves without its new place being durable.
+    ForgetJournalPlace,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -3,9 +3,10 @@
 use crate::checksum::{Seal, seal};
 use crate::journal::{Journals, Retired, flush_ranges};
 use crate::layout::{CHECKPOINT_AT, STATE_BLOCK};
-use pmem::Region;
+use crate::places::HalfName;
 use pmem::deliberate::{self, Bug};
-use scatter::Extent;
+use pmem::{BlockNumber, Flushed, Region};
+use scatter::{Allocator, DomainId, Extent, Purpose, Request, Unit};
 
 /// Makes "records up to `sequence` are retired" durable: one sealed 8-byte store.
 pub(crate) fn write_checkpoint(region: &Region, sequence: u64) {
@@ -25,8 +26,11 @@ impl Journals {
     /// 2. Every range those records changed is flushed, then one fence.
     /// 3. W is made durable. Only now are the old halves dead and the freed blocks free (R1).
     ///
-    /// A crash before 3 replays the records: applying them again changes nothing.
-    pub(crate) fn checkpoint(&self, finished: u64) -> Vec<Extent> {
+    /// 4. The dead halves get fresh places from `allocator`, if there is one.
+    ///
+    /// A crash before 3 replays the records: applying them again changes nothing. A crash in 4 finds each half at its old or its new place,
+    /// empty.
+    pub(crate) fn checkpoint(&self, finished: u64, allocator: Option<&Allocator>) -> Vec<Extent> {
         let mut last = self.checkpoint.lock();
         if *last > finished {
             // Another thread did it while this one waited.
@@ -42,10 +46,48 @@ impl Journals {
         }
         write_checkpoint(region, sequence);
         *last = sequence;
-        retired
+        let mut freed: Vec<Extent> = retired
             .into_iter()
             .flat_map(|journal| journal.freed)
-            .collect()
+            .collect();
+        if let Some(allocator) = allocator {
+            self.move_retired(allocator, &mut freed);
+        }
+        freed
+    }
+
+    /// Moves every half that was just retired, so that journals wear the whole medium alike. The places that they leave are added to `freed`.
+    ///
+    /// Only while the checkpoint's lock is held: the next cut would make these halves active again. A half for which there is no room
+    /// stays where it is, but becomes another use of its place, because what it holds may look like records that follow the next ones.
+    fn move_retired(&self, allocator: &Allocator, freed: &mut Vec<Extent>) {
+        let (region, superblock) = (self.region(), self.superblock());
+        let mut batch = Flushed::nothing(region);
+        let mut moves = Vec::with_capacity(self.journals.len());
+        for (index, journal) in self.journals.iter().enumerate() {
+            let (half, old) = journal.lock().retired_place();
+            let start = fresh_run(allocator, superblock.half_blocks() as u32, index);
+            if start.is_some() {
+                freed.push(old.extent(superblock));
+            }
+            let new = old.followed_by(start.unwrap_or(old.start));
+            let name = HalfName {
+                journal: index as u32,
+                half,
+            };
+            let dirty = region.store_u64(name.word_at(), new.word(name));
+            if deliberate::is(Bug::ForgetJournalPlace) {
+                dirty.leave_to_checkpoint();
+            } else {
+                batch.join(dirty.flush());
+            }
+            moves.push(new);
+        }
+        region.fence(batch);
+        // Behind the fence, so that the next cut finds no place that is not durable.
+        for (journal, place) in self.journals.iter().zip(moves) {
+            journal.lock().move_retired(place, superblock.journal_key);
+        }
     }
 
     /// Sequence number of the last finished checkpoint.
@@ -60,4 +102,24 @@ impl Journals {
         let retired = guards.iter_mut().map(|journal| journal.cut()).collect();
         (sequence, retired)
     }
+}
+
+/// `blocks` free blocks in a row for the journal of group `home`, beyond the reserve.
+fn fresh_run(allocator: &Allocator, blocks: u32, home: usize) -> Option<BlockNumber> {
+    let request = Request {
+        domain: DomainId::METADATA,
+        blocks,
+        unit: Unit::Block4K,
+        purpose: Purpose::Ordinary,
+        home,
+    };
+    let extents = allocator.allocate(&request).ok()?;
+    if let [extent] = extents[..] {
+        return Some(extent.start);
+    }
+    for extent in extents {
+        let freed = allocator.free(extent);
+        debug_assert!(freed.is_ok(), "just allocated");
+    }
+    None
 }

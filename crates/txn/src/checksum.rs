@@ -15,7 +15,7 @@ pub enum Seal {
     Checkpoint = 1,
     /// The mark of a clean unmount.
     Clean = 2,
-    /// The first block of a journal.
+    /// The place of half a journal.
     Journal = 3,
     /// A segment's wear.
     Wear = 4,

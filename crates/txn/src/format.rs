@@ -1,14 +1,14 @@
 //! mkfs: the header and the journals of a new pool.
 
 use crate::checkpoint::write_checkpoint;
-use crate::checksum::{Seal, seal};
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
-    FLAG_VOLATILE, FORMAT_VERSION, Geometry, JOURNALS_AT, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX,
-    SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, STATE_BLOCK, Superblock, header_blocks,
+    FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX, SEGMENT_BLOCKS_MIN,
+    SEGMENTS_MAX, Superblock, header_blocks,
 };
-use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
+use crate::places::{HalfName, HalfPlace};
+use pmem::{BLOCK_BYTES, Flushed, Offset, Region};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -140,6 +140,7 @@ impl FormatOptions {
             journals,
             flags: if self.volatile { FLAG_VOLATILE } else { 0 },
             reserved: 0,
+            journal_key: u64::from_le_bytes(random()),
         };
         superblock.checksum = superblock.expected_checksum();
         Ok(superblock)
@@ -171,10 +172,15 @@ fn now_ns() -> i64 {
     now.map_or(0, |now| now.as_nanos() as i64)
 }
 
+fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    // Errors, which there are none on kernels of this century, leave zeros: still a valid pool.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes
+}
+
 fn new_uuid() -> [u8; 16] {
-    let mut uuid = [0; 16];
-    // Errors leave zeros: an identity that is not random is still a valid pool.
-    let _ = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+    let mut uuid: [u8; 16] = random();
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     uuid
@@ -189,16 +195,12 @@ pub fn write_header(region: Region, superblock: &Superblock) -> Region {
     let region = Arc::new(region);
     let header_bytes = geometry.header_blocks as usize * BLOCK_BYTES;
     region.fence(region.zero_streaming(Offset::new(0), header_bytes as u64));
-    let starts = place_journals(superblock, &geometry);
     let domains = Domains::new(Arc::clone(&region), geometry);
     let mut batch = Flushed::nothing(&region);
-    for (index, start) in starts.iter().enumerate() {
-        let word = seal(start.get(), Seal::Journal, index as u64);
-        let at = STATE_BLOCK.offset() + JOURNALS_AT + index as u64 * 8;
-        batch.join(region.store_u64(at, word).flush());
-        let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
-        batch.join(region.zero_streaming(start.offset(), journal_bytes));
-        let segment = (start.get() - geometry.header_blocks) / geometry.segment_blocks;
+    for name in HalfName::all(superblock.journals) {
+        let place = first_place(superblock, name);
+        batch.join(region.store_u64(name.word_at(), place.word(name)).flush());
+        let segment = (place.start.get() - geometry.header_blocks) / geometry.segment_blocks;
         domains.write_assignment(segment as u32, Some(Domain::Metadata));
     }
     region.fence(batch);
@@ -214,14 +216,17 @@ pub fn write_header(region: Region, superblock: &Superblock) -> Region {
     Arc::into_inner(region).expect("nobody else holds the region")
 }
 
-/// Journals lie one after the other from segment 0 on, none across a segment's end.
-pub fn place_journals(superblock: &Superblock, geometry: &Geometry) -> Vec<BlockNumber> {
+/// Where mkfs puts journals: one after the other from segment 0 on, none across a segment's end. They move on from there.
+fn first_place(superblock: &Superblock, name: HalfName) -> HalfPlace {
+    let geometry = superblock.geometry();
     let per_segment = geometry.segment_blocks / superblock.journal_blocks;
-    (0..u64::from(superblock.journals))
-        .map(|index| {
-            let (segment, slot) = (index / per_segment, index % per_segment);
-            let block = segment * geometry.segment_blocks + slot * superblock.journal_blocks;
-            geometry.first_block() + block
-        })
-        .collect()
+    let journal = u64::from(name.journal);
+    let (segment, slot) = (journal / per_segment, journal % per_segment);
+    let block = segment * geometry.segment_blocks
+        + slot * superblock.journal_blocks
+        + u64::from(name.half) * superblock.half_blocks();
+    HalfPlace {
+        start: geometry.first_block() + block,
+        generation: 0,
+    }
 }

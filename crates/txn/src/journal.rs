@@ -5,6 +5,8 @@
 //! torn record at its end. A checkpoint switches all journals to their other half at one moment (the *cut*); records of
 //! one half are therefore all older or all newer than any checkpoint.
 
+use crate::layout::Superblock;
+use crate::places::HalfPlace;
 use crate::record::{EntryHead, RecordBuilder};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
@@ -17,11 +19,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// operation touches again (an inode's times, a directory's size).
 const FILTER_LINES: usize = 64;
 
+/// Where records of one half go, and what their checks contain.
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    at: Offset,
+    salt: u32,
+    place: HalfPlace,
+}
+
+impl Half {
+    fn new(place: HalfPlace, journal_key: u64) -> Half {
+        Half {
+            at: place.start.offset(),
+            salt: place.salt(journal_key),
+            place,
+        }
+    }
+}
+
 /// One journal.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Journal {
-    halves: [Offset; 2],
+    halves: [Half; 2],
     half_bytes: usize,
     active: usize,
     position: usize,
@@ -61,7 +81,8 @@ impl Turn<'_> {
         if deliberate::is(Bug::SwapApplyAndCommit) {
             journal.apply(self.region, record);
         }
-        journal.append(self.region, record.finish(self.sequence), data);
+        let salt = journal.halves[journal.active].salt;
+        journal.append(self.region, record.finish(self.sequence, salt), data);
         journal.apply(self.region, record);
         journal.freed.extend_from_slice(freed);
     }
@@ -77,11 +98,10 @@ pub(crate) struct Retired {
 }
 
 impl Journal {
-    fn new(start: Offset, journal_bytes: u64) -> Journal {
-        let half_bytes = journal_bytes / 2;
+    fn new(places: [HalfPlace; 2], superblock: &Superblock) -> Journal {
         Journal {
-            halves: [start, start + half_bytes],
-            half_bytes: half_bytes as usize,
+            halves: places.map(|place| Half::new(place, superblock.journal_key)),
+            half_bytes: superblock.half_bytes(),
             active: 0,
             position: 0,
             touched: Vec::new(),
@@ -104,13 +124,24 @@ impl Journal {
         }
     }
 
+    /// Where the half lies that no record goes to now.
+    pub(crate) fn retired_place(&self) -> (u32, HalfPlace) {
+        let half = self.active ^ 1;
+        (half as u32, self.halves[half].place)
+    }
+
+    /// Moves that half. Its new place is durable, and nothing in it is alive.
+    pub(crate) fn move_retired(&mut self, place: HalfPlace, journal_key: u64) {
+        self.halves[self.active ^ 1] = Half::new(place, journal_key);
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         self.position + bytes <= self.half_bytes
     }
 
     /// Writes one record and waits until it is durable, and with it the data that it checks: the commit point of a transaction.
     fn append(&mut self, region: &Region, bytes: &[u8], data: DataOrder) {
-        let at = self.halves[self.active] + self.position as u64;
+        let at = self.halves[self.active].at + self.position as u64;
         let mut written = region.write_streaming(at, bytes);
         match data {
             DataOrder::Durable(durable) => durable.assert_of(region),
@@ -169,32 +200,36 @@ pub struct Journals {
     pub(crate) journals: Vec<Mutex<Journal>>,
     sequence: Counter,
     pub(crate) checkpoint: Mutex<u64>,
-    half_bytes: usize,
+    superblock: Superblock,
 }
 
 impl Journals {
-    /// Takes over empty journals; `sequence` is the last number that is retired.
+    /// Takes over journals that hold no live record; `sequence` is the last number that is retired.
     pub(crate) fn new(
         region: Arc<Region>,
-        starts: &[Offset],
-        journal_bytes: u64,
+        superblock: &Superblock,
+        places: &[[HalfPlace; 2]],
         sequence: u64,
     ) -> Journals {
-        let journals = starts
+        let journals = places
             .iter()
-            .map(|&start| Mutex::new(Journal::new(start, journal_bytes)));
+            .map(|&places| Mutex::new(Journal::new(places, superblock)));
         Journals {
             region,
             journals: journals.collect(),
             sequence: Counter(AtomicU64::new(sequence)),
             checkpoint: Mutex::new(sequence),
-            half_bytes: (journal_bytes / 2) as usize,
+            superblock: *superblock,
         }
+    }
+
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock
     }
 
     /// Largest record that fits, in bytes.
     pub fn record_bytes_max(&self) -> usize {
-        self.half_bytes
+        self.superblock.half_bytes()
     }
 
     /// The newest sequence number given out.

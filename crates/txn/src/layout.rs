@@ -40,12 +40,13 @@ pub const CHECKPOINT_AT: u64 = 0;
 pub const CLEAN_AT: u64 = 64;
 /// In the state block: where a clean unmount saved the volatile state ([`SavedHeader`]).
 pub const SAVED_AT: u64 = 128;
-/// In the state block: one sealed block number per journal.
+/// In the state block: two sealed words per journal, one for each half ([`HalfPlace`](crate::places::HalfPlace)).
 pub const JOURNALS_AT: u64 = 1024;
 /// In the state block: the area that belongs to the layer above (`fs` keeps its root inodes here).
 pub const ROOT_AREA_AT: u64 = 2048;
 /// Bytes of the root area.
 pub const ROOT_AREA_BYTES: u64 = 2048;
+const _: () = assert!(JOURNALS_AT + JOURNALS_MAX as u64 * 16 <= ROOT_AREA_AT);
 
 /// A pool's superblock. Immutable after mkfs, stored twice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -75,10 +76,13 @@ pub struct Superblock {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Random secret that the checks of journal records contain (`txn::places`). Whoever can read it can read the whole pool.
+    pub journal_key: u64,
 }
 
 const _: () = {
-    assert!(size_of::<Superblock>() == 80);
+    assert!(size_of::<Superblock>() == 88);
+    assert!(std::mem::offset_of!(Superblock, journal_key) == 80);
     assert!(std::mem::offset_of!(Superblock, checksum) == 12);
     assert!(std::mem::offset_of!(Superblock, header_blocks) == 40);
     assert!(std::mem::offset_of!(Superblock, segments) == 64);

@@ -7,6 +7,7 @@
 //!
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
+//! * [`places`]: where the halves of journals lie, and why they move.
 //! * [`record`]: the bytes of a journal record.
 //! * [`journal`], [`checkpoint`], [`recovery`]: the life of a record.
 //! * [`store`]: the seam towards `fs`: [`Store`] and [`Transaction`], and their implementation
@@ -20,6 +21,7 @@ pub mod format;
 pub mod journal;
 pub mod layout;
 mod live;
+pub mod places;
 pub mod pool;
 pub mod record;
 pub mod recovery;

@@ -12,10 +12,11 @@
 //! torn, and changed data keeps the record that changed it until the checkpoint retires both.
 
 use crate::checksum::crc32c;
-use crate::layout::{Geometry, Superblock};
-use crate::record::{DataCheck, Record};
+use crate::layout::Superblock;
+use crate::places::HalfPlace;
+use crate::record::{DataCheck, Record, RecordForm};
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, Offset, Region};
+use pmem::{BLOCK_BYTES, Region};
 
 /// The live records: those that no checkpoint has retired, journal by journal, in ascending order.
 #[derive(Debug)]
@@ -24,27 +25,26 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Reads the journals that begin at `starts`.
+    /// Reads the journals whose halves lie at `places`, two for each; a half whose place is lost is empty.
     pub(crate) fn read(
         region: &Region,
         superblock: &Superblock,
-        starts: &[Offset],
+        places: &[Option<HalfPlace>],
         checkpoint: u64,
     ) -> Live {
-        let geometry = superblock.geometry();
-        let half_bytes = superblock.journal_blocks as usize * BLOCK_BYTES / 2;
-        let mut half = vec![0; half_bytes];
-        let mut read_journal = |&start: &Offset| {
+        let mut half = vec![0; superblock.half_bytes()];
+        let mut read_journal = |places: &[Option<HalfPlace>]| {
             let mut records = Vec::new();
-            for index in 0..2 {
-                region.read(start + (index * half_bytes) as u64, &mut half);
-                collect(&half, &geometry, checkpoint, &mut records);
+            for place in places.iter().flatten() {
+                region.read(place.start.offset(), &mut half);
+                let form = RecordForm::of(superblock, *place);
+                collect(&half, &form, checkpoint, &mut records);
             }
             records.sort_by_key(|record| record.sequence);
             records
         };
         Live {
-            journals: starts.iter().map(&mut read_journal).collect(),
+            journals: places.chunks(2).map(&mut read_journal).collect(),
         }
     }
 
@@ -104,11 +104,11 @@ impl Live {
 }
 
 /// Takes the live records of one half: whole, growing, newer than the checkpoint.
-fn collect(half: &[u8], geometry: &Geometry, checkpoint: u64, records: &mut Vec<Record>) {
+fn collect(half: &[u8], form: &RecordForm, checkpoint: u64, records: &mut Vec<Record>) {
     let (mut position, mut last) = (0, checkpoint);
     while let Some(record) = half
         .get(position..)
-        .and_then(|rest| Record::parse(rest, geometry))
+        .and_then(|rest| Record::parse(rest, form))
     {
         // A half is all older or all newer than the checkpoint; a number that does not grow is a
         // leftover from before the half was last reused.
@@ -126,6 +126,7 @@ mod tests {
     use super::*;
     use crate::FormatOptions;
     use crate::record::RecordBuilder;
+    use pmem::Offset;
     use proptest::prelude::*;
 
     const JOURNALS: usize = 3;
@@ -135,7 +136,8 @@ mod tests {
     struct Scene {
         region: Region,
         superblock: Superblock,
-        starts: Vec<Offset>,
+        /// Of both halves of each journal; only the first is used.
+        places: Vec<Option<HalfPlace>>,
         ends: Vec<Offset>,
         records: u64,
     }
@@ -148,22 +150,30 @@ mod tests {
                 ..FormatOptions::tiny()
             };
             let superblock = options.superblock().expect("sound options");
-            let first = superblock.geometry().first_block().offset();
-            let starts: Vec<Offset> = (0..JOURNALS as u64)
-                .map(|index| first + index * JOURNAL_BYTES)
+            let first = superblock.geometry().first_block();
+            let places: Vec<Option<HalfPlace>> = (0..2 * JOURNALS as u64)
+                .map(|index| {
+                    Some(HalfPlace {
+                        start: first + index * superblock.half_blocks(),
+                        generation: 7,
+                    })
+                })
                 .collect();
+            let ends = places.iter().flatten().step_by(2);
             Scene {
                 region: Region::anonymous(options.size_bytes),
                 superblock,
-                ends: starts.clone(),
-                starts,
+                ends: ends.map(|place| place.start.offset()).collect(),
+                places,
                 records: 0,
             }
         }
 
         /// Block `index` of those that hold data.
         fn block(&self, index: u64) -> Offset {
-            self.starts[0] + JOURNALS as u64 * JOURNAL_BYTES + index * BLOCK_BYTES as u64
+            self.superblock.geometry().first_block().offset()
+                + JOURNALS as u64 * JOURNAL_BYTES
+                + index * BLOCK_BYTES as u64
         }
 
         /// Where metadata changes that concern nobody here.
@@ -178,7 +188,16 @@ mod tests {
         fn append(&mut self, journal: usize, record: &mut RecordBuilder) -> u64 {
             self.records += 1;
             record.close();
-            let bytes = record.finish(self.records);
+            let end = self.ends[journal];
+            let is_before = |place: &&HalfPlace| place.start.offset() <= end;
+            let place = self
+                .places
+                .iter()
+                .flatten()
+                .rfind(is_before)
+                .expect("in a half");
+            let salt = place.salt(self.superblock.journal_key);
+            let bytes = record.finish(self.records, salt);
             self.region
                 .store(self.ends[journal], bytes)
                 .leave_to_checkpoint();
@@ -218,7 +237,7 @@ mod tests {
         }
 
         fn live(&self) -> Live {
-            Live::read(&self.region, &self.superblock, &self.starts, 0)
+            Live::read(&self.region, &self.superblock, &self.places, 0)
         }
 
         fn happened(&self) -> Vec<Record> {
@@ -275,7 +294,7 @@ mod tests {
     fn the_newest_record_is_that_of_both_halves() {
         let mut scene = Scene::new();
         scene.write(0, scene.block(0), 1);
-        scene.ends[0] = scene.starts[0] + JOURNAL_BYTES / 2;
+        scene.ends[0] = scene.places[1].expect("known").start.offset();
         scene.change(0, scene.elsewhere(), b"later", true);
         scene.tear(scene.block(0));
         assert_eq!(scene.numbers(), [1, 2]);
@@ -331,7 +350,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.write(0, scene.block(0), 1);
         scene.tear(scene.block(0));
-        let live = Live::read(&scene.region, &scene.superblock, &scene.starts, 1);
+        let live = Live::read(&scene.region, &scene.superblock, &scene.places, 1);
         assert_eq!(live.newest(), None);
         assert_eq!(live.happened(&scene.region).len(), 0);
     }

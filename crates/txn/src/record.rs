@@ -3,7 +3,7 @@
 //! ```text
 //! 0   sequence number      u64
 //! 8   length in bytes      u32   header and entries, without the padding to whole lines
-//! 12  check                u32   of all bytes but these four
+//! 12  check                u32   of all bytes but these four, and the salt of the half
 //! 16  entries
 //! ```
 //! An entry is a head word (bits 0–47 offset in the pool, bits 48–61 length in bytes, bit 62: data check, bit 63: fill with
@@ -14,7 +14,8 @@
 //! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
 
 use crate::checksum::crc32c;
-use crate::layout::Geometry;
+use crate::layout::{Geometry, Superblock};
+use crate::places::HalfPlace;
 use pmem::{BLOCK_BYTES, LINE_BYTES, Offset, WORD_BYTES};
 use zerocopy::IntoBytes;
 
@@ -209,9 +210,9 @@ impl RecordBuilder {
             .resize(self.start + words.next_multiple_of(LINE_WORDS), 0);
     }
 
-    /// Completes a closed record. The bytes are what goes to the journal.
+    /// Completes a closed record for a half with this [salt](crate::places::HalfPlace::salt). The bytes are what goes to the journal.
     #[inline]
-    pub fn finish(&mut self, sequence: u64) -> &[u8] {
+    pub fn finish(&mut self, sequence: u64, salt: u32) -> &[u8] {
         let start = self.start;
         debug_assert!(
             (self.words.len() - start).is_multiple_of(LINE_WORDS),
@@ -221,7 +222,7 @@ impl RecordBuilder {
         self.words[start] = sequence.to_le();
         self.words[start + 1] = length.to_le();
         let head = crc32c(self.words[start..ENTRIES_AT].as_bytes());
-        let checksum = combine(head, self.body_checksum);
+        let checksum = combine(head, self.body_checksum) ^ salt;
         self.words[start + 1] = (length | (u64::from(checksum) << 32)).to_le();
         self.words[start..].as_bytes()
     }
@@ -313,6 +314,25 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// What a record must fit to be believed.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordForm {
+    /// Where it may change anything.
+    pub geometry: Geometry,
+    /// What its check contains.
+    pub salt: u32,
+}
+
+impl RecordForm {
+    /// The form of the records in the half that lies at `place`.
+    pub fn of(superblock: &Superblock, place: HalfPlace) -> RecordForm {
+        RecordForm {
+            geometry: superblock.geometry(),
+            salt: place.salt(superblock.journal_key),
+        }
+    }
+}
+
 /// A whole record found in a journal.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -325,9 +345,9 @@ pub struct Record {
 impl Record {
     /// Reads the record at the start of `journal`, if a whole and sensible one is there.
     ///
-    /// Any bytes are accepted: a torn, stale or hostile record is `None`. Every entry of a returned record lies
+    /// Any bytes are accepted: a torn, stale or hostile record is `None`, and so is one that was written for another use of the place. Every entry of a returned record lies
     /// inside the pool and outside its superblocks; the data that it checks lies in one block of a segment, which it does not change.
-    pub fn parse(journal: &[u8], geometry: &Geometry) -> Option<Record> {
+    pub fn parse(journal: &[u8], form: &RecordForm) -> Option<Record> {
         let header = journal.get(..HEADER_BYTES)?;
         let sequence = u64::from_le_bytes(header[0..8].try_into().ok()?);
         let length = u32::from_le_bytes(header[8..12].try_into().ok()?) as usize;
@@ -337,14 +357,14 @@ impl Record {
         }
         let bytes = journal.get(..length)?;
         let skip = pmem::deliberate::is(pmem::deliberate::Bug::SkipRecordChecksum);
-        if checksum(bytes) != found && !skip {
+        if checksum(bytes) ^ form.salt != found && !skip {
             return None;
         }
         let record = Record {
             sequence,
             bytes: bytes.to_vec(),
         };
-        record.is_sensible(geometry).then_some(record)
+        record.is_sensible(&form.geometry).then_some(record)
     }
 
     fn is_sensible(&self, geometry: &Geometry) -> bool {
@@ -412,6 +432,11 @@ mod tests {
         segment_blocks: 16,
         segments: 16,
     };
+    const SALT: u32 = 0x5a17_5a17;
+    const FORM: RecordForm = RecordForm {
+        geometry: GEOMETRY,
+        salt: SALT,
+    };
 
     fn sample() -> RecordBuilder {
         let mut builder = RecordBuilder::new();
@@ -423,12 +448,22 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_another_use_of_the_place_is_refused() {
+        let mut builder = sample();
+        builder.close();
+        let bytes = builder.finish(42, SALT).to_vec();
+        let other = RecordForm { salt: 0, ..FORM };
+        assert!(Record::parse(&bytes, &FORM).is_some());
+        assert!(Record::parse(&bytes, &other).is_none());
+    }
+
+    #[test]
     fn a_record_reads_back_as_written() {
         let mut builder = sample();
         builder.close();
-        let bytes = builder.finish(42).to_vec();
+        let bytes = builder.finish(42, SALT).to_vec();
         assert_eq!(bytes.len() % LINE_BYTES, 0);
-        let record = Record::parse(&bytes, &GEOMETRY).expect("whole record");
+        let record = Record::parse(&bytes, &FORM).expect("whole record");
         assert_eq!(record.sequence, 42);
         let entries: Vec<_> = record.entries().map(|(_, entry)| entry).collect();
         assert_eq!(entries.len(), 4);
@@ -451,7 +486,7 @@ mod tests {
         for bit in 0..length * 8 {
             let mut copy = bytes.to_vec();
             copy[bit / 8] ^= 1 << (bit % 8);
-            assert!(Record::parse(&copy, &GEOMETRY).is_none(), "bit {bit}");
+            assert!(Record::parse(&copy, &FORM).is_none(), "bit {bit}");
         }
     }
 
@@ -459,7 +494,7 @@ mod tests {
     fn every_flipped_bit_is_noticed() {
         let mut builder = sample();
         builder.close();
-        let bytes = builder.finish(42).to_vec();
+        let bytes = builder.finish(42, SALT).to_vec();
         assert_flips_are_noticed(&bytes);
     }
 
@@ -473,8 +508,8 @@ mod tests {
             let mut builder = RecordBuilder::new();
             builder.store_word(Offset::new(at), 1);
             builder.close();
-            let bytes = builder.finish(1).to_vec();
-            assert!(Record::parse(&bytes, &GEOMETRY).is_none(), "offset {at}");
+            let bytes = builder.finish(1, SALT).to_vec();
+            assert!(Record::parse(&bytes, &FORM).is_none(), "offset {at}");
         }
     }
 
@@ -493,7 +528,7 @@ mod tests {
 
     fn finished(mut builder: RecordBuilder) -> Vec<u8> {
         builder.close();
-        builder.finish(42).to_vec()
+        builder.finish(42, SALT).to_vec()
     }
 
     #[test]
@@ -507,7 +542,7 @@ mod tests {
         last.check_data(data);
         let (first, last) = (finished(first), finished(last));
         assert_eq!(first, last);
-        let record = Record::parse(&first, &GEOMETRY).expect("whole record");
+        let record = Record::parse(&first, &FORM).expect("whole record");
         assert_eq!(record.data_check(), Some(data));
         assert_eq!(record.entries().count(), 1);
         assert_eq!(first.len(), LINE_BYTES);
@@ -520,7 +555,7 @@ mod tests {
         builder.forget_data();
         let bytes = finished(builder);
         assert_eq!(bytes, finished(sample()));
-        let record = Record::parse(&bytes, &GEOMETRY).expect("whole record");
+        let record = Record::parse(&bytes, &FORM).expect("whole record");
         assert_eq!(record.data_check(), None);
     }
 
@@ -529,7 +564,7 @@ mod tests {
         let mut builder = sample();
         builder.check_data(data_at(data_block()));
         let bytes = finished(builder);
-        assert!(Record::parse(&bytes, &GEOMETRY).is_some());
+        assert!(Record::parse(&bytes, &FORM).is_some());
         assert_flips_are_noticed(&bytes);
     }
 
@@ -548,7 +583,7 @@ mod tests {
             builder.check_data(data_at(block + 96));
             builder.zero(at, length);
             assert_eq!(builder.changes_checked_data(), !is_sound, "at {at:?}");
-            let record = Record::parse(&finished(builder), &GEOMETRY);
+            let record = Record::parse(&finished(builder), &FORM);
             assert_eq!(record.is_some(), is_sound, "at {at:?}");
         }
     }
@@ -567,7 +602,7 @@ mod tests {
             let mut builder = RecordBuilder::new();
             builder.check_data(data_at(Offset::new(at)));
             builder.store_word(GEOMETRY.first_block().offset(), 7);
-            let record = Record::parse(&finished(builder), &GEOMETRY);
+            let record = Record::parse(&finished(builder), &FORM);
             assert_eq!(record.is_some(), is_sound, "data at {at}");
         }
     }
@@ -579,13 +614,13 @@ mod tests {
         builder
             .words
             .extend_from_slice(&[head(data_block(), 700, DATA_FLAG), 0]);
-        assert!(Record::parse(&finished(builder), &GEOMETRY).is_none());
+        assert!(Record::parse(&finished(builder), &FORM).is_none());
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Record::parse(&bytes, &GEOMETRY);
+            let _ = Record::parse(&bytes, &FORM);
         }
     }
 }

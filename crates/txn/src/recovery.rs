@@ -5,11 +5,12 @@
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, unseal};
 use crate::error::Corruption;
-use crate::layout::{CHECKPOINT_AT, JOURNALS_AT, STATE_BLOCK, Superblock};
+use crate::layout::{CHECKPOINT_AT, STATE_BLOCK, Superblock};
 use crate::live::Live;
+use crate::places::{HalfPlace, read_places};
 use crate::record::Record;
 use pmem::deliberate::{self, Bug};
-use pmem::{BlockNumber, Flushed, Offset, Region};
+use pmem::{Flushed, Region};
 
 /// What the journals held.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -18,31 +19,6 @@ pub struct Replay {
     pub records: u64,
     /// Last sequence number seen; everything up to it is retired now.
     pub sequence: u64,
-}
-
-/// Where the journals of a pool start.
-///
-/// # Errors
-///
-/// A journal pointer that is damaged or points outside the segments.
-pub fn journal_starts(region: &Region, superblock: &Superblock) -> Result<Vec<Offset>, Corruption> {
-    let geometry = superblock.geometry();
-    (0..u64::from(superblock.journals))
-        .map(|index| {
-            let word = region.load_u64(STATE_BLOCK.offset() + JOURNALS_AT + index * 8);
-            let corrupt =
-                |detail: &str| Corruption::new(format!("pointer to journal {index}"), detail);
-            let start =
-                unseal(word, Seal::Journal, index).ok_or_else(|| corrupt("its check fails"))?;
-            let last = start.saturating_add(superblock.journal_blocks - 1);
-            if !geometry.contains(BlockNumber::new(start))
-                || !geometry.contains(BlockNumber::new(last))
-            {
-                return Err(corrupt("it points outside the segments"));
-            }
-            Ok(BlockNumber::new(start).offset())
-        })
-        .collect()
 }
 
 /// Number of the last checkpoint.
@@ -60,11 +36,33 @@ pub fn checkpoint_sequence(region: &Region) -> Result<u64, Corruption> {
 ///
 /// # Errors
 ///
-/// A damaged checkpoint word or journal pointer. Nothing was written then.
+/// A damaged checkpoint word or place of a journal. Nothing was written then.
 pub fn replay(region: &Region, superblock: &Superblock) -> Result<Replay, Corruption> {
+    let places = read_places(region, superblock)?;
+    replay_from(
+        region,
+        superblock,
+        &places
+            .as_flattened()
+            .iter()
+            .copied()
+            .map(Some)
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// As [`replay`], with the journals' halves where `places` says, in order; what a lost half held is lost.
+///
+/// # Errors
+///
+/// A damaged checkpoint word. Nothing was written then.
+pub fn replay_from(
+    region: &Region,
+    superblock: &Superblock,
+    places: &[Option<HalfPlace>],
+) -> Result<Replay, Corruption> {
     let checkpoint = checkpoint_sequence(region)?;
-    let starts = journal_starts(region, superblock)?;
-    let live = Live::read(region, superblock, &starts, checkpoint);
+    let live = Live::read(region, superblock, places, checkpoint);
     let Some(sequence) = live.newest() else {
         return Ok(Replay {
             records: 0,

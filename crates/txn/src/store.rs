@@ -9,6 +9,7 @@ use crate::domain::{Domain, Domains, Ledger};
 use crate::error::{Corruption, OpenError};
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
+use crate::places::read_places;
 use crate::pool::{self, Lock, Mode};
 use crate::recovery::{self, Replay};
 use crate::saved;
@@ -132,12 +133,11 @@ impl PmemStore {
     ) -> Result<PmemStore, OpenError> {
         let geometry = superblock.geometry();
         let replay = recovery::replay(&region, &superblock)?;
-        let starts = recovery::journal_starts(&region, &superblock)?;
+        let places = read_places(&region, &superblock)?;
         let clean_word = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
         let clean =
             replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
-        let journal_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
-        let journals = Journals::new(Arc::clone(&region), &starts, journal_bytes, replay.sequence);
+        let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
         tracing::debug!(records = replay.records, clean, "pool opened");
         Ok(PmemStore {
@@ -267,18 +267,14 @@ impl Store for PmemStore {
             &self.domains.segment_domains(),
             &self.domains.segment_wear(),
         );
-        let blocks = self.superblock.journal_blocks as u32;
-        for (index, start) in recovery::journal_starts(&self.region, &self.superblock)?
-            .into_iter()
-            .enumerate()
-        {
-            // An unmarked journal would be handed out as free space.
+        let places = read_places(&self.region, &self.superblock)?;
+        for (index, place) in places.as_flattened().iter().enumerate() {
+            // An unmarked half would be handed out as free space.
             rebuild
-                .mark(Extent {
-                    start: start.block(),
-                    blocks,
-                })
-                .map_err(|error| Corruption::new(format!("journal {index}"), error.to_string()))?;
+                .mark(place.extent(&self.superblock))
+                .map_err(|error| {
+                    Corruption::new(format!("journal {}", index / 2), error.to_string())
+                })?;
         }
         Ok(rebuild)
     }
@@ -298,7 +294,7 @@ impl Store for PmemStore {
 
     fn checkpoint(&self) {
         let seen = self.journals.checkpointed();
-        let freed = self.journals.checkpoint(seen);
+        let freed = self.journals.checkpoint(seen, self.allocator.get());
         self.release(&freed);
     }
 
@@ -324,7 +320,9 @@ impl Store for PmemStore {
     }
 
     fn close(&self, state: &[u8]) {
-        self.checkpoint();
+        // Journals stay: `state` says which blocks are in use, theirs included.
+        let freed = self.journals.checkpoint(self.journals.checkpointed(), None);
+        self.release(&freed);
         self.domains.save_wear(&self.allocator().wear());
         if !saved::save(&self.region, self.allocator(), state) {
             // No room for the image: the next mount rebuilds it.

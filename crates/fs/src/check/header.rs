@@ -6,12 +6,14 @@ use super::kind::FaultKind;
 use super::report::Place;
 use super::single_bit;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
+use std::sync::Arc;
 use txn::checksum::{Seal, seal, unseal};
-use txn::domain::DamagedEntry;
+use txn::domain::{DamagedEntry, Domains};
 use txn::layout::{
     CHECKPOINT_AT, CLEAN_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT, SEGMENT_ENTRY_BYTES,
     SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
 };
+use txn::places::{HalfName, HalfPlace};
 use txn::{Domain, Geometry, Superblock};
 use zerocopy::IntoBytes;
 
@@ -71,7 +73,8 @@ pub(super) struct State {
     pub(super) checkpoint: u64,
     /// Whether the pool was unmounted cleanly.
     pub(super) is_clean: bool,
-    pub(super) journals: Vec<BlockNumber>,
+    /// Where the halves of the journals are, two for each; `None` if nobody can tell any more.
+    pub(super) halves: Vec<Option<HalfPlace>>,
 }
 
 /// Checks checkpoint, clean mark and journal pointers.
@@ -80,8 +83,8 @@ pub(super) fn check_state(
     superblock: &Superblock,
     findings: &mut Findings,
 ) -> State {
-    let journals = check_journal_pointers(region, superblock, findings);
-    let checkpoint = check_checkpoint(region, superblock, &journals, findings);
+    let halves = check_places(region, superblock, findings);
+    let checkpoint = check_checkpoint(region, superblock, &halves, findings);
     let at = STATE_BLOCK.offset() + CLEAN_AT;
     let word = region.load_u64(at);
     let mark = unseal(word, Seal::Clean, 0);
@@ -101,14 +104,14 @@ pub(super) fn check_state(
     State {
         checkpoint,
         is_clean,
-        journals,
+        halves,
     }
 }
 
 fn check_checkpoint(
     region: &Region,
     superblock: &Superblock,
-    journals: &[BlockNumber],
+    halves: &[Option<HalfPlace>],
     findings: &mut Findings,
 ) -> u64 {
     let at = STATE_BLOCK.offset() + CHECKPOINT_AT;
@@ -125,7 +128,7 @@ fn check_checkpoint(
     );
     let sequence = mark
         .or_else(|| single_bit::correct_word(word, read).map(|(_, sequence)| sequence))
-        .unwrap_or_else(|| super::journals::derive_checkpoint(region, superblock, journals));
+        .unwrap_or_else(|| super::journals::derive_checkpoint(region, superblock, halves));
     findings.fault(
         Place::StateBlock("checkpoint"),
         FaultKind::CheckpointDamaged,
@@ -135,69 +138,115 @@ fn check_checkpoint(
     sequence
 }
 
-/// Blocks of a journal, from its first.
-pub(super) fn journal_blocks(
-    superblock: &Superblock,
-    start: BlockNumber,
-) -> impl Iterator<Item = BlockNumber> + use<> {
-    (0..superblock.journal_blocks).map(move |index| start + index)
-}
-
-fn check_journal_pointers(
+/// Checks where the halves of the journals are. One that nobody can find any more is empty, and gets a place when everything else is in order.
+fn check_places(
     region: &Region,
     superblock: &Superblock,
     findings: &mut Findings,
-) -> Vec<BlockNumber> {
-    let geometry = superblock.geometry();
-    let placed = txn::format::place_journals(superblock, &geometry);
-    let mut starts: Vec<BlockNumber> = Vec::new();
-    for (index, &home) in placed.iter().enumerate() {
-        let at = STATE_BLOCK.offset() + JOURNALS_AT + index as u64 * 8;
-        let word = region.load_u64(at);
-        let inside = |word| {
-            let start = unseal(word, Seal::Journal, index as u64)?;
-            let last = start.checked_add(superblock.journal_blocks - 1)?;
-            let inside = geometry.contains(BlockNumber::new(start))
-                && geometry.contains(BlockNumber::new(last));
-            inside.then_some(BlockNumber::new(start))
+) -> Vec<Option<HalfPlace>> {
+    let mut halves: Vec<Option<HalfPlace>> = Vec::new();
+    for name in HalfName::all(superblock.journals) {
+        let word = region.load_u64(name.word_at());
+        let read = |word| HalfPlace::read(word, name, superblock);
+        let is_shared = |place: HalfPlace| {
+            let apart = |other: &HalfPlace| {
+                other.start.get().abs_diff(place.start.get()) >= superblock.half_blocks()
+            };
+            !halves.iter().flatten().all(apart)
         };
-        let overlaps = |start: BlockNumber| {
-            starts
-                .iter()
-                .any(|other| other.get().abs_diff(start.get()) < superblock.journal_blocks)
+        let mut fault = |kind, remedy: String| {
+            let detail = format!("half {}: {word:#018x}, {remedy}", name.half);
+            findings.fault(Place::Journal(name.journal), kind, detail);
         };
-        let (start, kind) = match inside(word) {
-            Some(start) if !overlaps(start) => {
-                starts.push(start);
-                continue;
+        let place = match read(word) {
+            Some(place) if !is_shared(place) => Some(place),
+            Some(place) => {
+                fault(
+                    FaultKind::JournalOverlap,
+                    format!("block {} belongs to another", place.start),
+                );
+                None
             }
-            Some(_) => (home, FaultKind::JournalOverlap),
             None => {
-                let corrected = single_bit::correct_word(word, inside).map(|(_, start)| start);
-                (corrected.unwrap_or(home), FaultKind::JournalPointerDamaged)
+                let corrected =
+                    single_bit::correct_word(word, read).filter(|&(_, place)| !is_shared(place));
+                let remedy = match corrected {
+                    Some((_, place)) => format!("should be block {}", place.start),
+                    None => "needs a new place".to_owned(),
+                };
+                fault(FaultKind::JournalPointerDamaged, remedy);
+                corrected.map(|(word, place)| {
+                    findings.plan.word(name.word_at(), word);
+                    place
+                })
             }
         };
-        findings.fault(
-            Place::Journal(index as u32),
-            kind,
-            format!("{word:#018x}, should be block {start}"),
-        );
-        findings
-            .plan
-            .word(at, seal(start.get(), Seal::Journal, index as u64));
-        starts.push(start);
+        if place.is_none() {
+            findings.plan.lost_halves.push(name);
+        }
+        halves.push(place);
     }
-    starts
+    halves
 }
 
 /// Claims the blocks of all journals.
 pub(super) fn claim_journals(superblock: &Superblock, state: &State, claims: &Claims) {
-    for (index, &start) in state.journals.iter().enumerate() {
-        for block in journal_blocks(superblock, start).filter(|&block| claims.contains(block)) {
-            // Overlaps were reported with the pointers.
-            let _ = claims.claim(block, Owner::Journal(index as u32), Use::Metadata);
+    for (name, place) in HalfName::all(superblock.journals).zip(&state.halves) {
+        let Some(place) = place else { continue };
+        let blocks = (0..superblock.half_blocks()).map(|index| place.start + index);
+        for block in blocks.filter(|&block| claims.contains(block)) {
+            // Overlaps were reported with the places.
+            let _ = claims.claim(block, Owner::Journal(name.journal), Use::Metadata);
         }
     }
+}
+
+/// Gives halves of journals that lost their place a new one, among blocks that nobody claims.
+pub(super) fn place_halves(
+    region: &Arc<Region>,
+    superblock: &Superblock,
+    claims: &Claims,
+    lost: &[HalfName],
+) -> bool {
+    let geometry = superblock.geometry();
+    let domains = Domains::new(Arc::clone(region), geometry);
+    let segment_of = |block: BlockNumber| {
+        ((block.get() - geometry.header_blocks) / geometry.segment_blocks) as u32
+    };
+    let domain = |block| {
+        let segment = segment_of(block);
+        domains.entry(segment).domain(segment)
+    };
+    let is_usable = |&block: &BlockNumber| {
+        matches!(
+            domain(block),
+            Ok(None | Some(Domain::Metadata | Domain::Mixed))
+        )
+    };
+    let (mut lost, mut run) = (lost.iter().peekable(), 0);
+    let mut last = None;
+    for block in claims.iter(false).filter(is_usable) {
+        let Some(&&name) = lost.peek() else { break };
+        let starts_segment =
+            (block.get() - geometry.header_blocks).is_multiple_of(geometry.segment_blocks);
+        let follows = last.is_some_and(|last: BlockNumber| last + 1 == block) && !starts_segment;
+        run = if follows { run + 1 } else { 1 };
+        last = Some(block);
+        if run < superblock.half_blocks() {
+            continue;
+        }
+        let place = HalfPlace {
+            start: BlockNumber::new(block.get() + 1 - run),
+            generation: 0,
+        };
+        if domain(block) == Ok(None) {
+            domains.write_assignment(segment_of(block), Some(Domain::Metadata));
+        }
+        region.fence(region.store_u64(name.word_at(), place.word(name)).flush());
+        lost.next();
+        (run, last) = (0, None);
+    }
+    lost.peek().is_none()
 }
 
 /// Checks that reserved bytes of state block and segment table are zero.
@@ -210,7 +259,7 @@ pub(super) fn check_reserved(
     let geometry = superblock.geometry();
     let state = STATE_BLOCK.offset();
     let saved_end = SAVED_AT + size_of::<SavedHeader>() as u64;
-    let journals_end = JOURNALS_AT + u64::from(superblock.journals) * 8;
+    let journals_end = JOURNALS_AT + u64::from(superblock.journals) * 16;
     let inode_end = ROOT_AREA_AT + crate::format::inode::INODE_BYTES as u64;
     let mut ranges = vec![
         (CHECKPOINT_AT + 8, CLEAN_AT),

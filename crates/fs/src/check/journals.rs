@@ -4,9 +4,10 @@ use super::context::Findings;
 use super::header;
 use super::kind::FaultKind;
 use super::report::Place;
-use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Region};
+use pmem::{LINE_BYTES, Region};
 use txn::Superblock;
-use txn::record::Record;
+use txn::places::{HalfName, HalfPlace};
+use txn::record::{Record, RecordForm};
 
 /// Number and length of the whole records that follow one another from the start of a half, numbers growing.
 struct Run {
@@ -15,16 +16,12 @@ struct Run {
     end: usize,
 }
 
-fn run(half: &[u8], superblock: &Superblock) -> Run {
-    let geometry = superblock.geometry();
+fn run(half: &Half) -> Run {
     let mut run = Run {
         numbers: Vec::new(),
         end: 0,
     };
-    while let Some(record) = half
-        .get(run.end..)
-        .and_then(|rest| Record::parse(rest, &geometry))
-    {
+    while let Some(record) = half.record_at(run.end) {
         if run
             .numbers
             .last()
@@ -38,18 +35,35 @@ fn run(half: &[u8], superblock: &Superblock) -> Run {
     run
 }
 
-/// Both halves of a journal; empty if it does not lie inside the region.
-fn halves(region: &Region, superblock: &Superblock, start: BlockNumber) -> [Vec<u8>; 2] {
-    let bytes = superblock.journal_blocks as usize * BLOCK_BYTES;
-    let end = start.offset().get() + bytes as u64;
-    if end > region.length() {
-        return [Vec::new(), Vec::new()];
+/// What one half of a journal holds.
+struct Half {
+    bytes: Vec<u8>,
+    form: RecordForm,
+}
+
+impl Half {
+    /// Reads the half; an empty one if it does not lie inside the region, which may be cut short.
+    fn read(region: &Region, superblock: &Superblock, place: HalfPlace) -> Half {
+        let end = place.start.offset() + superblock.half_bytes() as u64;
+        let is_inside = end.get() <= region.length();
+        let mut bytes = vec![
+            0;
+            if is_inside {
+                superblock.half_bytes()
+            } else {
+                0
+            }
+        ];
+        region.read(place.start.offset(), &mut bytes);
+        Half {
+            bytes,
+            form: RecordForm::of(superblock, place),
+        }
     }
-    [0, 1].map(|half| {
-        let mut content = vec![0; bytes / 2];
-        region.read(start.offset() + (half * bytes / 2) as u64, &mut content);
-        content
-    })
+
+    fn record_at(&self, position: usize) -> Option<Record> {
+        Record::parse(self.bytes.get(position..)?, &self.form)
+    }
 }
 
 /// What the checkpoint word most probably was, from the journals alone.
@@ -60,7 +74,8 @@ fn halves(region: &Region, superblock: &Superblock, start: BlockNumber) -> [Vec<
 /// leaves the newest records alive:
 ///
 /// * All journals switch halves at the same moment, so the live records are in the halves on the side of the newest
-///   record, and every number on the other side is retired, unless the power went in the middle of a checkpoint.
+///   record, and every number on the other side is retired, unless the power went in the middle of a checkpoint. (A half that was
+///   retired has moved or become another use of its place since, and shows no number at all.)
 /// * Numbers are used without gaps, but each journal may have lost its last record: counting down from the newest, more
 ///   gaps than journals mean that the rest is left over from before the half was last reused.
 ///
@@ -69,12 +84,12 @@ fn halves(region: &Region, superblock: &Superblock, start: BlockNumber) -> [Vec<
 pub(super) fn derive_checkpoint(
     region: &Region,
     superblock: &Superblock,
-    starts: &[BlockNumber],
+    halves: &[Option<HalfPlace>],
 ) -> u64 {
     let mut sides = [Vec::new(), Vec::new()];
-    for &start in starts {
-        for (side, half) in sides.iter_mut().zip(halves(region, superblock, start)) {
-            side.extend(run(&half, superblock).numbers);
+    for (index, place) in halves.iter().enumerate() {
+        if let Some(place) = place {
+            sides[index % 2].extend(run(&Half::read(region, superblock, *place)).numbers);
         }
     }
     let newest = |side: &[u64]| side.iter().copied().max().unwrap_or(0);
@@ -105,26 +120,24 @@ pub(super) fn check_records(
     state: &header::State,
     findings: &mut Findings,
 ) {
-    for (index, &start) in state.journals.iter().enumerate() {
-        for half in halves(region, superblock, start) {
-            let run = run(&half, superblock);
-            let newest = run
-                .numbers
-                .last()
-                .copied()
-                .unwrap_or(0)
-                .max(state.checkpoint);
-            let behind = (run.end..half.len())
-                .step_by(LINE_BYTES)
-                .filter_map(|at| Record::parse(&half[at..], &superblock.geometry()))
-                .find(|record| record.sequence > newest);
-            if let Some(record) = behind {
-                let detail = format!(
-                    "record {} and those behind it cannot be applied",
-                    record.sequence
-                );
-                findings.fault(Place::Journal(index as u32), FaultKind::RecordsLost, detail);
-            }
+    for (name, half) in known_halves(region, superblock, state) {
+        let run = run(&half);
+        let newest = run
+            .numbers
+            .last()
+            .copied()
+            .unwrap_or(0)
+            .max(state.checkpoint);
+        let behind = (run.end..half.bytes.len())
+            .step_by(LINE_BYTES)
+            .filter_map(|at| half.record_at(at))
+            .find(|record| record.sequence > newest);
+        if let Some(record) = behind {
+            let detail = format!(
+                "record {} and those behind it cannot be applied",
+                record.sequence
+            );
+            findings.fault(Place::Journal(name.journal), FaultKind::RecordsLost, detail);
         }
     }
 }
@@ -136,17 +149,26 @@ pub(super) fn check_replayed(
     state: &header::State,
     findings: &mut Findings,
 ) {
-    for (index, &start) in state.journals.iter().enumerate() {
-        for half in halves(region, superblock, start) {
-            let first = Record::parse(&half, &superblock.geometry());
-            if let Some(record) = first.filter(|record| record.sequence > state.checkpoint) {
-                let detail = format!("from record {} on", record.sequence);
-                findings.fault(
-                    Place::Journal(index as u32),
-                    FaultKind::RecordsNotReplayed,
-                    detail,
-                );
-            }
+    for (name, half) in known_halves(region, superblock, state) {
+        let first = half.record_at(0);
+        if let Some(record) = first.filter(|record| record.sequence > state.checkpoint) {
+            let detail = format!("from record {} on", record.sequence);
+            findings.fault(
+                Place::Journal(name.journal),
+                FaultKind::RecordsNotReplayed,
+                detail,
+            );
         }
     }
+}
+
+/// The halves whose place is known, read one after the other.
+fn known_halves(
+    region: &Region,
+    superblock: &Superblock,
+    state: &header::State,
+) -> impl Iterator<Item = (HalfName, Half)> {
+    HalfName::all(superblock.journals)
+        .zip(&state.halves)
+        .filter_map(move |(name, place)| Some((name, Half::read(region, superblock, (*place)?))))
 }

@@ -66,13 +66,13 @@ kinds! {
     /// The mark of a clean unmount fails its check or contradicts the checkpoint.
     CleanMarkDamaged, "clean-mark-damaged", Inconsistency, "the mark of a clean unmount is damaged",
         "the next mount takes longer", "removed: the next mount rebuilds the volatile state";
-    /// A pointer to a journal is damaged.
-    JournalPointerDamaged, "journal-pointer-damaged", Damage, "the pointer to a journal is damaged",
+    /// The place of half a journal is damaged.
+    JournalPointerDamaged, "journal-pointer-damaged", Damage, "the place of a journal is damaged",
         "the pool cannot be mounted; records of the last moments may wait there",
-        "a single flipped bit is corrected, else pointed to where mkfs placed the journal";
+        "a single flipped bit is corrected, else the journal gets a new, empty place";
     /// A journal shares blocks with another.
     JournalOverlap, "journal-overlap", Damage, "a journal overlaps another",
-        "records of two journals overwrite each other", "pointed to where mkfs placed the journal";
+        "records of two journals overwrite each other", "the second gets a new, empty place";
     /// Live records were not replayed before the check.
     RecordsNotReplayed, "records-not-replayed", Note, "journal records wait for replay",
         "faults may be reported that a mount would not see", "replayed";

@@ -1,11 +1,12 @@
 //! What a check would change if it were allowed to.
 //!
-//! Plain stores first: words, bytes and inodes. What needs free blocks or names (holes, lost inodes) has to wait for a
+//! Plain stores first: words, bytes and inodes. What needs free blocks or names (journals, holes, lost inodes) has to wait for a
 //! pass that finds nothing else, because only then it is certain which blocks are free.
 
 use crate::format::{InodeNumber, RawInode};
 use pmem::{Flushed, Offset, Region};
 use std::collections::BTreeMap;
+use txn::places::HalfName;
 use zerocopy::IntoBytes;
 
 /// Most stores that one pass plans; the next pass finds the rest.
@@ -17,6 +18,8 @@ pub(super) struct Plan {
     words: Vec<(Offset, u64)>,
     bytes: Vec<(Offset, Vec<u8>)>,
     inodes: BTreeMap<InodeNumber, (Offset, RawInode)>,
+    /// Halves of journals that have no place.
+    pub(super) lost_halves: Vec<HalfName>,
     /// Blocks of the inode table that are missing.
     pub(super) table_holes: Vec<u64>,
     /// Blocks of directories that are missing.
@@ -66,7 +69,10 @@ impl Plan {
 
     /// Whether something needs free blocks or names.
     pub(super) fn has_growth(&self) -> bool {
-        !(self.table_holes.is_empty() && self.directory_holes.is_empty() && self.lost.is_empty())
+        !(self.lost_halves.is_empty()
+            && self.table_holes.is_empty()
+            && self.directory_holes.is_empty()
+            && self.lost.is_empty())
     }
 
     /// Takes over what another part of the check plans.
@@ -74,6 +80,7 @@ impl Plan {
         self.words.extend(other.words);
         self.bytes.extend(other.bytes);
         self.inodes.extend(other.inodes);
+        self.lost_halves.extend(other.lost_halves);
         self.table_holes.extend(other.table_holes);
         self.directory_holes.extend(other.directory_holes);
         self.lost.extend(other.lost);

@@ -61,6 +61,13 @@ fn change(region: &Arc<Region>, pass: &Pass) -> bool {
     let Some(claims) = &pass.claims else {
         return false;
     };
+    if !plan.lost_halves.is_empty() {
+        // Alone, because the rest needs journals.
+        let Some(superblock) = header::find_superblock(region) else {
+            return false;
+        };
+        return header::place_halves(region, &superblock, claims, &plan.lost_halves);
+    }
     let result = if plan.table_holes.is_empty() && plan.directory_holes.is_empty() {
         lost_found::connect(region, &plan.lost)
     } else {
@@ -88,9 +95,9 @@ fn replay(region: &Region, superblock: &Superblock, findings: &mut Findings) {
     let state = header::check_state(region, superblock, findings);
     findings.plan.store(region);
     journals::check_records(region, superblock, &state, findings);
-    match txn::recovery::replay(region, superblock) {
+    match txn::recovery::replay_from(region, superblock, &state.halves) {
         Ok(replay) => tracing::debug!(records = replay.records, "journals replayed"),
-        // Checkpoint and pointers were just put right; should replay still refuse, the check says why.
+        // The checkpoint was just put right; should replay still refuse, the check says why.
         Err(error) => tracing::error!(%error, "journals cannot be replayed"),
     }
 }

@@ -9,6 +9,7 @@ use perdure_fs::format::{Pointer, Position, RawInode};
 use perdure_fs::{FileSystem, FileType, InodeNumber, NewInode};
 use pmem::{BLOCK_BYTES, Offset, Region};
 use txn::layout::{ROOT_AREA_AT, STATE_BLOCK};
+use txn::places::{HalfName, HalfPlace};
 use zerocopy::IntoBytes;
 
 /// A pool that is damaged by hand.
@@ -149,6 +150,29 @@ fn a_block_with_two_owners_stays_with_the_first() {
     assert_eq!(snapshot.0["/first"].content[8..], *b"1");
     assert!(snapshot.0["/second"].content.is_empty(), "a hole");
     assert_eq!(snapshot.0["/second"].attributes.sectors, 0);
+}
+
+/// Garbage in place of both words of a journal, and one journal where the other is.
+#[test]
+fn journals_that_nobody_can_find_get_a_new_place() {
+    let files = tree::populated();
+    let expected = Snapshot::of(&files);
+    let pool = Pool::of(&files);
+    for half in [0, 1] {
+        let name = HalfName { journal: 0, half };
+        pool.put(name.word_at(), &[0xa5; 8]);
+    }
+    let (repaired, snapshot) = pool.repair(&[FaultKind::JournalPointerDamaged]);
+    assert_eq!(snapshot, expected);
+    assert_eq!(repaired.passes, 1, "nothing else was wrong");
+
+    let pool = Pool::of(&files);
+    let [first, second] = [0, 1].map(|half| HalfName { journal: 0, half });
+    let superblock = files.store().superblock();
+    let place = HalfPlace::read(pool.0.load_u64(first.word_at()), first, superblock);
+    let word = place.expect("sound").word(second);
+    pool.put(second.word_at(), &word.to_le_bytes());
+    assert_eq!(pool.repair(&[FaultKind::JournalOverlap]).1, expected);
 }
 
 #[test]
