@@ -176,9 +176,14 @@ pub(crate) struct Fsck {
 }
 
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  perdure stat /mnt/pmem/pool --json\n  perdure stat /mnt --wear"
-)]
+#[command(after_help = "\
+Wear is counted in blocks written since mkfs; a mounted pool is asked for its live counts. `of mean` relates a segment to the
+mean of all: 1.00 everywhere is even. In the map, an even pool has the middle colour everywhere.
+
+Examples:
+  perdure stat /mnt/pmem/pool --json
+  perdure stat /mnt --wear
+  perdure stat /mnt/pmem/pool --wear --all --svg wear.svg")]
 pub(crate) struct Stat {
     /// A pool, or where one is mounted
     #[arg(value_name = "POOL|MNT")]
@@ -186,9 +191,15 @@ pub(crate) struct Stat {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also print the wear of every segment
+    /// Also print the wear by segment: of many segments, the most and the least worn
     #[arg(long)]
     pub(crate) wear: bool,
+    /// Print every segment, however many there are
+    #[arg(long, requires = "wear")]
+    pub(crate) all: bool,
+    /// Draw the wear as a map into this file
+    #[arg(long, value_name = "FILE", requires = "wear")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A pool and a mount point; what is still mounted at the end of a test is unmounted.
 struct Scene {
-    _place: tempfile::TempDir,
+    place: tempfile::TempDir,
     pool: PathBuf,
     mountpoint: PathBuf,
 }
@@ -28,7 +28,7 @@ impl Scene {
         let mountpoint = place.path().join("mnt");
         fs::create_dir(&mountpoint).expect("a mount point");
         Some(Scene {
-            _place: place,
+            place,
             pool,
             mountpoint,
         })
@@ -92,6 +92,7 @@ fn a_mount_lives_and_is_taken_over_after_a_kill() {
     // The server counts; the medium says 0 until it is unmounted.
     assert_ne!(status["wear"]["written_blocks"], 0, "{status:#}");
     assert_eq!(status["segment_wear"], Value::Null, "only with --wear");
+    assert_eq!(status["wear_by_segment"], Value::Null, "only with --wear");
     assert_eq!(
         run(["mount", text(&scene.pool), text(&scene.mountpoint)]).code,
         4
@@ -134,6 +135,53 @@ fn a_mount_lives_and_is_taken_over_after_a_kill() {
             .expect_err("read-only")
             .kind(),
         std::io::ErrorKind::ReadOnlyFilesystem
+    );
+    scene.unmount();
+}
+
+#[test]
+fn the_wear_of_a_mount_is_live() {
+    let Some(scene) = Scene::new() else { return };
+    scene.mount(&[]);
+    let sums = || {
+        let said = succeed(["stat", text(&scene.mountpoint), "--json", "--wear"]).stdout;
+        let status: Value = serde_json::from_str(&said).expect("JSON");
+        let rows = status["wear_by_segment"].as_array().expect("rows").clone();
+        assert_eq!(rows.len(), 16, "{status:#}");
+        assert_eq!(status["server"]["segment_used"], Value::Null, "said once");
+        let sum = |name: &str| {
+            let numbers = rows.iter().map(|row| row[name].as_u64());
+            numbers.sum::<Option<u64>>().expect(name)
+        };
+        let block_bytes = status["server"]["space"]["block_bytes"].as_u64();
+        let free = status["free_bytes"].as_u64().expect("bytes") / block_bytes.expect("bytes");
+        // Freed blocks that a journal still needs are both.
+        assert!(sum("blocks_used") + free >= 16 * 256, "{status:#}");
+        (sum("blocks_used"), sum("blocks_written"))
+    };
+    let (used, written) = sums();
+    let file = scene.mountpoint.join("file");
+    for round in 0..4 {
+        fs::write(&file, vec![round; 400_000]).expect("written");
+    }
+    let (used_after, written_after) = sums();
+    assert!(used_after >= used + 97, "{used} {used_after}");
+    assert!(
+        written_after >= written + 4 * 97,
+        "{written} {written_after}"
+    );
+    let map = scene.place.path().join("map.svg");
+    succeed([
+        "stat",
+        text(&scene.mountpoint),
+        "--wear",
+        "--svg",
+        text(&map),
+    ]);
+    assert!(
+        fs::read_to_string(&map)
+            .expect("a map")
+            .contains("segment 15: ")
     );
     scene.unmount();
 }

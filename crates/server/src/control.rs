@@ -62,6 +62,9 @@ pub struct Status {
     /// Blocks written in each segment since mkfs, in order: the medium has what the last clean unmount saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segment_wear: Vec<u64>,
+    /// Blocks of each segment that hold something, in order; freed ones that a journal still needs are among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segment_used: Vec<u64>,
     /// Requests answered since the mount.
     pub statistics: StatisticsSummary,
 }

@@ -285,6 +285,9 @@ fn status_of<S: Store>(
     started: Instant,
 ) -> Status {
     let space = shared.fs.statistics();
+    let allocator = shared.fs.store().allocator();
+    let segment_blocks = u64::from(allocator.geometry().blocks_per_segment);
+    let segments = allocator.usage();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         process: std::process::id(),
@@ -302,7 +305,11 @@ fn status_of<S: Store>(
             inodes: space.inodes,
             free_inodes: space.free_inodes,
         },
-        segment_wear: shared.fs.store().allocator().wear(),
+        segment_wear: segments.iter().map(|segment| segment.wear).collect(),
+        segment_used: segments
+            .iter()
+            .map(|segment| segment_blocks - u64::from(segment.free_blocks))
+            .collect(),
         statistics: shared.statistics.summary(),
     }
 }

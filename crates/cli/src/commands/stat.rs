@@ -2,6 +2,7 @@
 
 mod header;
 mod report;
+mod wear;
 
 use crate::arguments::Stat;
 use crate::failure::{Failure, Status};
@@ -10,7 +11,7 @@ use header::Header;
 use perdure::PoolOptions;
 use report::{Quota, Report};
 use std::path::{Path, PathBuf};
-use txn::OpenError;
+use txn::{OpenError, Store};
 
 pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let pool = pool_of(&arguments.place)?;
@@ -26,8 +27,13 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
         }) => open_pool(&pool, owner)?,
         Err(error) => return Err(error.into()),
     };
-    if !arguments.wear {
-        report.segment_wear = None;
+    if let Some(file) = &arguments.svg {
+        let map = wear::map(&report.pool, &report.wear_by_segment)?;
+        std::fs::write(file, map.svg()).map_err(Failure::io("write the map", file))?;
+    }
+    match arguments.wear {
+        true => report.show_segments(arguments.all),
+        false => report.hide_segments(),
     }
     match arguments.json {
         true => output::print_json(&report)?,
@@ -54,6 +60,13 @@ fn pool_of(place: &Path) -> Result<PathBuf, Failure> {
 fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     let store = pool.filesystem().store();
     let superblock = *store.superblock();
+    let segment_blocks = superblock.geometry().segment_blocks;
+    let used: Vec<u64> = store
+        .allocator()
+        .usage()
+        .iter()
+        .map(|segment| segment_blocks - u64::from(segment.free_blocks))
+        .collect();
     let entries = (0..superblock.segments)
         .map(|segment| store.domains().entry(segment))
         .collect();
@@ -79,6 +92,7 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
         space.free_inodes,
     );
     report.available_bytes = Some(space.available_blocks * u64::from(space.block_bytes));
+    report.set_used(&used);
     report
 }
 
@@ -90,7 +104,8 @@ fn open_pool(path: &Path, owner: Option<u32>) -> Result<Report, Failure> {
     report.process = owner;
     match mounts::ask(path) {
         Ok(mut status) => {
-            report.set_wear(std::mem::take(&mut status.segment_wear));
+            let written = std::mem::take(&mut status.segment_wear);
+            report.set_wear(&written, &std::mem::take(&mut status.segment_used));
             report.state = "mounted";
             report.process = Some(status.process);
             report.class.clone_from(&status.class);

@@ -1,6 +1,7 @@
 //! The report of `perdure stat`, as text and as JSON. The names of the JSON fields are stable.
 
 use super::header::Header;
+use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
 use fs::quota::{Limits, Subject, Usage};
 use serde::Serialize;
@@ -37,7 +38,13 @@ pub(super) struct Report {
     wear: Wear,
     /// Blocks written in each segment, only with `--wear`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) segment_wear: Option<Vec<u64>>,
+    segment_wear: Option<Vec<u64>>,
+    /// The same with what is known of each segment, only with `--wear`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) wear_by_segment: Vec<SegmentWear>,
+    /// Whether the printed table has every segment, however many they are.
+    #[serde(skip)]
+    has_all_rows: bool,
     /// What the server of a mounted pool says of itself.
     pub(super) server: Option<ServerStatus>,
 }
@@ -99,27 +106,11 @@ impl Quota {
     }
 }
 
-/// Blocks written since mkfs; as of the last clean unmount unless the server of a mount was asked.
-#[derive(Debug, Serialize)]
-struct Wear {
-    written_blocks: u64,
-    segment_min: u64,
-    segment_max: u64,
-    segment_mean: f64,
-    /// Most worn segment against the mean; 1 is even.
-    spread: f64,
-}
-
 impl Report {
     pub(super) fn new(pool: &Path, header: &Header) -> Report {
         let superblock = &header.superblock;
         let geometry = superblock.geometry();
-        let wear: Vec<u64> = header
-            .entries
-            .iter()
-            .zip(0..)
-            .map(|(entry, segment)| entry.wear(segment))
-            .collect();
+        let rows = wear::rows(&header.entries);
         Report {
             pool: pool.display().to_string(),
             state: "closed",
@@ -149,16 +140,36 @@ impl Report {
                 unretired_records: None,
             },
             quotas: None,
-            wear: Wear::of(&wear),
-            segment_wear: Some(wear),
+            wear: Wear::of(&rows),
+            segment_wear: None,
+            wear_by_segment: rows,
+            has_all_rows: false,
             server: None,
         }
     }
 
-    /// Blocks written in each segment, as the one who counts them says.
-    pub(super) fn set_wear(&mut self, wear: Vec<u64>) {
-        self.wear = Wear::of(&wear);
-        self.segment_wear = Some(wear);
+    /// What the server of a mount counts, in place of what the medium says.
+    pub(super) fn set_wear(&mut self, written: &[u64], used: &[u64]) {
+        wear::set_written(&mut self.wear_by_segment, written);
+        self.set_used(used);
+        self.wear = Wear::of(&self.wear_by_segment);
+    }
+
+    /// Blocks of each segment that hold something.
+    pub(super) fn set_used(&mut self, used: &[u64]) {
+        wear::set_used(&mut self.wear_by_segment, used);
+    }
+
+    /// Shows each segment; in print, where they are many, only with `all`.
+    pub(super) fn show_segments(&mut self, all: bool) {
+        let written = self.wear_by_segment.iter().map(SegmentWear::written);
+        self.segment_wear = Some(written.collect());
+        self.has_all_rows = all;
+    }
+
+    /// Leaves the summary only.
+    pub(super) fn hide_segments(&mut self) {
+        self.wear_by_segment.clear();
     }
 
     pub(super) fn set_space(
@@ -209,25 +220,6 @@ impl Segments {
     }
 }
 
-impl Wear {
-    fn of(wear: &[u64]) -> Wear {
-        let written_blocks: u64 = wear.iter().sum();
-        let segment_max = wear.iter().copied().max().unwrap_or(0);
-        let segment_mean = written_blocks as f64 / wear.len().max(1) as f64;
-        Wear {
-            written_blocks,
-            segment_min: wear.iter().copied().min().unwrap_or(0),
-            segment_max,
-            segment_mean,
-            spread: if written_blocks == 0 {
-                1.0
-            } else {
-                segment_max as f64 / segment_mean
-            },
-        }
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -271,15 +263,7 @@ impl fmt::Display for Report {
             Some(records) => writeln!(out, ", {records} records to apply")?,
             None => writeln!(out)?,
         }
-        writeln!(
-            out,
-            "wear       {} blocks written; per segment {} to {}, mean {:.0}, spread {:.2}",
-            self.wear.written_blocks,
-            self.wear.segment_min,
-            self.wear.segment_max,
-            self.wear.segment_mean,
-            self.wear.spread,
-        )?;
+        writeln!(out, "wear       {}", self.wear)?;
         for quota in self.quotas.iter().flatten() {
             let limit =
                 |limit: Option<u64>| limit.map_or("no limit".to_owned(), |limit| limit.to_string());
@@ -293,10 +277,9 @@ impl fmt::Display for Report {
                 limit(quota.inodes_limit),
             )?;
         }
-        if let Some(wear) = &self.segment_wear {
-            for (segment, blocks) in wear.iter().enumerate() {
-                writeln!(out, "  segment-{segment:04} {blocks:>12}")?;
-            }
+        if !self.wear_by_segment.is_empty() {
+            let (rows, all) = (&self.wear_by_segment, self.has_all_rows);
+            write!(out, "{}", Table { rows, all })?;
         }
         self.fmt_server(out)
     }
@@ -365,7 +348,7 @@ impl Report {
 }
 
 /// The six read and write bits of a domain: `rw-r--`.
-fn access_text(class: u8) -> String {
+pub(super) fn access_text(class: u8) -> String {
     let letters = ['r', 'w', 'r', 'w', 'r', 'w'];
     let shown = letters.iter().enumerate().map(|(index, letter)| {
         if class & (1 << (5 - index)) != 0 {
@@ -397,13 +380,6 @@ mod tests {
         assert_eq!(access_text(0b111010), "rwr-r-");
         assert_eq!(access_text(0b110000), "rw----");
         assert_eq!(access_text(0), "------");
-    }
-
-    #[test]
-    fn even_wear_has_spread_one() {
-        assert_eq!(Wear::of(&[0, 0]).spread, 1.0);
-        assert_eq!(Wear::of(&[5, 5]).spread, 1.0);
-        assert_eq!(Wear::of(&[0, 10]).spread, 2.0);
     }
 
     #[test]
