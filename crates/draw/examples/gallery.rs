@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let charts = [
         ("panels", panels()?),
         ("named", named()?),
+        ("ratios", ratios()?),
         ("threads", threads()?),
         ("files", files()?),
         ("map", map(256)?),
@@ -46,6 +47,7 @@ fn panels() -> Result<Chart, ChartError> {
     Bars::new("Fileserver: bytes written in each of 128 intervals of the pool")
         .x_label("interval of the pool")
         .y_label("written", Unit::Bytes)
+        .categories((0..128).map(|interval| interval.to_string()))
         .series("ours", even)
         .series("baseline (first free block)", skewed)
         .panels()
@@ -64,6 +66,26 @@ fn named() -> Result<Chart, ChartError> {
             "ext4 on a loop device",
             [Some(60e3), None, Some(98e3), Some(21e3)],
         )
+        .build()
+}
+
+fn ratios() -> Result<Chart, ChartError> {
+    let rows = [
+        "peak_fileserver",
+        "peak_webproxy",
+        "peak_webserver",
+        "peak_varmail",
+        "wear_data_fileserver",
+        "wear_data_webproxy",
+        "wear_all_varmail",
+        "aged_overwrite_4k",
+    ];
+    Bars::new("Rows against their bars, a title that is so long that it does not fit into one line of the chart")
+        .categories(rows)
+        .y_label("ratio", Unit::Ratio)
+        .series("ours", [5.3, 31.2, 1.7, 1.9, 1.06, 1.04, 1.4, 0.95])
+        .series("paper", [Some(5.08), Some(29.63), Some(1.65), Some(1.78), None, None, None, None])
+        .reference("even", 1.0)
         .build()
 }
 

@@ -219,12 +219,10 @@ impl Bars {
     }
 
     fn draw_y_label(&self, canvas: &mut Canvas) {
-        let label = match (self.y_label.as_str(), self.unit.axis_name()) {
-            ("", None) => return,
-            ("", Some(unit)) => unit.to_owned(),
-            (label, None) => label.to_owned(),
-            (label, Some(unit)) => format!("{label} ({unit})"),
-        };
+        let label = self.unit.axis_label(&self.y_label);
+        if label.is_empty() {
+            return;
+        }
         canvas.bottom += 20.0;
         let y = canvas.bottom - 4.0;
         canvas.text(MARGIN, y, "pd-muted", Anchor::Start, &label);

@@ -1,7 +1,7 @@
 //! What all charts share: the sheet with its title and legend, and the plot with its axes.
 
 use crate::chart::Reference;
-use crate::scale::Scale;
+use crate::scale::{Scale, Tick};
 use crate::theme;
 use crate::xml::{At, Xml};
 
@@ -10,6 +10,9 @@ pub(crate) const WIDTH: f64 = 680.0;
 /// Free space at the sides.
 pub(crate) const MARGIN: f64 = 12.0;
 const LINE: f64 = 16.0;
+/// About the width of a character: nobody knows the reader's fonts.
+const CHARACTER: f64 = 6.8;
+const LABEL_GAP: f64 = 4.0;
 
 /// Where a text is held.
 #[derive(Debug, Clone, Copy)]
@@ -262,22 +265,21 @@ impl Plot {
         }
     }
 
-    /// The base line with ticks, their labels (slanted where they are long) and the axis' own label.
+    /// The base line with ticks, their labels and the axis' own label.
     pub(crate) fn draw_x_axis(&self, canvas: &mut Canvas, scale: &Scale, label: &str) {
+        let labelled = self.labelled(scale);
         self.draw_base_line(canvas, scale);
-        let slants = self.slants(scale);
-        let mut below: f64 = 0.0;
-        for tick in &scale.ticks {
-            let x = self.x(scale, tick.value);
-            let y = self.bottom + LINE + 2.0;
+        let y = self.bottom + LINE + 2.0;
+        canvas.bottom = canvas.bottom.max(y + 2.0);
+        let slants = touch(&labelled);
+        for (x, text) in labelled {
             if slants {
-                slanted(canvas, x + 4.0, y - 3.0, &tick.label);
-                below = below.max(text_width(&tick.label) * 0.5);
+                let down = slanted(canvas, x + 4.0, y - 3.0, text);
+                canvas.bottom = canvas.bottom.max(y + 2.0 + down);
             } else {
-                canvas.text(x, y, "pd-muted", Anchor::Middle, &tick.label);
+                canvas.text(x, y, "pd-muted", Anchor::Middle, text);
             }
         }
-        canvas.bottom = canvas.bottom.max(self.bottom + LINE + 4.0 + below);
         if !label.is_empty() {
             canvas.bottom += LINE;
             let (x, y) = ((self.left + self.right) / 2.0, canvas.bottom);
@@ -289,19 +291,35 @@ impl Plot {
     pub(crate) fn draw_base_line(&self, canvas: &mut Canvas, scale: &Scale) {
         let (left, right) = ((self.left, self.bottom), (self.right, self.bottom));
         rule(canvas, "pd-axis", left, right);
-        for tick in &scale.ticks {
-            let x = self.x(scale, tick.value);
+        for (x, _) in self.labelled(scale) {
             rule(canvas, "pd-axis", (x, self.bottom), (x, self.bottom + 4.0));
         }
         canvas.bottom = canvas.bottom.max(self.bottom + 6.0);
     }
 
-    /// Whether the labels would touch each other if they stood upright.
-    fn slants(&self, scale: &Scale) -> bool {
-        scale.ticks.windows(2).any(|pair| {
-            let apart = self.x(scale, pair[1].value) - self.x(scale, pair[0].value);
-            (text_width(&pair[0].label) + text_width(&pair[1].label)) / 2.0 + 4.0 > apart
-        })
+    /// Where ticks stand, and their labels. Names that would touch each other may slant as long as they are not too many; of others,
+    /// as many are left out as it takes.
+    fn labelled<'a>(&self, scale: &'a Scale) -> Vec<(f64, &'a str)> {
+        let place = |tick: &'a Tick| (self.x(scale, tick.value), tick.label.as_str());
+        let all: Vec<(f64, &str)> = scale.ticks.iter().map(place).collect();
+        let room = (self.right - self.left) / all.len().max(1) as f64;
+        if !touch(&all) || (scale.has_names && room >= LINE) {
+            return all;
+        }
+        let widest = all.iter().map(|(_, text)| text_width(text));
+        let apart = widest.fold(0.0, f64::max) + LABEL_GAP;
+        if scale.has_names {
+            // Every second, fourth, eighth: the names may be numbers.
+            let stride = ((apart / room).ceil() as usize).next_power_of_two();
+            return all.into_iter().step_by(stride).collect();
+        }
+        let mut kept: Vec<(f64, &str)> = Vec::new();
+        for tick in all {
+            if kept.last().is_none_or(|last| tick.0 - last.0 >= apart) {
+                kept.push(tick);
+            }
+        }
+        kept
     }
 
     /// A dashed line across the plot, with its name at the end and on the side where it hides the fewest of `obstacles`.
@@ -378,7 +396,19 @@ fn rule(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64)) {
     canvas.body.line();
 }
 
-fn slanted(canvas: &mut Canvas, x: f64, y: f64, text: &str) {
+/// Whether upright labels would touch each other.
+fn touch(labels: &[(f64, &str)]) -> bool {
+    labels.windows(2).any(|pair| {
+        let width = (text_width(pair[0].1) + text_width(pair[1].1)) / 2.0;
+        width + LABEL_GAP > pair[1].0 - pair[0].0
+    })
+}
+
+/// A slanted label that ends at a point, shortened where it would leave the sheet; how far down it reaches.
+fn slanted(canvas: &mut Canvas, x: f64, y: f64, text: &str) -> f64 {
+    // The sine is 1/2, the cosine is this:
+    const ACROSS: f64 = 0.87;
+    let text = shortened(text, ((x / ACROSS) / CHARACTER) as usize);
     let turn = format!("rotate(-30 {} {})", At(x), At(y));
     canvas.body.leaf(
         "text",
@@ -389,14 +419,24 @@ fn slanted(canvas: &mut Canvas, x: f64, y: f64, text: &str) {
             ("text-anchor", &"end"),
             ("transform", &turn),
         ],
-        text,
+        &text,
     );
     canvas.body.line();
+    text_width(&text) / 2.0
 }
 
-/// About how wide a text is: nobody knows the reader's fonts.
+/// At most `length` characters of a text, the last an ellipsis if some are missing.
+fn shortened(text: &str, length: usize) -> String {
+    if text.chars().count() <= length {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(length.saturating_sub(1)).collect();
+    format!("{start}…")
+}
+
+/// About how wide a text is.
 pub(crate) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.8
+    text.chars().count() as f64 * CHARACTER
 }
 
 /// Breaks a text at spaces into lines of at most `width` characters, where it can be broken.
@@ -429,5 +469,34 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("", 7), [""]);
         assert_eq!(wrap("inseparable word", 4), ["inseparable", "word"]);
+    }
+
+    #[test]
+    fn what_is_too_long_is_shortened() {
+        assert_eq!(shortened("ext4", 4), "ext4");
+        assert_eq!(shortened("tmpfs", 4), "tmp…");
+        assert_eq!(shortened("tmpfs", 0), "…");
+    }
+
+    #[test]
+    fn labels_never_touch() {
+        let plot = Plot {
+            left: 50.0,
+            right: 650.0,
+            top: 0.0,
+            bottom: 100.0,
+        };
+        let names = |count: usize, text: &str| -> Vec<String> {
+            (0..count).map(|index| format!("{text}{index}")).collect()
+        };
+        // Few long names slant, many are thinned out.
+        let few = Scale::bands(&names(12, "a long name "));
+        assert_eq!(plot.labelled(&few).len(), 12);
+        assert!(touch(&plot.labelled(&few)));
+        let many = Scale::bands(&names(128, ""));
+        let kept = plot.labelled(&many);
+        assert!(!touch(&kept) && kept.len() > 15, "{}", kept.len());
+        let numbers = Scale::at(&[1.0, 1.01, 50.0, 90.0], false, &crate::Unit::Count);
+        assert_eq!(plot.labelled(&numbers).len(), 3);
     }
 }

@@ -242,7 +242,7 @@ impl Lines {
                 .collect();
             canvas.legend(&entries);
         }
-        let label = axis_label(&self.y_label, &self.y_unit);
+        let label = self.y_unit.axis_label(&self.y_label);
         if !label.is_empty() {
             canvas.bottom += 20.0;
             let y = canvas.bottom - 4.0;
@@ -269,7 +269,7 @@ impl Lines {
         for reference in &self.references {
             plot.draw_reference(&mut canvas, &y_scale, reference, &obstacles);
         }
-        let label = axis_label(&self.x_label, &self.x_unit);
+        let label = self.x_unit.axis_label(&self.x_label);
         plot.draw_x_axis(&mut canvas, &x_scale, &label);
         canvas.finish(&self.title, &self.summary(), id, alone)
     }
@@ -352,14 +352,6 @@ impl Lines {
             text.push_str(&format!(" Line at {value}: {}.", reference.name));
         }
         text
-    }
-}
-
-fn axis_label(label: &str, unit: &Unit) -> String {
-    match unit.axis_name() {
-        Some(unit) if label.is_empty() => unit.to_owned(),
-        Some(unit) => format!("{label} ({unit})"),
-        None => label.to_owned(),
     }
 }
 

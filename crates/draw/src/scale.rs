@@ -18,6 +18,8 @@ pub(crate) struct Scale {
     low: f64,
     high: f64,
     is_logarithmic: bool,
+    /// Whether the ticks are names, of which none can be guessed from the others.
+    pub(crate) has_names: bool,
     pub(crate) ticks: Vec<Tick>,
 }
 
@@ -47,6 +49,7 @@ impl Scale {
             low: 0.0,
             high: count.max(1) as f64,
             is_logarithmic: false,
+            has_names: false,
             ticks,
         }
     }
@@ -61,6 +64,7 @@ impl Scale {
             low: 0.0,
             high: names.len().max(1) as f64,
             is_logarithmic: false,
+            has_names: true,
             ticks: names.iter().enumerate().map(tick).collect(),
         }
     }
@@ -86,6 +90,7 @@ impl Scale {
             low: values.first().copied().unwrap_or(low),
             high: values.last().copied().unwrap_or(high),
             is_logarithmic: true,
+            has_names: false,
             ticks: values.iter().map(tick).collect(),
         }
     }
@@ -100,6 +105,7 @@ impl Scale {
             low: places[0],
             high: places[places.len() - 1],
             is_logarithmic,
+            has_names: false,
             ticks: places.iter().map(tick).collect(),
         }
     }
@@ -136,6 +142,7 @@ impl Scale {
             low: first * step,
             high: last * step,
             is_logarithmic: false,
+            has_names: false,
             ticks: (0..=steps).map(tick).collect(),
         }
     }

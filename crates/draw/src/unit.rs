@@ -83,6 +83,20 @@ impl Unit {
         }
     }
 
+    /// The label of an axis with its unit, where the ticks do not show it.
+    pub(crate) fn axis_label(&self, label: &str) -> String {
+        let unit = match self {
+            Unit::Ratio => "×",
+            _ => self.axis_name().unwrap_or_default(),
+        };
+        match (label, unit) {
+            (label, "") => label.to_owned(),
+            ("", unit) => unit.to_owned(),
+            (label, unit) if label == unit => label.to_owned(),
+            (label, unit) => format!("{label} ({unit})"),
+        }
+    }
+
     /// The prefix that suits numbers up to `magnitude`.
     pub(crate) fn prefix(&self, magnitude: f64) -> Prefix {
         match self {
@@ -242,6 +256,16 @@ mod tests {
         ] {
             assert_eq!(Unit::Count.exact(value), text);
         }
+    }
+
+    #[test]
+    fn an_axis_names_its_unit_once() {
+        let unit = Unit::named("operations/s");
+        assert_eq!(unit.axis_label("throughput"), "throughput (operations/s)");
+        assert_eq!(unit.axis_label("operations/s"), "operations/s");
+        assert_eq!(unit.axis_label(""), "operations/s");
+        assert_eq!(Unit::Bytes.axis_label("written"), "written");
+        assert_eq!(Unit::Ratio.axis_label("speed-up"), "speed-up (×)");
     }
 
     #[test]
