@@ -177,8 +177,9 @@ pub(crate) struct Fsck {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Wear is counted in blocks written since mkfs; a mounted pool is asked for its live counts. `of mean` relates a segment to the
-mean of all: 1.00 everywhere is even. In the map, an even pool has the middle colour everywhere.
+Wear is counted in blocks written since mkfs; a mounted pool is asked for its live counts. \
+`of mean` relates a segment to the mean of all: 1.00 everywhere is even. \
+In the map, an even pool has the middle colour everywhere.
 
 Examples:
   perdure stat /mnt/pmem/pool --json
