@@ -11,8 +11,11 @@
 //!   server share one processor, and their processor time is counted.
 //! * Flushes, fences and lines are those of our side, per operation, the operation's share of checkpoints included.
 
+mod aging;
+pub mod baseline;
 mod child;
 mod error;
+mod evaluation;
 mod machine;
 mod measure;
 mod memory;
@@ -20,11 +23,15 @@ mod ops;
 mod personality;
 mod report;
 mod target;
+mod wear;
 
+pub use aging::{AgingOptions, run_aging};
 pub use child::serve_child;
 pub use error::BenchError;
+pub use evaluation::{Bar, Evaluation, Figure, Series, Shape};
 pub use machine::Machine;
 pub use ops::{OpsOptions, run_ops};
 pub use personality::Personality;
 pub use report::{Better, Latencies, Report, Row};
 pub use target::{Directory, Library, Target};
+pub use wear::{WearOptions, run_wear};

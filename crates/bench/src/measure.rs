@@ -58,6 +58,47 @@ impl Stopwatch {
     }
 }
 
+/// Measures the time in which this process could have had all processors: wall time less the share of the processors that others had, the
+/// hypervisor's other guests included. For more threads than processors, which wait for each other, so that no thread's own time tells anything;
+/// a processor that stands idle meanwhile counts against us. Without other work on the machine this is wall time.
+pub(crate) struct SharedStopwatch {
+    begin: Instant,
+    busy_ns: u64,
+    ours_ns: u64,
+}
+
+impl SharedStopwatch {
+    pub(crate) fn start() -> SharedStopwatch {
+        SharedStopwatch {
+            begin: Instant::now(),
+            busy_ns: machine_busy_ns(),
+            ours_ns: process_ns(),
+        }
+    }
+
+    /// Seconds since the start; never 0.
+    pub(crate) fn seconds(&self) -> f64 {
+        let wall = self.begin.elapsed().as_secs_f64().max(1e-9);
+        let busy = machine_busy_ns().saturating_sub(self.busy_ns);
+        let others = busy.saturating_sub(process_ns() - self.ours_ns) as f64 / 1e9;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        // The kernel counts by ticks, so short times are inexact; never let them take nearly all away.
+        (wall - others / processors).max(wall / 8.0)
+    }
+}
+
+/// Time that the machine's processors were not idle since it was started.
+fn machine_busy_ns() -> u64 {
+    const TICK_NS: u64 = 10_000_000;
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks = line.split_ascii_whitespace().skip(1);
+    let ticks: Vec<u64> = ticks.filter_map(|number| number.parse().ok()).collect();
+    // user, nice, system, (idle, iowait,) irq, softirq, steal
+    let busy = [0, 1, 2, 5, 6, 7].map(|field| ticks.get(field).copied().unwrap_or(0));
+    busy.iter().sum::<u64>() * TICK_NS
+}
+
 /// The time, and the thread's delay at that time: no delay came between the two readings.
 fn now_and_delay() -> (Instant, u64) {
     const TRIES: usize = 100;
@@ -181,6 +222,11 @@ pub(crate) fn alternate(
 }
 
 impl Rounds {
+    /// What was measured by other means than [`alternate`]: as many results of either side, at least one.
+    pub(crate) fn new(ours: Vec<f64>, theirs: Vec<f64>) -> Rounds {
+        Rounds { ours, theirs }
+    }
+
     pub(crate) fn ours(&self) -> f64 {
         median(&self.ours)
     }

@@ -152,7 +152,7 @@ impl Report {
             "compared with",
         ];
         let cells: Vec<[String; 10]> = self.rows.iter().map(cells).collect();
-        text.push_str(&aligned(head, &cells));
+        text.push_str(&aligned(head, &cells, &[0, 4, 5, 9]));
         let remarks: Vec<String> = self.rows.iter().flat_map(remarks).collect();
         if !remarks.is_empty() {
             let _ = write!(text, "\n{}", remarks.concat());
@@ -220,7 +220,7 @@ fn remarks(row: &Row) -> Vec<String> {
 }
 
 /// Three significant digits are all that such measurements have.
-fn quantity(value: f64, unit: &str) -> String {
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
     let space = if unit.is_empty() { "" } else { " " };
     let digits = match value.abs() {
         size if size >= 100.0 => 0,
@@ -230,8 +230,12 @@ fn quantity(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{space}{unit}")
 }
 
-/// Columns as wide as their widest cell, numbers to the right.
-fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+/// Columns as wide as their widest cell; those of `left` have text, the others numbers.
+pub(crate) fn aligned<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+    left: &[usize],
+) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells
@@ -245,8 +249,7 @@ fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let wide = widths[column];
-            let is_left = column == 0 || column == 4 || column == 5 || column == N - 1;
-            let _ = if is_left {
+            let _ = if left.contains(&column) {
                 write!(line, "{cell:<wide$}  ")
             } else {
                 write!(line, "{cell:>wide$}  ")

@@ -2,8 +2,11 @@
 //!
 //! All sides do the same operations by the same paths. Paths are relative to the target's root and have no leading slash.
 
+use crate::baseline::{Handle, Options, Pmfs};
 use crate::error::BenchError;
-use perdure::{Dir, OpenOptions, Pool};
+use crate::memory::{prepare, raw_region};
+use perdure::{Dir, DurabilityClass, OpenOptions, Pool};
+use pmem::{MediaModel, Region};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,11 +24,6 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// Whatever the file system says; so with all methods.
     fn create_dir(&self, path: &str) -> Result<(), BenchError>;
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// As above.
-    fn remove_dir(&self, path: &str) -> Result<(), BenchError>;
     /// Makes a file that is not there, and opens it for reading and appending.
     ///
     /// # Errors
@@ -127,10 +125,6 @@ impl Target for Library {
 
     fn create_dir(&self, path: &str) -> Result<(), BenchError> {
         Ok(self.root().create_dir(path)?)
-    }
-
-    fn remove_dir(&self, path: &str) -> Result<(), BenchError> {
-        Ok(self.root().remove_dir(path)?)
     }
 
     fn create(&self, path: &str) -> Result<perdure::File, BenchError> {
@@ -236,10 +230,6 @@ impl Target for Directory {
         self.with("make", path, |path| std::fs::create_dir(path))
     }
 
-    fn remove_dir(&self, path: &str) -> Result<(), BenchError> {
-        self.with("remove", path, |path| std::fs::remove_dir(path))
-    }
-
     fn create(&self, path: &str) -> Result<std::fs::File, BenchError> {
         self.with("create", path, |path| {
             Directory::options().create_new(true).open(path)
@@ -282,5 +272,93 @@ impl Target for Directory {
         entries
             .map(|entry| self.on_file("list a directory of", entry.map(name)))
             .collect()
+    }
+}
+
+/// PMFS's policies, over memory of the same kind as the pool's.
+pub(crate) struct Baseline(Pmfs);
+
+impl Baseline {
+    /// An empty file system over memory in `directory`, its pages touched and the media model laid over it.
+    pub(crate) fn format(
+        directory: &Path,
+        bytes: u64,
+        class: DurabilityClass,
+        media: &MediaModel,
+    ) -> Result<Baseline, BenchError> {
+        let region = raw_region(directory, bytes, class)?;
+        prepare(&region, media);
+        let formatted = Pmfs::format(region, Options::default());
+        formatted
+            .map(Baseline)
+            .map_err(|error| BenchError::Setup(error.to_string()))
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        self.0.region()
+    }
+}
+
+/// `map_err` of the baseline's calls on `path`.
+fn baseline_failed(
+    action: &'static str,
+    path: &str,
+) -> impl FnOnce(crate::baseline::PmfsError) -> BenchError {
+    let path = path.to_owned();
+    move |error| BenchError::Setup(format!("baseline: cannot {action} {path}: {error}"))
+}
+
+impl Target for Baseline {
+    type File = Handle;
+
+    fn label(&self) -> &str {
+        "PMFS's policies"
+    }
+
+    fn create_dir(&self, path: &str) -> Result<(), BenchError> {
+        self.0
+            .create_dir(path)
+            .map_err(baseline_failed("make", path))
+    }
+
+    fn create(&self, path: &str) -> Result<Handle, BenchError> {
+        self.0.create(path).map_err(baseline_failed("create", path))
+    }
+
+    fn open(&self, path: &str) -> Result<Handle, BenchError> {
+        self.0.open(path).map_err(baseline_failed("open", path))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), BenchError> {
+        self.0.unlink(path).map_err(baseline_failed("remove", path))
+    }
+
+    fn status(&self, path: &str) -> Result<u64, BenchError> {
+        Ok(self.0.size(&self.open(path)?))
+    }
+
+    fn read_at(&self, file: &Handle, into: &mut [u8], offset: u64) -> Result<usize, BenchError> {
+        let read = self.0.read_at(file, offset, into);
+        read.map_err(baseline_failed("read", "a file"))
+    }
+
+    fn append(&self, file: &Handle, data: &[u8]) -> Result<(), BenchError> {
+        let appended = self.0.append(file, data);
+        appended
+            .map(drop)
+            .map_err(baseline_failed("append to", "a file"))
+    }
+
+    fn sync(&self, file: &Handle) -> Result<(), BenchError> {
+        self.0.sync(file);
+        Ok(())
+    }
+
+    fn names(&self, directory: &str) -> Result<Vec<String>, BenchError> {
+        let entries = self.0.read_dir(directory);
+        let entries = entries.map_err(baseline_failed("list", directory))?;
+        let name =
+            |entry: crate::baseline::DirEntry| String::from_utf8_lossy(&entry.name).into_owned();
+        Ok(entries.into_iter().map(name).collect())
     }
 }

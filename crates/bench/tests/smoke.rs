@@ -1,6 +1,8 @@
 //! The whole experiment, so small that the figures mean nothing: every row is there, and its numbers are numbers.
 
-use perdure_bench::{BenchError, OpsOptions, run_ops};
+use perdure_bench::{
+    AgingOptions, BenchError, Evaluation, OpsOptions, WearOptions, run_aging, run_ops, run_wear,
+};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
     every_row_is_measured();
     slow_media_are_slower();
     impossible_sizes_are_refused();
+    aging_in_small();
+    wear_in_small();
     println!("smoke: ok");
     ExitCode::SUCCESS
 }
@@ -79,6 +83,120 @@ fn every_row_is_measured() {
     // The work is counted, not timed, so it can be asserted anywhere: a durable write has a fence, a read has none.
     assert!(fences("overwrite_4k") >= Some(1.0), "{table}");
     assert_eq!(fences("read_4k"), Some(0.0), "{table}");
+}
+
+const AGING_BARS: [&str; 15] = [
+    "webproxy_32k",
+    "varmail_32k",
+    "webproxy_8k",
+    "varmail_8k",
+    "webproxy_1m",
+    "varmail_1m",
+    "threads_fileserver",
+    "threads_webproxy",
+    "threads_webserver",
+    "threads_varmail",
+    "aged_overwrite_4k",
+    "aged_read_1m",
+    "aged_create",
+    "aged_free_2m",
+    "rmdir_1m",
+];
+
+fn aging_in_small() {
+    let evaluation = run_aging(&AgingOptions::smoke()).expect("the experiment runs");
+    let figures = |prefix| {
+        [prefix; 4]
+            .iter()
+            .zip(PERSONALITIES)
+            .map(|(prefix, name)| format!("{prefix}_{name}"))
+            .collect::<Vec<_>>()
+    };
+    let mut expected = Vec::new();
+    for (of_files, of_threads) in figures("fig8").into_iter().zip(figures("fig9")) {
+        expected.extend([of_threads, of_files]);
+    }
+    expected.push("beside".to_owned());
+    holds_together(&evaluation, &AGING_BARS, &expected);
+    let beside = evaluation.figures.last().expect("a figure");
+    for series in &beside.series {
+        let measured = series.values.iter().all(Option::is_some);
+        // Those two need no rights.
+        assert!(
+            measured || !["library", "tmpfs"].contains(&series.label.as_str()),
+            "{beside:?}"
+        );
+    }
+
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let target = Some(place.path().to_owned());
+    let options = AgingOptions {
+        target,
+        ..AgingOptions::smoke()
+    };
+    let evaluation = run_aging(&options).expect("the experiment runs");
+    holds_together(&evaluation, &[], &["target".to_owned()]);
+    let left = std::fs::read_dir(place.path()).expect("listed").count();
+    assert_eq!(left, 0, "nothing stays behind");
+}
+
+const PERSONALITIES: [&str; 4] = ["fileserver", "webproxy", "webserver", "varmail"];
+
+fn wear_in_small() {
+    let evaluation = run_wear(&WearOptions::smoke()).expect("the experiment runs");
+    let bars: Vec<String> = ["peak", "wear_data", "wear_all"]
+        .iter()
+        .flat_map(|bar| PERSONALITIES.map(|personality| format!("{bar}_{personality}")))
+        .collect();
+    let bars: Vec<&str> = bars.iter().map(String::as_str).collect();
+    let figures: Vec<String> = PERSONALITIES
+        .map(|personality| format!("fig7_{personality}"))
+        .into();
+    holds_together(&evaluation, &bars, &figures);
+    for figure in &evaluation.figures {
+        assert_eq!(figure.places.len(), 128);
+        // The baseline, ours, our data, the same two after the long run.
+        assert_eq!(figure.series.len(), 5, "{figure:?}");
+    }
+}
+
+/// Every bar was measured, its numbers are numbers, and the evaluation can be written down.
+fn holds_together(evaluation: &Evaluation, bars: &[&str], figures: &[String]) {
+    let table = evaluation.table();
+    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, bars);
+    for row in &evaluation.rows {
+        assert_eq!(row.error, None, "{table}");
+        for number in [row.value, row.against_value, row.ratio] {
+            let number = number.unwrap_or_else(|| panic!("{} has no number\n{table}", row.name));
+            assert!(
+                number.is_finite() && number >= 0.0,
+                "{}: {number}\n{table}",
+                row.name
+            );
+        }
+    }
+    let named: Vec<&str> = evaluation
+        .figures
+        .iter()
+        .map(|figure| figure.name.as_str())
+        .collect();
+    assert_eq!(named, figures);
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let out = place.path().join("out");
+    let [json, page] = evaluation.write(&out).expect("written");
+    let json = std::fs::read_to_string(json).expect("the JSON");
+    let json: Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(bars.len()));
+    let page = std::fs::read_to_string(page).expect("the page");
+    assert_eq!(page.matches("<svg").count(), figures.len());
+    for network in ["src=\"http", "href=\"http", "@import"] {
+        assert!(!page.contains(network), "the page needs nothing else");
+    }
+    assert!(
+        bars.iter()
+            .all(|bar| page.contains(bar) && table.contains(bar))
+    );
 }
 
 fn slow_media_are_slower() {

@@ -1,8 +1,10 @@
 //! The command line.
 
+pub(crate) mod bench;
+
 use crate::size::parse_bytes;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use pmem::MediaModel;
+use bench::Bench;
+use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -228,40 +230,6 @@ pub(crate) struct Cp {
     /// Accept memory that a power cut empties although the pool was made for persistent memory
     #[arg(long)]
     pub(crate) volatile: bool,
-}
-
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  perdure bench ops\n  perdure bench ops --media optane,read=300 --row read_4k --json"
-)]
-pub(crate) struct Bench {
-    /// The experiment
-    pub(crate) experiment: Experiment,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Medium to emulate: dram, optane, pcm, cxl, changed or made by read=NS, write=NS, readbw=BYTES, writebw=BYTES
-    #[arg(long, default_value = "dram")]
-    pub(crate) media: MediaModel,
-    /// Directory in which a pool is made and removed again
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub(crate) pool: PathBuf,
-    /// Size of that pool
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
-    pub(crate) size: u64,
-    /// Measure latencies of single operations too
-    #[arg(long)]
-    pub(crate) latencies: bool,
-    /// Only this row; can be given several times
-    #[arg(long = "row", value_name = "NAME")]
-    pub(crate) rows: Vec<String>,
-}
-
-/// Experiments that `bench` knows.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Experiment {
-    /// Single operations of the library against bare memory and tmpfs
-    Ops,
 }
 
 #[derive(Args, Debug)]

@@ -106,6 +106,16 @@ fn every_command_has_a_page_and_completions() {
             "{command} has examples"
         );
     }
+    for experiment in ["ops", "aging", "wear"] {
+        let page = directory.join(format!("perdure-bench-{experiment}.1"));
+        assert!(page.exists(), "{}", page.display());
+        assert!(
+            succeed(["bench", experiment, "--help"])
+                .stdout
+                .contains("Examples"),
+            "{experiment} has examples"
+        );
+    }
     assert!(
         std::fs::read_to_string(directory.join("perdure.1"))
             .expect("the main page")

@@ -56,7 +56,7 @@ pub(super) fn check(options: &OpsOptions) -> Result<(), BenchError> {
 }
 
 /// A directory for an experiment, removed with all that is in it when dropped.
-pub(super) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
+pub(crate) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
     let made = tempfile::Builder::new()
         .prefix("perdure-bench-")
         .tempdir_in(directory);
@@ -64,7 +64,7 @@ pub(super) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
 }
 
 /// Makes a pool, persistent if the place is.
-pub(super) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchError> {
+pub(crate) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchError> {
     let options = CreateOptions::new().size_bytes(size_bytes);
     match Pool::create(path, &options) {
         Err(perdure::Error::Create {
@@ -76,7 +76,7 @@ pub(super) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchErr
 }
 
 /// A directory on tmpfs: the given one if it is there, else `/dev/shm`.
-pub(super) fn on_tmpfs(directory: &Path) -> PathBuf {
+pub(crate) fn on_tmpfs(directory: &Path) -> PathBuf {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     let is_tmpfs =
         rustix::fs::statfs(directory).is_ok_and(|place| place.f_type as u64 == TMPFS_MAGIC);

@@ -2,7 +2,7 @@
 //!
 //! Rows that need the same files are measured together. Whatever fails takes only its own rows along.
 
-mod bed;
+pub(crate) mod bed;
 mod data;
 mod million;
 mod mount;
@@ -270,7 +270,8 @@ impl Session<'_> {
     }
 }
 
-fn guarded<T>(measure: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
+/// Turns a panic into an error.
+pub(crate) fn guarded<T>(measure: impl FnOnce() -> Result<T, BenchError>) -> Result<T, BenchError> {
     catch_unwind(AssertUnwindSafe(measure)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         let text = text.or_else(|| {

@@ -3,6 +3,7 @@
 use super::{IO_BYTES, Personality, Random};
 use crate::error::BenchError;
 use crate::target::Target;
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -53,6 +54,7 @@ pub(crate) struct FileSet {
     /// Where the search for a file that is not there goes on; one for all threads, as in Filebench.
     absent_rotor: AtomicUsize,
     pub(super) log: Log,
+    reads_left_out: bool,
     pattern: Box<[u8]>,
 }
 
@@ -95,8 +97,19 @@ impl FileSet {
                 bytes: AtomicU64::new(0),
                 name: Mutex::new(()),
             },
+            reads_left_out: false,
             pattern,
         }
+    }
+
+    /// From now on reads are counted but not done where they write nothing: in Webserver, whose files do not change, so that reading one changes its
+    /// access time once. For runs of which only the writes matter.
+    pub(crate) fn leave_out_reads_that_write_nothing(&mut self) {
+        self.reads_left_out = self.personality == Personality::Webserver;
+    }
+
+    pub(super) fn reads_left_out(&self) -> bool {
+        self.reads_left_out
     }
 
     /// Makes the directories and the files that are there at the start, in random order.
@@ -249,7 +262,8 @@ impl FileSet {
     /// Compares the whole tree with what it should be: names, sizes, and contents unless several threads appended to one file at the same moment.
     pub(crate) fn verify<T: Target>(&self, target: &T, contents: bool) -> Result<(), BenchError> {
         let mut found = Vec::new();
-        self.list(target, ROOT, &mut found)?;
+        let directories = self.directories.iter().map(String::as_str).collect();
+        list(target, ROOT, &directories, &mut found)?;
         found.sort();
         let exists = |entry: &&Entry| entry.state.load(Ordering::Relaxed) & EXISTS != 0;
         let present = self.entries.iter().filter(exists);
@@ -304,23 +318,23 @@ impl FileSet {
         }
         Ok(())
     }
+}
 
-    /// Paths of all files below `directory`.
-    fn list<T: Target>(
-        &self,
-        target: &T,
-        directory: &str,
-        files: &mut Vec<String>,
-    ) -> Result<(), BenchError> {
-        for name in target.names(directory)? {
-            let path = format!("{directory}/{name}");
-            match self.directories.contains(&path) {
-                true => self.list(target, &path, files)?,
-                false => files.push(path),
-            }
+/// Paths of all files below `directory`; what is not one of `directories` is a file.
+fn list<T: Target>(
+    target: &T,
+    directory: &str,
+    directories: &HashSet<&str>,
+    files: &mut Vec<String>,
+) -> Result<(), BenchError> {
+    for name in target.names(directory)? {
+        let path = format!("{directory}/{name}");
+        match directories.contains(path.as_str()) {
+            true => list(target, &path, directories, files)?,
+            false => files.push(path),
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn wrong(what: String) -> Result<(), BenchError> {

@@ -233,9 +233,8 @@ impl FromStr for Personality {
         let found = Personality::ALL
             .into_iter()
             .find(|known| known.name() == text);
-        found.ok_or_else(|| {
-            format!("no such personality: known are fileserver, webproxy, webserver, varmail")
-        })
+        let unknown = "known are fileserver, webproxy, webserver and varmail";
+        found.ok_or_else(|| unknown.to_owned())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::file_set::{FileSet, chunks};
 use super::{APPEND_BYTES_MAX, Flowop, IO_BYTES, LOG_BYTES, Random};
 use crate::error::BenchError;
-use crate::measure::{Pinned, Stopwatch, processors};
+use crate::measure::{Pinned, SharedStopwatch, Stopwatch, processors};
 use crate::report::Latencies;
 use crate::target::Target;
 use hdrhistogram::Histogram;
@@ -19,6 +19,8 @@ const TIMED_TURNS: u64 = 16;
 pub(crate) enum Stop {
     /// After so many turns through the script, of all threads together.
     Turns(u64),
+    /// The same, but not after that time.
+    Within(u64, Duration),
     /// When the time is over.
     After(Duration),
 }
@@ -71,7 +73,8 @@ impl Histograms {
 
 /// Runs `threads` threads until `stop`. With the same seed, set and number of turns, one thread does the same operations every time.
 ///
-/// As long as each thread has a processor, it stays on it and its time without it does not count; more threads are timed by the wall.
+/// As long as each thread has a processor, it stays on it and its time without it does not count; more threads are timed together,
+/// less the time that others had the processors.
 pub(crate) fn run<T: Target>(
     target: &T,
     set: &FileSet,
@@ -83,6 +86,7 @@ pub(crate) fn run<T: Target>(
     let pinned = threads <= processors.len();
     let (barrier, failed) = (Barrier::new(threads), AtomicBool::new(false));
     let turns = AtomicU64::new(0);
+    let together = SharedStopwatch::start();
     let shares: Result<Vec<Share>, BenchError> = std::thread::scope(|scope| {
         let start = |number: usize| {
             let (barrier, failed, turns) = (&barrier, &failed, &turns);
@@ -101,15 +105,14 @@ pub(crate) fn run<T: Target>(
             .map(|thread| thread.join().map_err(panicked)?)
             .collect()
     });
-    Ok(Share::sum(&shares?, pinned))
+    let together = (!pinned).then(|| together.seconds());
+    Ok(Share::sum(&shares?, together))
 }
 
 /// What one thread did.
 struct Share {
     counts: [u64; Flowop::ALL.len()],
     histograms: Histograms,
-    begin: Instant,
-    end: Instant,
     /// Less the time without a processor.
     seconds: f64,
 }
@@ -119,7 +122,8 @@ impl Share {
         self.counts.iter().sum()
     }
 
-    fn sum(shares: &[Share], by_thread: bool) -> Outcome {
+    /// Adds up; `together` is the time of all threads if not each has its own.
+    fn sum(shares: &[Share], together: Option<f64>) -> Outcome {
         let mut counts = [0; Flowop::ALL.len()];
         let mut histograms = Histograms::new();
         for share in shares {
@@ -129,16 +133,12 @@ impl Share {
             }
         }
         let operations: u64 = counts.iter().sum();
-        let rate = if by_thread {
-            let rate = |share: &Share| share.operations() as f64 / share.seconds;
-            shares.iter().map(rate).sum()
-        } else {
-            let begin = shares.iter().map(|share| share.begin).min();
-            let end = shares.iter().map(|share| share.end).max();
-            let wall = begin
-                .zip(end)
-                .map_or(0.0, |(begin, end)| end.duration_since(begin).as_secs_f64());
-            operations as f64 / wall
+        let rate = match together {
+            Some(seconds) => operations as f64 / seconds,
+            None => {
+                let rate = |share: &Share| share.operations() as f64 / share.seconds;
+                shares.iter().map(rate).sum()
+            }
         };
         Outcome {
             operations,
@@ -193,6 +193,9 @@ impl<'a, T: Target> Worker<'a, T> {
         let result = loop {
             let enough = match stop {
                 Stop::Turns(limit) => turns.fetch_add(1, Ordering::Relaxed) >= limit,
+                Stop::Within(limit, duration) => {
+                    turns.fetch_add(1, Ordering::Relaxed) >= limit || begin.elapsed() >= duration
+                }
                 Stop::After(duration) => begin.elapsed() >= duration,
             };
             if enough || failed.load(Ordering::Relaxed) {
@@ -204,13 +207,11 @@ impl<'a, T: Target> Worker<'a, T> {
             }
             turn += 1;
         };
-        let (end, seconds) = (Instant::now(), watch.nanoseconds() / 1e9);
+        let seconds = watch.nanoseconds() / 1e9;
         self.close();
         result.map(|()| Share {
             counts: self.counts,
             histograms: self.histograms,
-            begin,
-            end,
             seconds,
         })
     }
@@ -299,6 +300,9 @@ impl<'a, T: Target> Worker<'a, T> {
         let Some((_, file)) = &self.open else {
             return Ok(false);
         };
+        if self.set.reads_left_out() {
+            return Ok(true);
+        }
         let mut at = 0;
         loop {
             let read = self.target.read_at(file, &mut self.buffer[..], at)?;

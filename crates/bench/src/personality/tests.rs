@@ -64,10 +64,6 @@ impl Target for Recorder {
         self.target.create_dir(path)
     }
 
-    fn remove_dir(&self, path: &str) -> Result<(), BenchError> {
-        self.target.remove_dir(path)
-    }
-
     fn create(&self, path: &str) -> Result<Self::File, BenchError> {
         self.note("create", path, &[]);
         self.target.create(path)

@@ -1,43 +1,135 @@
 //! `perdure bench`: runs an experiment and prints its figures.
 
-use crate::arguments::{Bench, Experiment};
+use crate::arguments::bench::{Aging, Bench, Experiment, Ops, Wear};
 use crate::failure::{Failure, Status};
 use crate::output;
-use bench::{BenchError, OpsOptions};
+use bench::{AgingOptions, BenchError, Evaluation, OpsOptions, Personality, WearOptions};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
-    let report = match arguments.experiment {
-        Experiment::Ops => bench::run_ops(&OpsOptions {
-            directory: arguments.pool.clone(),
-            pool_bytes: arguments.size,
-            media: arguments.media.clone(),
-            only: arguments.rows.clone(),
-            verbose: arguments.latencies,
-            progress: std::io::stderr().is_terminal().then_some(tell),
-            ..OpsOptions::default()
-        }),
-    };
-    let report = report.map_err(|error| Failure::new(status_of(&error), error))?;
-    match arguments.json {
+    match &arguments.experiment {
+        Experiment::Ops(arguments) => ops(arguments),
+        Experiment::Aging(arguments) => aging(arguments),
+        Experiment::Wear(arguments) => wear(arguments),
+    }
+}
+
+fn ops(arguments: &Ops) -> Result<Status, Failure> {
+    let common = &arguments.common;
+    let report = bench::run_ops(&OpsOptions {
+        directory: common.pool.clone(),
+        pool_bytes: arguments.size,
+        media: arguments.media.clone(),
+        only: common.rows.clone(),
+        verbose: arguments.latencies,
+        progress: progress(),
+        ..OpsOptions::default()
+    });
+    let report = report.map_err(failure)?;
+    match common.json {
         true => output::print_json(&report.json())?,
         false => output::print(report.table())?,
     }
-    // A missed bar is a result; a row without figures is a failure.
-    Ok(if report.is_complete() {
-        Status::Success
-    } else {
-        Status::Failed
-    })
+    Ok(status(report.is_complete()))
+}
+
+fn aging(arguments: &Aging) -> Result<Status, Failure> {
+    let common = &arguments.common;
+    let counts = arguments.files.iter().chain(&arguments.threads);
+    if counts.chain([&arguments.rounds]).any(|count| *count == 0) {
+        return usage("--files, --threads and --rounds take numbers from 1 on");
+    }
+    // What a Duration can hold, and what anybody waits for.
+    if !(arguments.seconds > 0.0 && arguments.seconds <= 86_400.0) {
+        return usage("--seconds takes a number above 0, at most a day");
+    }
+    let evaluation = bench::run_aging(&AgingOptions {
+        directory: common.pool.clone(),
+        pool_bytes: arguments.size,
+        media: arguments.media.clone(),
+        files: arguments.files.clone(),
+        personalities: personalities(&arguments.personality),
+        threads: arguments.threads.clone(),
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+        target: arguments.target.clone(),
+        only: common.rows.clone(),
+        progress: progress(),
+        ..AgingOptions::default()
+    });
+    show(evaluation, common.json, arguments.out.as_deref())
+}
+
+fn wear(arguments: &Wear) -> Result<Status, Failure> {
+    let common = &arguments.common;
+    if arguments.files == 0 {
+        return usage("--files takes a number from 1 on");
+    }
+    if !(arguments.passes > 0.0 && arguments.passes <= 1e6) {
+        return usage("--passes takes a number above 0, at most a million");
+    }
+    let evaluation = bench::run_wear(&WearOptions {
+        directory: common.pool.clone(),
+        pool_bytes: arguments.size,
+        files: arguments.files,
+        personalities: personalities(&arguments.personality),
+        passes: arguments.passes,
+        only: common.rows.clone(),
+        progress: progress(),
+    });
+    show(evaluation, common.json, arguments.out.as_deref())
+}
+
+fn personalities(given: &[Personality]) -> Vec<Personality> {
+    match given {
+        [] => Personality::ALL.to_vec(),
+        _ => given.to_vec(),
+    }
+}
+
+fn show(
+    evaluation: Result<Evaluation, BenchError>,
+    json: bool,
+    out: Option<&Path>,
+) -> Result<Status, Failure> {
+    let evaluation = evaluation.map_err(failure)?;
+    match json {
+        true => output::print_json(&evaluation.json())?,
+        false => output::print(evaluation.table())?,
+    }
+    if let Some(directory) = out {
+        for path in evaluation.write(directory).map_err(failure)? {
+            let _ = writeln!(std::io::stderr(), "written {}", path.display());
+        }
+    }
+    Ok(status(evaluation.is_complete()))
+}
+
+/// A missed bar is a result; a row without figures is a failure.
+fn status(is_complete: bool) -> Status {
+    match is_complete {
+        true => Status::Success,
+        false => Status::Failed,
+    }
+}
+
+fn progress() -> Option<fn(&str)> {
+    std::io::stderr().is_terminal().then_some(tell)
 }
 
 fn tell(row: &str) {
     let _ = writeln!(std::io::stderr(), "measuring {row}");
 }
 
-fn status_of(error: &BenchError) -> Status {
-    match error {
+fn usage(message: &str) -> Result<Status, Failure> {
+    Err(Failure::new(Status::Usage, message))
+}
+
+fn failure(error: BenchError) -> Failure {
+    let status = match error {
         BenchError::TooSmall { .. } => Status::Usage,
         _ => Status::Failed,
-    }
+    };
+    Failure::new(status, error)
 }

@@ -18,21 +18,25 @@ pub(crate) fn completions(arguments: &Completions) -> Result<Status, Failure> {
     Ok(Status::Success)
 }
 
-/// Writes `perdure.1` and a page for each command, `perdure-mkfs.1` and so on.
+/// Writes `perdure.1` and a page for each command, `perdure-mkfs.1` and so on, and for the commands of a command, `perdure-bench-ops.1`.
 pub(crate) fn manual(arguments: &Man) -> Result<Status, Failure> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory).map_err(Failure::io("create the directory", directory))?;
     let mut command = Arguments::command().disable_help_subcommand(true);
     command.build();
-    write_page(directory, "perdure", command.clone())?;
-    for subcommand in command
-        .get_subcommands()
-        .filter(|subcommand| !subcommand.is_hide_set())
-    {
-        let name = format!("perdure-{}", subcommand.get_name());
-        write_page(directory, &name, subcommand.clone())?;
-    }
+    write_pages(directory, "perdure", &command)?;
     Ok(Status::Success)
+}
+
+fn write_pages(directory: &Path, name: &str, command: &Command) -> Result<(), Failure> {
+    write_page(directory, name, command.clone())?;
+    command
+        .get_subcommands()
+        .filter(|subcommand| !subcommand.is_hide_set() && subcommand.get_name() != "help")
+        .try_for_each(|subcommand| {
+            let name = format!("{name}-{}", subcommand.get_name());
+            write_pages(directory, &name, subcommand)
+        })
 }
 
 fn write_page(directory: &Path, name: &str, command: Command) -> Result<(), Failure> {

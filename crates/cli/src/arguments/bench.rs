@@ -1,0 +1,150 @@
+//! The command line of `perdure bench`.
+
+use crate::size::parse_bytes;
+use bench::Personality;
+use clap::{Args, Subcommand};
+use pmem::MediaModel;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  perdure bench ops
+  perdure bench aging --files 8192,32768 --out report
+  perdure bench wear --out report")]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+/// Experiments that `bench` knows.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Experiment {
+    /// Single operations of the library against bare memory and tmpfs
+    Ops(Ops),
+    /// Throughput over files, threads and age, against a published file system and others
+    Aging(Aging),
+    /// Where on the medium the writes go, against a published file system
+    Wear(Wear),
+}
+
+/// What all experiments have in common.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory in which pools are made and removed again
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) pool: PathBuf,
+    /// Only this row; can be given several times
+    #[arg(long = "row", value_name = "NAME")]
+    pub(crate) rows: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  perdure bench ops\n  perdure bench ops --media optane,read=300 --row read_4k --json"
+)]
+pub(crate) struct Ops {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Medium to emulate: dram, optane, pcm, cxl, changed or made by read=NS, write=NS, readbw=BYTES, writebw=BYTES
+    #[arg(long, default_value = "dram")]
+    pub(crate) media: MediaModel,
+    /// Size of the pool
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
+    pub(crate) size: u64,
+    /// Measure latencies of single operations too
+    #[arg(long)]
+    pub(crate) latencies: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The Filebench personalities fileserver, webproxy, webserver and varmail run with the parameters of the SanGuo paper (I/O of 512 bytes, file
+sets of half the pool): over the number of files (its Fig. 8) and of threads (its Fig. 9), on the library and on PMFS's policies in
+turn; then with a million files on the library. A pool that was filled to 75 % with the files of a real tree and has turned over ten
+times its size is compared with a fresh one. At the end the personalities run side by side on the library, the FUSE
+mount, tmpfs and ext4 on a loop device (as root).
+
+It takes 8 GiB of memory at --size 4G, and 17 GiB with a million files. All rows take half an hour.
+
+With --target the personalities run in that directory, whatever file system it is, and nothing else is measured.
+
+Examples:
+  perdure bench aging --out report
+  perdure bench aging --files 8192,32768 --personality varmail --row varmail_32k
+  perdure bench aging --files 8192 --size 1G --target /mnt --json")]
+pub(crate) struct Aging {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Medium to emulate: dram, optane, pcm, cxl, changed or made by read=NS, write=NS, readbw=BYTES, writebw=BYTES
+    #[arg(long, default_value = "dram")]
+    pub(crate) media: MediaModel,
+    /// Size of a pool; the one for a million files is three times as large
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4G")]
+    pub(crate) size: u64,
+    /// Numbers of files, from the least, which has the rows _8k, to the greatest, which has the rows _1m
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "8192,32768,1000000"
+    )]
+    pub(crate) files: Vec<usize>,
+    /// Personalities to run [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) personality: Vec<Personality>,
+    /// Numbers of threads; all but the rows threads_… run with the greatest
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,2,4,8"
+    )]
+    pub(crate) threads: Vec<usize>,
+    /// Rounds of each measurement
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub(crate) rounds: usize,
+    /// Length of each side of a round
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    pub(crate) seconds: f64,
+    /// Run the personalities in this directory instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target: Option<PathBuf>,
+    /// Write aging.json and aging.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The Filebench personalities run with one thread, the same operations on the library and on PMFS's policies; every byte that goes to the
+medium is counted by the mapped region, in 128 intervals (Fig. 7 of the SanGuo paper). Then the library goes on until the
+pool was written several times over.
+
+It takes 4 GiB of memory at --size 4G, and some twenty minutes.
+
+Examples:
+  perdure bench wear --out report
+  perdure bench wear --personality webproxy --passes 10 --json")]
+pub(crate) struct Wear {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Size of the pool
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4G")]
+    pub(crate) size: u64,
+    /// Number of files; together they take half of the pool
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    pub(crate) files: usize,
+    /// Personalities to run [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) personality: Vec<Personality>,
+    /// How many times the size of the pool is written in the long run
+    #[arg(long, value_name = "N", default_value_t = 4.0)]
+    pub(crate) passes: f64,
+    /// Write wear.json and wear.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
