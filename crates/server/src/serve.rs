@@ -286,7 +286,7 @@ fn status_of<S: Store>(
 ) -> Status {
     let space = shared.fs.statistics();
     let allocator = shared.fs.store().allocator();
-    let segment_blocks = u64::from(allocator.geometry().blocks_per_segment);
+    let segment_blocks = allocator.geometry().blocks_per_segment;
     let segments = allocator.usage();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
