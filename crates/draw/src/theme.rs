@@ -96,7 +96,7 @@ pub(crate) fn page_style() -> String {
          th{{color:var(--muted);font-weight:600}}tbody tr:nth-child(even){{background:var(--stripe)}}.n{{text-align:right}}\
          pre{{overflow-x:auto;padding:.7rem;background:var(--stripe);font-size:.85rem}}\
          @media print{{body{{max-width:none;font-size:10pt;padding:0}}figure,tr,pre{{break-inside:avoid}}h2{{break-after:avoid}}\
-         figure,.wide{{overflow:visible}}figure svg{{min-width:0}}td,th{{white-space:normal}}}}"
+         figure,.wide{{overflow:visible}}figure svg{{min-width:0;max-width:15cm}}figure{{margin:.6rem 0}}h2{{margin-top:1rem}}td,th{{white-space:normal}}}}"
     )
 }
 
