@@ -1,10 +1,10 @@
 //! The allocator: groups under their locks, the reserve, and what happens when a group has no room.
 
-use crate::group::{Group, Place, Shared, segments_of_group};
+use crate::group::{Group, Kind, Place, Shared, segments_of_group};
 use crate::tree::Shape;
 use crate::{
-    BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Options, OutOfSpace, Purpose,
-    Request, SegmentLedger, SegmentUsage, Unit,
+    BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Lifetime, Options, OutOfSpace,
+    Purpose, Request, SegmentLedger, Unit,
 };
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
@@ -59,11 +59,16 @@ impl Allocator {
             ledger,
             free_segments: AtomicU32::new(geometry.segments),
             dug: AtomicBool::new(false),
+            turn: AtomicU32::new(0),
+            written: (0..geometry.effective_groups())
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         };
         let slots = words.into_iter().enumerate().map(|(index, words)| {
             let mut group = Group::new(index as u32, &geometry, &options, words);
             if let Some((domains, wear)) = contents {
                 group.load(&shared, domains, wear);
+                shared.written[index].store(group.zones.total(), Ordering::Relaxed);
             }
             Slot {
                 free_blocks: AtomicU64::new(group.free_blocks),
@@ -95,7 +100,16 @@ impl Allocator {
         purpose: Purpose,
         home: usize,
     ) -> Result<BlockNumber, OutOfSpace> {
-        let home = self.home(home);
+        self.take_one(domain, purpose, self.home(home))
+    }
+
+    #[inline]
+    fn take_one(
+        &self,
+        domain: DomainId,
+        purpose: Purpose,
+        home: usize,
+    ) -> Result<BlockNumber, OutOfSpace> {
         let slot = &self.slots[home];
         {
             let mut group = slot.group.lock();
@@ -113,7 +127,7 @@ impl Allocator {
             purpose,
             home,
         };
-        self.allocate_elsewhere(&request, 1)
+        self.allocate_elsewhere(&request, 1, Kind::Single)
             .map(|extents| extents[0].start)
     }
 
@@ -123,6 +137,18 @@ impl Allocator {
     /// # Errors
     /// [`OutOfSpace`] if fewer blocks are free beyond the reserve, or none in units as large as asked for.
     pub fn allocate(&self, request: &Request) -> Result<Extents, OutOfSpace> {
+        self.allocate_with(request, Lifetime::Unknown)
+    }
+
+    /// [`allocate`](Self::allocate), with a hint when the blocks will be freed.
+    ///
+    /// # Errors
+    /// As `allocate`.
+    pub fn allocate_with(
+        &self,
+        request: &Request,
+        lifetime: Lifetime,
+    ) -> Result<Extents, OutOfSpace> {
         let unit = request.unit.blocks();
         if request.blocks == 0 {
             return Ok(Extents::new());
@@ -131,17 +157,26 @@ impl Allocator {
             return Err(self.out_of_space(request));
         };
         let home = self.home(request.home);
-        if blocks == 1 {
+        if blocks == 1 && lifetime == Lifetime::Unknown {
             return self
-                .allocate_one(request.domain, request.purpose, home)
+                .take_one(request.domain, request.purpose, home)
                 .map(|start| Extents::from_slice(&[Extent { start, blocks: 1 }]));
         }
-        self.allocate_elsewhere(&Request { home, ..*request }, blocks)
+        let kind = match lifetime {
+            Lifetime::Unknown => Kind::Run,
+            Lifetime::Brief => Kind::Brief,
+        };
+        self.allocate_elsewhere(&Request { home, ..*request }, blocks, kind)
     }
 
     /// Asks one group after the other, from the home group on, for one run; then all together.
     #[cold]
-    fn allocate_elsewhere(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
+    fn allocate_elsewhere(
+        &self,
+        request: &Request,
+        blocks: u32,
+        kind: Kind,
+    ) -> Result<Extents, OutOfSpace> {
         let unit = request.unit.blocks();
         let first = self.group_with_room(request.home);
         let domains: &[DomainId] = if request.domain.is_server_only() || !self.shared.scarce() {
@@ -157,10 +192,10 @@ impl Allocator {
                 if !self.may_take(&group, blocks, request.purpose) {
                     continue;
                 }
-                let place = if blocks == 1 {
+                let place = if kind == Kind::Single {
                     group.take_one(&self.shared, domain)
                 } else {
-                    group.take_run(&self.shared, domain, blocks, unit)
+                    group.take_run(&self.shared, domain, blocks, unit, kind)
                 };
                 if let Some(place) = place {
                     slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
@@ -243,7 +278,7 @@ impl Allocator {
             let found = (0..groups.len()).find_map(|step| {
                 let index = (request.home + step) % groups.len();
                 groups[index]
-                    .take_run(&self.shared, domain, wanted, unit)
+                    .take_run(&self.shared, domain, wanted, unit, Kind::Run)
                     .map(|place| (index, place))
             });
             match found {
@@ -370,83 +405,6 @@ impl Allocator {
         Ok(())
     }
 
-    // ---- questions ----
-
-    /// Whether the block is allocated; `false` for blocks outside the segments.
-    #[must_use]
-    pub fn is_allocated(&self, block: BlockNumber) -> bool {
-        self.shared
-            .geometry
-            .locate(block)
-            .is_some_and(|(segment, offset)| {
-                let (index, local) = self.split(segment.0);
-                self.slots[index]
-                    .group
-                    .lock()
-                    .tree(local)
-                    .first_unlike(offset, 1, false)
-                    .is_some()
-            })
-    }
-
-    /// Free blocks, those of the reserve included. Exact if nobody allocates or frees meanwhile.
-    #[must_use]
-    pub fn free_blocks(&self) -> u64 {
-        self.published_counts().sum()
-    }
-
-    /// Blocks that only overwriting may use.
-    #[must_use]
-    pub fn reserve_blocks(&self) -> u64 {
-        self.shared.options.reserve_blocks
-    }
-
-    /// Who owns the block's segment; `None` if it is free or no segment holds the block.
-    #[must_use]
-    pub fn domain_of(&self, block: BlockNumber) -> Option<DomainId> {
-        let (segment, _) = self.shared.geometry.locate(block)?;
-        let (index, local) = self.split(segment.0);
-        self.slots[index].group.lock().owner(local)
-    }
-
-    /// Owner, room and wear of every segment, in order.
-    #[must_use]
-    pub fn usage(&self) -> Vec<SegmentUsage> {
-        let mut groups = self.lock_all();
-        (0..self.shared.geometry.segments)
-            .map(|segment| {
-                let (index, local) = self.split(segment);
-                let group = &mut groups[index];
-                SegmentUsage {
-                    domain: group.owner(local),
-                    free_blocks: self.shared.shape.blocks - group.tree(local).used(),
-                    wear: group.segments[local as usize].wear,
-                }
-            })
-            .collect()
-    }
-
-    /// Blocks allocated in each segment since mkfs, in order; to be given back to [`crate::Rebuild`].
-    #[must_use]
-    pub fn wear(&self) -> Vec<u64> {
-        self.usage().iter().map(|segment| segment.wear).collect()
-    }
-
-    /// The bitmap of all segments in order, 1 = allocated, `max(1, blocks per segment / 64)` words a segment.
-    #[must_use]
-    pub fn save(&self) -> Vec<u64> {
-        let mut groups = self.lock_all();
-        let words = self.shared.shape.words as usize;
-        let mut image = Vec::with_capacity(words * self.shared.geometry.segments as usize);
-        for segment in 0..self.shared.geometry.segments {
-            let (index, local) = self.split(segment);
-            let first = local as usize * words;
-            let bits = groups[index].words[first..first + words].iter_mut();
-            image.extend(bits.map(|word| *word.get_mut() & !self.shared.shape.padding()));
-        }
-        image
-    }
-
     // ---- helpers ----
 
     /// The home group, unless it has much less room than another: one thread that fills the pool must not use up its own group, or
@@ -457,17 +415,22 @@ impl Allocator {
         if own / 3 < most / 4 { index } else { home }
     }
 
+    /// The group of a home. Homes move on together when one group is written more than another.
+    #[inline]
     fn home(&self, hint: usize) -> usize {
-        if hint < self.slots.len() {
-            hint
+        let groups = self.slots.len();
+        let own = if hint < groups { hint } else { hint % groups };
+        let turned = own + self.shared.turn.load(Ordering::Relaxed) as usize;
+        if turned < groups {
+            turned
         } else {
-            hint % self.slots.len()
+            turned - groups
         }
     }
 
     /// Group and number within the group.
     #[inline]
-    fn split(&self, segment: u32) -> (usize, u32) {
+    pub(crate) fn split(&self, segment: u32) -> (usize, u32) {
         let local = ((u128::from(segment) * self.shared.group_reciprocal) >> 64) as u32;
         ((segment - local * self.shared.groups) as usize, local)
     }
@@ -477,6 +440,10 @@ impl Allocator {
         let segment = u64::from(local) * u64::from(self.shared.groups) + index as u64;
         let geometry = &self.shared.geometry;
         geometry.first_block + (segment * geometry.blocks_per_segment + u64::from(offset))
+    }
+
+    pub(crate) fn lock(&self, index: usize) -> MutexGuard<'_, Group> {
+        self.slots[index].group.lock()
     }
 
     pub(crate) fn shared(&self) -> &Shared {

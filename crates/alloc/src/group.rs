@@ -2,6 +2,7 @@
 
 use crate::random::Random;
 use crate::tree::{Shape, Tree, used_of};
+use crate::zones::{Class, ZoneSet, Zones};
 use crate::{DomainId, Geometry, Options, SegmentLedger, SegmentNumber};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +20,10 @@ pub(crate) struct Shared {
     pub(crate) free_segments: AtomicU32,
     /// Whether the reserve has been used, so that group shares don't bound it. Changed only under all locks.
     pub(crate) dug: AtomicBool,
+    /// How many groups further than its number a home lies: below the number of groups. Only a wish, so races don't matter.
+    pub(crate) turn: AtomicU32,
+    /// What was written to each group, as of its last choice of a place.
+    pub(crate) written: Vec<AtomicU64>,
 }
 
 impl Shared {
@@ -41,10 +46,12 @@ pub(crate) struct Segment {
     pub(crate) slot: u32,
     /// No free run is longer.
     pub(crate) run_bound: u32,
+    /// No free run among leaves that are in use is longer. Kept by the steered policy alone.
+    pub(crate) broken_bound: u32,
     pub(crate) wear: u64,
 }
 
-/// The leaf that single blocks of a domain come from, in ascending order.
+/// The leaf that one kind of a domain's requests is served from, in ascending order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {
     pub(crate) segment: u32,
@@ -56,6 +63,7 @@ pub(crate) struct Window {
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) domain: DomainId,
+    pub(crate) class: Class,
     /// Segments with a free block, in no order.
     pub(crate) open: Vec<u32>,
     /// All segments.
@@ -65,7 +73,25 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     /// No segment has a longer free run.
     pub(crate) run_bound: u32,
-    pub(crate) window: Window,
+    /// By zone: no segment there has a longer free run among leaves that are in use. Kept by the steered policy alone.
+    pub(crate) broken_bounds: Vec<u32>,
+    /// By zone: no segment there has a longer free run. Kept by the steered policy alone.
+    pub(crate) run_bounds: Vec<u32>,
+    /// The segment that was emptied last, if it is still empty and the domain's.
+    spare: u32,
+    /// By [`Kind`].
+    pub(crate) windows: [Window; 3],
+}
+
+/// What a window serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Single blocks.
+    Single,
+    /// Runs shorter than a leaf.
+    Run,
+    /// Runs that their owner will free soon, together.
+    Brief,
 }
 
 /// Where blocks were found: (segment within the group, offset).
@@ -73,12 +99,15 @@ pub(crate) type Place = (u32, u32);
 
 /// Segments `index, index + groups, index + 2 groups …` of the pool, under one lock.
 pub(crate) struct Group {
-    index: u32,
+    pub(crate) index: u32,
     pub(crate) shape: Shape,
     pub(crate) segments: Vec<Segment>,
+    pub(crate) zones: Zones,
     pub(crate) words: Vec<AtomicU64>,
     nodes: Vec<u32>,
     pub(crate) free: Vec<u32>,
+    /// Zones that may have a free segment.
+    pub(crate) free_zones: ZoneSet,
     pub(crate) pools: Vec<Pool>,
     /// The pools that a scan of the first few does not find.
     far_pools: BTreeMap<DomainId, usize>,
@@ -102,12 +131,15 @@ impl Group {
             owner: NOBODY,
             slot: 0,
             run_bound: shape.blocks,
+            broken_bound: 0,
             wear: 0,
         };
         let mut group = Self {
             index,
             shape,
             segments: vec![blank; segments as usize],
+            free_zones: Zones::new(segments, shape.blocks).every(),
+            zones: Zones::new(segments, shape.blocks),
             words,
             nodes: vec![0; (shape.nodes() * segments) as usize],
             free: (0..segments).collect(),
@@ -171,12 +203,16 @@ impl Group {
         self.pool(domain).unwrap_or_else(|| {
             self.pools.push(Pool {
                 domain,
+                class: Class::of(domain),
                 open: Vec::new(),
                 segments: 0,
                 empty: 0,
                 used: 0,
                 run_bound: 0,
-                window: Window::default(),
+                run_bounds: vec![0; self.zones.count()],
+                spare: NOWHERE,
+                broken_bounds: vec![0; self.zones.count()],
+                windows: [Window::default(); 3],
             });
             let index = self.pools.len() - 1;
             if index >= POOLS_SCANNED {
@@ -219,13 +255,12 @@ impl Group {
         self.pools[pool].used += u64::from(used);
         self.pools[pool].empty += u32::from(used == 0);
         if used < self.shape.blocks {
-            self.pools[pool].run_bound = self.pools[pool]
-                .run_bound
-                .max(self.segments[local as usize].run_bound);
+            self.raise_broken_bound(pool, local, self.segments[local as usize].broken_bound);
+            self.raise_run_bound(pool, local, self.segments[local as usize].run_bound);
             self.open(pool, local);
         } else {
-            self.segments[local as usize].run_bound = 0;
-            self.segments[local as usize].slot = NOWHERE;
+            let segment = &mut self.segments[local as usize];
+            (segment.run_bound, segment.broken_bound, segment.slot) = (0, 0, NOWHERE);
         }
         pool
     }
@@ -246,7 +281,9 @@ impl Group {
         self.disown(pool, local);
         self.segments[local as usize].slot = self.free.len() as u32;
         self.segments[local as usize].run_bound = self.shape.blocks;
+        self.segments[local as usize].broken_bound = 0;
         self.free.push(local);
+        self.free_zones.insert(self.zones.of(local));
         shared.free_segments.fetch_add(1, Ordering::Relaxed);
         shared.ledger.release(self.number(shared, local));
     }
@@ -270,26 +307,32 @@ impl Group {
 
     /// Gives `domain` a segment without a block in use: a free one, else another domain's spare.
     pub(crate) fn grow(&mut self, shared: &Shared, domain: DomainId) -> Option<(usize, u32)> {
-        let local = match self.draw_free(shared.options.policy) {
-            Some(local) => {
-                self.unlist_free(local);
-                shared.free_segments.fetch_sub(1, Ordering::Relaxed);
-                local
-            }
-            None => {
-                let from = (0..self.pools.len()).find(|&pool| {
-                    self.pools[pool].empty > 0 && self.pools[pool].domain != domain
-                })?;
-                let spare = (0..self.pools[from].open.len())
-                    .map(|slot| self.pools[from].open[slot])
-                    .find(|&local| self.used(local) == 0)?;
-                self.disown(from, spare);
-                spare
-            }
-        };
+        if let Some(local) = self.draw_free(shared.options.policy) {
+            return Some(self.grow_by(shared, domain, local));
+        }
+        let from = (0..self.pools.len())
+            .find(|&pool| self.pools[pool].empty > 0 && self.pools[pool].domain != domain)?;
+        let spare = (0..self.pools[from].open.len())
+            .map(|slot| self.pools[from].open[slot])
+            .find(|&local| self.used(local) == 0)?;
+        self.disown(from, spare);
+        let pool = self.adopt(spare, domain);
+        shared.ledger.assign(self.number(shared, spare), domain);
+        Some((pool, spare))
+    }
+
+    /// Gives `domain` this free segment.
+    pub(crate) fn grow_by(
+        &mut self,
+        shared: &Shared,
+        domain: DomainId,
+        local: u32,
+    ) -> (usize, u32) {
+        self.unlist_free(local);
+        shared.free_segments.fetch_sub(1, Ordering::Relaxed);
         let pool = self.adopt(local, domain);
         shared.ledger.assign(self.number(shared, local), domain);
-        Some((pool, local))
+        (pool, local)
     }
 
     /// The segment with most room among those of other owners: (free blocks, segment).
@@ -321,9 +364,15 @@ impl Group {
     #[inline]
     pub(crate) fn take(&mut self, pool: usize, local: u32, offset: u32, blocks: u32) {
         let mut tree = self.tree(local);
-        let before = tree.used();
+        let (before, clean_before) = (tree.used(), tree.clean_leaves());
         tree.take(offset, blocks);
+        if tree.clean_leaves() != clean_before {
+            // A leaf is broken now; how much of it is left is found out when somebody looks.
+            self.raise_broken_bound(pool, local, self.shape.blocks);
+        }
         self.segments[local as usize].wear += u64::from(blocks);
+        self.zones
+            .add(self.pools[pool].class, local, u64::from(blocks));
         self.free_blocks -= u64::from(blocks);
         self.pools[pool].used += u64::from(blocks);
         if before == 0 {
@@ -346,11 +395,16 @@ impl Group {
         let before = tree.used();
         tree.give(offset, blocks);
         let free = self.shape.blocks + blocks - before;
-        if self.segments[local as usize].run_bound < free {
+        let Segment {
+            run_bound,
+            broken_bound,
+            ..
+        } = self.segments[local as usize];
+        if run_bound.min(broken_bound) < free {
             let run = self.tree(local).run_around(offset, blocks);
-            let bound = &mut self.segments[local as usize].run_bound;
-            *bound = run.max(*bound);
-            self.pools[pool].run_bound = self.pools[pool].run_bound.max(run);
+            self.segments[local as usize].run_bound = run.max(run_bound);
+            self.raise_run_bound(pool, local, run);
+            self.raise_broken_bound(pool, local, run);
         }
         self.free_blocks += u64::from(blocks);
         self.pools[pool].used -= u64::from(blocks);
@@ -361,15 +415,49 @@ impl Group {
             // One empty segment stays with its owner, so that a file created and removed over and over
             // does not write the segment table each time.
             self.pools[pool].empty += 1;
-            if self.pools[pool].empty > 1 || shared.scarce() {
+            let spare = std::mem::replace(&mut self.pools[pool].spare, local);
+            if shared.scarce() {
                 self.release(shared, pool, local);
+            } else if self.pools[pool].empty > 1 {
+                // The one that was emptied last is kept: who gives it back is about to ask again, and the older one may be worn.
+                let kept = spare != NOWHERE
+                    && self.segments[spare as usize].owner == owner.0
+                    && self.used(spare) == 0;
+                self.release(shared, pool, if kept { spare } else { local });
             }
         }
     }
 
+    /// Writes that were not allocations.
+    pub(crate) fn charge(&mut self, local: u32, blocks: u64) {
+        let class = Class::of(self.owner(local).unwrap_or(DomainId::METADATA));
+        self.segments[local as usize].wear += blocks;
+        self.zones.add(class, local, blocks);
+    }
+
+    /// There may be a run of that many blocks in one of the pool's segments.
+    #[inline]
+    fn raise_run_bound(&mut self, pool: usize, local: u32, run: u32) {
+        let zone = self.zones.of(local);
+        let pool = &mut self.pools[pool];
+        pool.run_bound = run.max(pool.run_bound);
+        pool.run_bounds[zone] = run.max(pool.run_bounds[zone]);
+    }
+
+    /// There may be a run of that many blocks among the segment's leaves in use.
+    #[inline]
+    pub(crate) fn raise_broken_bound(&mut self, pool: usize, local: u32, run: u32) {
+        let segment = &mut self.segments[local as usize].broken_bound;
+        *segment = run.max(*segment);
+        let zone = &mut self.pools[pool].broken_bounds[self.zones.of(local)];
+        *zone = run.max(*zone);
+    }
+
     /// Undoes a [`Self::take`] that nobody has seen.
     pub(crate) fn take_back(&mut self, shared: &Shared, local: u32, offset: u32, blocks: u32) {
+        let class = Class::of(self.owner(local).expect("a segment with blocks in use"));
         self.segments[local as usize].wear -= u64::from(blocks);
+        self.zones.take_off(class, local, u64::from(blocks));
         self.give(shared, local, offset, blocks);
     }
 
@@ -378,7 +466,10 @@ impl Group {
         self.free.clear();
         for local in 0..self.segments.len() as u32 {
             let number = self.number(shared, local);
-            self.segments[local as usize].wear = wear.get(number.0 as usize).copied().unwrap_or(0);
+            let past = wear.get(number.0 as usize).copied().unwrap_or(0);
+            self.segments[local as usize].wear = past;
+            self.zones.add_past(local, past);
+            self.segments[local as usize].broken_bound = self.shape.blocks;
             match domains.get(number.0 as usize).copied().flatten() {
                 Some(domain) => {
                     let mut tree = self.tree(local);

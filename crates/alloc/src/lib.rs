@@ -8,12 +8,15 @@ mod allocator;
 mod geometry;
 mod group;
 mod place;
+mod questions;
 mod random;
 mod rebuild;
 mod request;
 mod run;
+mod steer;
 mod tree;
 mod verify;
+mod zones;
 
 pub use allocator::Allocator;
 pub use geometry::*;

@@ -1,13 +1,10 @@
 //! Where the next blocks come from: draws among segments, walks within one, by the policy.
 
-use crate::group::{Group, Place, Shared, Window};
+use crate::group::{Group, Kind, Place, Shared};
 use crate::run::{Leaves, Run};
+use crate::steer::Need;
 use crate::{DomainId, Policy};
 
-/// How much more worn (in segments' worth of blocks) an owner's segment may be than a free one before the owner moves on.
-const ROTATION_LEAD: u64 = 2;
-/// Open segments that the steered policy compares at each draw. More keep runs longer and cost a cache miss each.
-const CANDIDATES_PER_DRAW: u32 = 8;
 /// Segments that a request for a run tries at random before it looks at all.
 const DRAWS_PER_RUN: usize = 3;
 
@@ -44,18 +41,7 @@ impl Group {
         let open = &self.pools[pool].open;
         Some(match policy {
             Policy::Published => open[self.random.below(count) as usize],
-            // The least worn of a few, by whole segments' worth; among equals the first, so that free segments stay free at the end.
-            Policy::Steered => {
-                let class = |local: u32| {
-                    self.segments[local as usize].wear >> self.shape.blocks.trailing_zeros()
-                };
-                let candidates =
-                    (0..CANDIDATES_PER_DRAW).map(|_| open[self.random.below(count) as usize]);
-                candidates
-                    .min_by_key(|&local| (class(local), local))
-                    .expect("some candidates")
-            }
-            Policy::FirstFit => *open.iter().min().expect("not empty"),
+            _ => *open.iter().min().expect("not empty"),
         })
     }
 
@@ -74,17 +60,12 @@ impl Group {
         let move_on = !self.free.is_empty()
             && self.may_move(shared, domain)
             && match policy {
-                Policy::FirstFit => false,
                 // Every free block within reach has the same chance, be its segment assigned or not.
                 Policy::Published => {
                     let (own, free) = (self.pools[pool].open.len() as u32, self.free.len() as u32);
                     self.random.below(own + free) >= own
                 }
-                Policy::Steered => {
-                    let fresh = self.draw_free(policy).expect("not empty");
-                    let lead = ROTATION_LEAD * u64::from(self.shape.blocks);
-                    self.segments[local as usize].wear > self.segments[fresh as usize].wear + lead
-                }
+                _ => false,
             };
         if move_on {
             self.grow(shared, domain)
@@ -97,7 +78,7 @@ impl Group {
     #[inline]
     pub(crate) fn take_one(&mut self, shared: &Shared, domain: DomainId) -> Option<Place> {
         let (pool, (local, offset)) = match shared.options.policy {
-            Policy::Steered => self.next_of_window(shared, domain)?,
+            Policy::Steered => self.steer_one(shared, domain)?,
             Policy::Published => {
                 let (pool, local) = self.draw(shared, domain)?;
                 let mut random = self.random.clone();
@@ -123,43 +104,6 @@ impl Group {
         Some((local, offset))
     }
 
-    /// The next free block of the domain's window; a new window when the old one is used up.
-    #[inline]
-    fn next_of_window(&mut self, shared: &Shared, domain: DomainId) -> Option<(usize, Place)> {
-        if let Some(pool) = self.pool(domain) {
-            let Window { segment, next, end } = self.pools[pool].window;
-            if next < end
-                && self.segments[segment as usize].owner == domain.0
-                && let Some(offset) = self.tree(segment).first_zero(next, end)
-            {
-                self.pools[pool].window.next = offset + 1;
-                return Some((pool, (segment, offset)));
-            }
-        }
-        let (pool, segment) = self.draw(shared, domain)?;
-        let mut random = self.random.clone();
-        let mut tree = self.tree(segment);
-        let leaf = if tree.free_in_touched() > 0 {
-            tree.random_touched_leaf(&mut random)
-        } else {
-            tree.random_clean_leaf(&mut random)
-        };
-        let (start, end) = (
-            leaf * tree.shape.leaf_blocks,
-            (leaf + 1) * tree.shape.leaf_blocks,
-        );
-        let offset = tree
-            .first_zero(start, end)
-            .expect("the walk ends at a leaf with room");
-        self.random = random;
-        self.pools[pool].window = Window {
-            segment,
-            next: offset + 1,
-            end,
-        };
-        Some((pool, (segment, offset)))
-    }
-
     /// A run of `blocks` for `domain`, at a multiple of `align`, by the policy.
     pub(crate) fn take_run(
         &mut self,
@@ -167,9 +111,21 @@ impl Group {
         domain: DomainId,
         blocks: u32,
         align: u32,
+        kind: Kind,
     ) -> Option<Place> {
         if blocks > self.shape.blocks {
             return None;
+        }
+        if shared.options.policy == Policy::Steered {
+            return self.steer_run(
+                shared,
+                Need {
+                    domain,
+                    blocks,
+                    align,
+                    kind,
+                },
+            );
         }
         let pool = self.pool(domain);
         if let Some(place) = pool.and_then(|pool| self.take_run_of_own(shared, pool, blocks, align))
@@ -229,14 +185,7 @@ impl Group {
             _ => random.below(tree.shape.leaves) * leaf_blocks,
         };
         let mut found = None;
-        if policy == Policy::Steered && blocks < leaf_blocks && align == 1 {
-            if tree.free_in_touched() >= blocks {
-                found = tree.find_run(from, blocks, 1, Leaves::Touched).start();
-            }
-            if found.is_none() && tree.clean_leaves() > 0 {
-                found = Some(tree.random_clean_leaf(&mut random) * leaf_blocks);
-            }
-        } else if align == 1 && blocks > leaf_blocks {
+        if align == 1 && blocks > leaf_blocks {
             found = tree
                 .find_run(from, blocks, leaf_blocks, Leaves::All)
                 .start();

@@ -36,6 +36,17 @@ pub enum Purpose {
     Overwrite,
 }
 
+/// When blocks will be freed, if that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Lifetime {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// Soon, and together with what is allocated before and after with the same hint: halves of journals. They get leaves of
+    /// their own, which are free as a whole again soon.
+    Brief,
+}
+
 /// A request for space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {

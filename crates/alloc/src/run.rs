@@ -41,6 +41,14 @@ impl Tree<'_> {
         self.find_run_within(0, end, blocks, align, leaves)
     }
 
+    /// The longest free run.
+    pub(crate) fn longest_run(&mut self, leaves: Leaves) -> u32 {
+        match self.find_run(0, self.shape.blocks + 1, 1, leaves) {
+            Run::At(_) => unreachable!("a run longer than the segment"),
+            Run::Longest { blocks, .. } => blocks,
+        }
+    }
+
     fn find_run_within(
         &mut self,
         from: u32,
@@ -86,6 +94,24 @@ impl Tree<'_> {
         Run::Longest {
             start: scan.longest.0,
             blocks: scan.longest.1,
+        }
+    }
+
+    /// The first free run of `blocks` within `start..end`.
+    pub(crate) fn first_run(&mut self, start: u32, end: u32, blocks: u32) -> Option<u32> {
+        let mut at = start;
+        loop {
+            at = self.first_zero(at, end)?;
+            if at + blocks > end {
+                return None;
+            }
+            match self.first_unlike(at, blocks, false) {
+                None => return Some(at),
+                Some(in_use) => at = in_use + 1,
+            }
+            if at >= end {
+                return None;
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! The allocator's books against its bitmaps: for tests and for those who doubt.
 
-use crate::group::{Group, Shared};
-use crate::run::{Leaves, Run};
+use crate::group::{Group, Segment, Shared};
+use crate::run::Leaves;
 use crate::tree::Tree;
-use crate::{Allocator, SegmentNumber};
+use crate::{Allocator, Policy, SegmentNumber};
 use std::sync::atomic::Ordering;
 use thiserror::Error;
 
@@ -64,75 +64,139 @@ impl Group {
     fn verify(&mut self, shared: &Shared) -> Result<u32, Inconsistency> {
         let mut free_blocks = 0;
         for local in 0..self.segments.len() as u32 {
-            let segment = self.number(shared, local);
-            self.tree(local).verify(segment)?;
-            let end = self.shape.blocks;
-            if let Run::Longest { blocks, .. } = self.tree(local).find_run(0, end, 1, Leaves::All) {
-                let bound = self.segments[local as usize].run_bound;
-                demand!(
-                    blocks <= bound,
-                    "segment {} has a run of {blocks}, bound {bound}",
-                    segment.0
-                );
-            }
-            let used = self.used(local);
-            free_blocks += u64::from(end - used);
-            let slot = self.segments[local as usize].slot as usize;
-            let listed = match self.owner(local) {
-                None => used == 0 && self.free.get(slot) == Some(&local),
-                Some(domain) => {
-                    let pool = self.pools.iter().find(|pool| pool.domain == domain);
-                    pool.is_some_and(|pool| (used == end) != (pool.open.get(slot) == Some(&local)))
-                }
-            };
-            demand!(
-                listed,
-                "segment {} with {used} blocks in use is not in the list it belongs to",
-                segment.0
-            );
+            self.verify_segment(shared, local)?;
+            free_blocks += u64::from(self.shape.blocks - self.used(local));
         }
         demand!(
             free_blocks == self.free_blocks,
             "group counts {} free blocks, has {free_blocks}",
             self.free_blocks
         );
-        for pool in &self.pools {
-            let own: Vec<u32> = (0..self.segments.len() as u32)
-                .filter(|&local| self.owner(local) == Some(pool.domain))
-                .collect();
-            let used: u64 = own.iter().map(|&local| u64::from(self.used(local))).sum();
-            let empty = own.iter().filter(|&&local| self.used(local) == 0).count();
-            let open = own
-                .iter()
-                .filter(|&&local| self.used(local) < self.shape.blocks)
-                .count();
-            let bound = own
-                .iter()
-                .filter(|&&local| self.used(local) < self.shape.blocks);
-            let bound = bound
-                .map(|&local| self.segments[local as usize].run_bound)
-                .max()
-                .unwrap_or(0);
-            demand!(
-                pool.run_bound >= bound,
-                "{:?} bounds runs by {}, a segment by {bound}",
-                pool.domain,
-                pool.run_bound
-            );
-            demand!(
-                (own.len(), used, empty, open)
-                    == (
-                        pool.segments as usize,
-                        pool.used,
-                        pool.empty as usize,
-                        pool.open.len()
-                    ),
-                "{:?} has {} segments, {used} blocks in use, {empty} empty and {open} open segments; its books say {pool:?}",
-                pool.domain,
-                own.len()
-            );
+        for pool in 0..self.pools.len() {
+            self.verify_pool(shared, pool)?;
         }
+        self.verify_zones()?;
         Ok(self.free.len() as u32)
+    }
+
+    fn verify_segment(&mut self, shared: &Shared, local: u32) -> Result<(), Inconsistency> {
+        let segment = self.number(shared, local);
+        self.tree(local).verify(segment)?;
+        let end = self.shape.blocks;
+        let run = self.tree(local).longest_run(Leaves::All);
+        let bound = self.segments[local as usize].run_bound;
+        demand!(
+            run <= bound,
+            "segment {} has a run of {run}, bound {bound}",
+            segment.0
+        );
+        let used = self.used(local);
+        let slot = self.segments[local as usize].slot as usize;
+        let listed = match self.owner(local) {
+            None => {
+                used == 0
+                    && self.free.get(slot) == Some(&local)
+                    && self.free_zones.contains(self.zones.of(local))
+            }
+            Some(domain) => {
+                let pool = self.pools.iter().find(|pool| pool.domain == domain);
+                pool.is_some_and(|pool| (used == end) != (pool.open.get(slot) == Some(&local)))
+            }
+        };
+        demand!(
+            listed,
+            "segment {} with {used} blocks in use is not in the list it belongs to",
+            segment.0
+        );
+        Ok(())
+    }
+
+    fn verify_pool(&mut self, shared: &Shared, pool: usize) -> Result<(), Inconsistency> {
+        let domain = self.pools[pool].domain;
+        let own: Vec<u32> = (0..self.segments.len() as u32)
+            .filter(|&local| self.owner(local) == Some(domain))
+            .collect();
+        for &local in &own {
+            self.verify_bounds(shared, pool, local)?;
+        }
+        let pool = &self.pools[pool];
+        let used: u64 = own.iter().map(|&local| u64::from(self.used(local))).sum();
+        let empty = own.iter().filter(|&&local| self.used(local) == 0).count();
+        let open = own
+            .iter()
+            .filter(|&&local| self.used(local) < self.shape.blocks)
+            .count();
+        demand!(
+            (own.len(), used, empty, open)
+                == (
+                    pool.segments as usize,
+                    pool.used,
+                    pool.empty as usize,
+                    pool.open.len()
+                ),
+            "{domain:?} has {} segments, {used} blocks in use, {empty} empty and {open} open segments; its books say {pool:?}",
+            own.len()
+        );
+        Ok(())
+    }
+
+    /// What a search passes over must hold nothing.
+    fn verify_bounds(
+        &mut self,
+        shared: &Shared,
+        pool: usize,
+        local: u32,
+    ) -> Result<(), Inconsistency> {
+        let zone = self.zones.of(local);
+        let Segment {
+            run_bound,
+            broken_bound,
+            ..
+        } = self.segments[local as usize];
+        let books = &self.pools[pool];
+        demand!(
+            run_bound <= books.run_bound,
+            "{:?} bounds runs by {}, a segment by {run_bound}",
+            books.domain,
+            books.run_bound
+        );
+        if shared.options.policy != Policy::Steered {
+            return Ok(());
+        }
+        let (runs, broken) = (books.run_bounds[zone], books.broken_bounds[zone]);
+        demand!(
+            run_bound <= runs,
+            "zone {zone} bounds runs by {runs}, a segment by {run_bound}"
+        );
+        let longest = self.tree(local).longest_run(Leaves::Touched);
+        demand!(
+            longest <= broken_bound && broken_bound <= broken,
+            "broken leaves of a segment have a run of {longest}, bounds {broken_bound} and, for zone {zone}, {broken}"
+        );
+        Ok(())
+    }
+
+    fn verify_zones(&self) -> Result<(), Inconsistency> {
+        let mut total = 0;
+        for zone in 0..self.zones.count() {
+            let wear = self
+                .zones
+                .range(zone)
+                .map(|local| self.segments[local as usize].wear);
+            let wear: u64 = wear.sum();
+            let (all, data) = self.zones.sums(zone);
+            demand!(
+                wear == all && data <= all,
+                "zone {zone} counts {all} writes, {data} of them data, its segments {wear}"
+            );
+            total += all;
+        }
+        demand!(
+            total == self.zones.total(),
+            "{total} writes in zones, {} counted",
+            self.zones.total()
+        );
+        Ok(())
     }
 }
 

@@ -271,7 +271,7 @@ fn impossible_marks_and_frees_are_refused_by_name() {
     ));
 }
 
-/// A file created and removed over and over does not write the segment table each time.
+/// A file created and removed over and over moves on to another segment now and then, but does not write the segment table each time.
 #[test]
 fn an_emptied_segment_does_not_flap() {
     struct Counting(std::sync::Arc<AtomicU32>);
@@ -295,5 +295,10 @@ fn an_emptied_segment_does_not_flap() {
             .expect("room");
         allocator.free(Extent { start, blocks: 1 }).expect("ours");
     }
-    assert_eq!(writes.load(Ordering::Relaxed), 1);
+    let leaves = 256 / 64;
+    let written = writes.load(Ordering::Relaxed);
+    assert!(
+        written <= 2 * leaves,
+        "{written} writes of the segment table"
+    );
 }
