@@ -20,7 +20,7 @@ use txn::checksum::{Seal, crc32c, seal};
 use txn::layout::{CHECKPOINT_AT, JOURNALS_AT, ROOT_AREA_AT, STATE_BLOCK};
 use txn::places::{HalfPlace, read_places};
 use txn::record::{DataCheck, RecordBuilder};
-use txn::{FormatOptions, Geometry, Mode, PmemStore, Store, Superblock};
+use txn::{FormatOptions, Geometry, Homes, Mode, PmemStore, Store, Superblock};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pool that is damaged.
@@ -209,7 +209,7 @@ impl Sample {
             let block = (value >> 32) % (self.geometry.total_blocks() + 2);
             record.check_data(data_check(image, BlockNumber::new(block), value));
         }
-        record.close();
+        record.close(&Homes::default());
         let bytes = record
             .finish(
                 self.sequence + 1 + u64::from(flags >> 4),

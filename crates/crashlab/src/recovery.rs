@@ -6,11 +6,21 @@ use fs::check::CheckOptions;
 use fs::format::RawInode;
 use fs::{AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode};
 use pmem::Region;
+use std::cell::Cell;
 use std::sync::Arc;
 use txn::{Mode, PmemStore, Store};
 
 /// A name that no workload uses.
 const PROBE: &[u8] = b"probe after the crash";
+
+thread_local! {
+    static ROAM_AFTER: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Changes in place after which a block moves, in whatever this thread mounts from here on; 0 = as users have it.
+pub fn roam_after(changes: u32) {
+    ROAM_AFTER.set(changes);
+}
 
 /// Opens and mounts, in a way that repeats: one thread, a fixed seed, a clock that steps.
 ///
@@ -25,6 +35,7 @@ pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
         access_time: AccessTime::Never,
         seed: Some(7),
         clock: Clock::Custom(clock::tick),
+        roam_after: ROAM_AFTER.get(),
         ..MountOptions::default()
     };
     FileSystem::mount(store, options).map_err(|error| format!("mount: {error}"))

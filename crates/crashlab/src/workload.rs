@@ -111,6 +111,19 @@ impl Workload {
         }
     }
 
+    /// After how many changes in place a block moves: in half of the sequences after each, or each second, else hardly ever.
+    pub fn roam_after(self) -> u32 {
+        const NEVER: u32 = 1 << 20;
+        match self {
+            Workload::One(_) => 1,
+            Workload::Large(_) => NEVER,
+            Workload::Two(first, second) | Workload::Across(first, second) => {
+                [NEVER, 1][(first / 2 + second) as usize % 2]
+            }
+            Workload::Long(seed) => [2, NEVER][(seed / 2) as usize % 2],
+        }
+    }
+
     /// The pool that it runs on.
     pub fn pool(self) -> Pool {
         match self {

@@ -114,6 +114,35 @@ impl BlockMap {
             .map_or(Slot::Absent, Slot::Word))
     }
 
+    /// Where the pointer to the lowest node on the way to `file_block` is kept: in a node, or (`None`) in the inode, as its root. The
+    /// map has such a node.
+    ///
+    /// # Errors
+    ///
+    /// A damaged pointer on the way.
+    pub fn node_slot<S: Store>(
+        &self,
+        store: &S,
+        file_block: u64,
+    ) -> Result<Option<Offset>, DamagedAt> {
+        let mut word = self.root;
+        let mut found = None;
+        for level in (1..self.height).rev() {
+            let Some(node) = self.read(store, word, self.position(level + 1, file_block))? else {
+                break;
+            };
+            let at = slot_offset(node.block, level, file_block);
+            word = store.load_word(at);
+            found = Some(at);
+        }
+        Ok(found)
+    }
+
+    /// The word that makes `block` the lowest node on the way to `file_block`.
+    pub fn node_word(&self, file_block: u64, block: BlockNumber) -> u64 {
+        Pointer::written(block).word(self.position(1, file_block))
+    }
+
     /// The pointer to `file_block`, which is kept in `slot`.
     ///
     /// # Errors

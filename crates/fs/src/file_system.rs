@@ -6,10 +6,11 @@ use crate::inode_cache::InodeCache;
 use crate::inode_table::InodeTable;
 use crate::node::{InodeState, Node, validate};
 use crate::quota::Quotas;
+use crate::roam::{ROAM_AFTER, Roaming};
 use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
 use crate::{quota, recover, space};
 use parking_lot::Mutex;
-use pmem::{BLOCK_BYTES, Offset};
+use pmem::BLOCK_BYTES;
 use scatter::DomainId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -53,6 +54,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) table: InodeTable,
     pub(crate) cache: InodeCache,
     pub(crate) quotas: Quotas,
+    pub(crate) roaming: Roaming,
     /// Held by renames that move between directories, so that the tree's shape stands still.
     pub(crate) renames: Mutex<()>,
     /// Inodes that lost their last name but are in use.
@@ -134,14 +136,6 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Where inode `number` lies; it exists.
-    #[inline]
-    pub(crate) fn inode_offset(&self, number: InodeNumber) -> Offset {
-        self.table
-            .offset(number)
-            .expect("an inode in use has a place in the table")
-    }
-
     /// An inode lost its last name and is still in use.
     pub(crate) fn unlinked(&self) {
         self.unlinked.fetch_add(1, Ordering::Relaxed);
@@ -183,12 +177,17 @@ impl<S: Store> FileSystem<S> {
     pub fn mount(store: S, mut options: MountOptions) -> Result<FileSystem<S>, OpenError> {
         options.read_only |= store.is_read_only();
         let recovered = recover::recover(&store, &options)?;
+        let roam_after = match options.roam_after {
+            0 => ROAM_AFTER,
+            after => after,
+        };
         let core = Arc::new_cyclic(|this| Core {
             store,
             options,
             table: recovered.table,
             cache: InodeCache::new(),
             quotas: Quotas::default(),
+            roaming: Roaming::new(roam_after, recover::cores()),
             renames: Mutex::new(()),
             unlinked: AtomicU64::new(recovered.orphans.len() as u64),
             this: this.clone(),
@@ -225,7 +224,7 @@ impl<S: Store> FileSystem<S> {
                 }
             },
         }
-        for number in InodeNumber::ROOT.get()..core.table.capacity() {
+        for number in InodeNumber::ROOT.get()..InodeTable::capacity(&core.store) {
             let number = InodeNumber::new(number);
             let raw = core.table.load(&core.store, number)?;
             if !raw.is_free() {
@@ -340,7 +339,7 @@ impl<S: Store> FileSystem<S> {
             blocks: u64::from(geometry.segments) * geometry.segment_blocks,
             free_blocks,
             available_blocks,
-            inodes: (core.table.capacity() + could_be_made).min(limit),
+            inodes: (InodeTable::capacity(&core.store) + could_be_made).min(limit),
             free_inodes: (core.table.free_count() + could_be_made).min(limit),
             name_max: crate::format::NAME_BYTES_MAX as u32,
         }

@@ -1,6 +1,8 @@
 //! The inode table: a file of inodes, sixteen to a block, and the numbers that are free.
 //!
-//! The table's own inode lies in the root area, so the table's blocks can be anywhere (and can move).
+//! The table's own inode lies in the root area, so the table's blocks can be anywhere. They do not stay there: a few thousand inodes that change all
+//! the time are a small and hot corner, so blocks that change often move ([`roam`](crate::roam)). Where they are is known to the store
+//! ([`Homes`](txn::Homes)), because only a commit can tell for sure.
 
 use crate::block_map::{BlockMap, MapEditor};
 use crate::clock::Clock;
@@ -8,10 +10,10 @@ use crate::error::{FsError, damaged_inode};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use parking_lot::Mutex;
-use pmem::{BLOCK_BYTES, BlockNumber, Offset};
-use scatter::{DomainId, Purpose};
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::{DomainId, Extent, Purpose};
 use smallvec::SmallVec;
-use txn::{Store, Transaction};
+use txn::{HomeOffset, Store, Transaction};
 
 /// Most free numbers that one list takes from another at once.
 const TAKEN_OVER_MAX: usize = 64;
@@ -20,12 +22,9 @@ const GROWTH_BLOCKS_MAX: u64 = 16;
 
 /// Where inodes are and which numbers are free.
 pub(crate) struct InodeTable {
-    /// Block of the table → block of the pool. Only grows, and is read without a lock: an operation looks up its inode's place
-    /// while its data is on the way to the medium, and a locked instruction would wait for all of it.
-    blocks: boxcar::Vec<BlockNumber>,
     /// Free numbers, one list per core so that creators do not meet.
     free: Box<[FreeNumbers]>,
-    /// The table's own inode; held while the table grows.
+    /// The table's own inode; held while the table grows or one of its blocks moves.
     own: Mutex<RawInode>,
 }
 
@@ -34,18 +33,17 @@ pub(crate) struct InodeTable {
 struct FreeNumbers(Mutex<Vec<u32>>);
 
 impl InodeTable {
-    /// Takes over the table whose inode is `own` and whose blocks are `blocks`.
-    pub(crate) fn new(own: RawInode, blocks: Vec<BlockNumber>, shards: usize) -> InodeTable {
+    /// Takes over the table whose inode is `own`, and whose blocks the store knows.
+    pub(crate) fn new(own: RawInode, shards: usize) -> InodeTable {
         InodeTable {
-            blocks: blocks.into_iter().collect(),
             free: (0..shards.max(1)).map(|_| FreeNumbers::default()).collect(),
             own: Mutex::new(own),
         }
     }
 
     /// Inodes that the table holds, free ones included.
-    pub(crate) fn capacity(&self) -> u64 {
-        self.blocks.count() as u64 * INODES_PER_BLOCK
+    pub(crate) fn capacity<S: Store>(store: &S) -> u64 {
+        store.homes().count() * INODES_PER_BLOCK
     }
 
     /// Free inodes that the table holds.
@@ -54,13 +52,10 @@ impl InodeTable {
         lists.map(|list| list.0.lock().len() as u64).sum()
     }
 
-    /// Where inode `number` lies.
+    /// Where inode `number` lies in the table.
     #[inline]
-    pub(crate) fn offset(&self, number: InodeNumber) -> Option<Offset> {
-        let block = *self
-            .blocks
-            .get((number.get() / INODES_PER_BLOCK) as usize)?;
-        Some(block.offset() + (number.get() % INODES_PER_BLOCK) * INODE_BYTES as u64)
+    pub(crate) fn home(number: InodeNumber) -> HomeOffset {
+        HomeOffset::new(number.get() * INODE_BYTES as u64)
     }
 
     /// Marks numbers as free, as found by recovery.
@@ -123,7 +118,7 @@ impl InodeTable {
         if self.free_count() > 0 {
             return Ok(());
         }
-        let first = self.blocks.count() as u64;
+        let first = store.homes().count();
         if (first + 1) * INODES_PER_BLOCK > InodeNumber::MAX.get() {
             return Err(FsError::NoInodes);
         }
@@ -135,7 +130,7 @@ impl InodeTable {
         };
         // In order, because `own` is held.
         for &block in &added {
-            self.blocks.push(block);
+            store.homes().push(block);
         }
         let start = (first * INODES_PER_BLOCK) as u32;
         let count = added.len() as u32 * INODES_PER_BLOCK as u32;
@@ -175,10 +170,41 @@ impl InodeTable {
         (new.root, new.height) = editor.finish(&mut transaction);
         new.size = (first + count) * BLOCK_BYTES as u64;
         new.touch_modified(now);
-        new.log_changes(own, InodeNumber::TABLE, store.root_area(), &mut transaction);
+        log_own(store, own, &mut new, &mut transaction);
         transaction.commit()?;
         *own = new;
         Ok(blocks)
+    }
+
+    /// Moves block `index` of the table to a fresh place: a transaction of its own. `false` if there is no room, or somebody else changes the
+    /// table at this moment.
+    pub(crate) fn move_block<S: Store>(&self, store: &S, index: u64) -> Result<bool, FsError> {
+        let Some(mut own) = self.own.try_lock() else {
+            return Ok(false);
+        };
+        let Some(from) = store.homes().block(index) else {
+            return Ok(false);
+        };
+        let mut transaction = store.begin();
+        let Ok(to) = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary) else {
+            return Ok(false);
+        };
+        let mut new = *own;
+        let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, &own));
+        let pointers = [Pointer::written(to)];
+        editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+        (new.root, new.height) = editor.finish(&mut transaction);
+        if new.root != own.root {
+            log_own(store, &own, &mut new, &mut transaction);
+        }
+        transaction.free(Extent {
+            start: from,
+            blocks: 1,
+        });
+        transaction.move_home(index, to);
+        transaction.commit()?;
+        *own = new;
+        Ok(true)
     }
 
     /// Reads inode `number` from the medium, unchecked.
@@ -193,10 +219,21 @@ impl InodeTable {
                 "the inode table was referred to as a file",
             ));
         }
-        self.offset(number)
-            .map(|at| store.load(at))
-            .ok_or(FsError::NotFound)
+        let found = store.homes().read(Self::home(number), |at| store.load(at));
+        found.ok_or(FsError::NotFound)
     }
+}
+
+/// Logs the next version of the table's own inode.
+fn log_own<S: Store>(
+    store: &S,
+    old: &RawInode,
+    new: &mut RawInode,
+    transaction: &mut impl Transaction,
+) {
+    new.log_changes(old, InodeNumber::TABLE, |at, bytes| {
+        transaction.store(store.root_area() + at, bytes);
+    });
 }
 
 #[cfg(test)]
@@ -205,7 +242,7 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_over_by_the_batch_and_none_is_lost() {
-        let table = InodeTable::new(RawInode::ZERO, Vec::new(), 2);
+        let table = InodeTable::new(RawInode::ZERO, 2);
         let all: Vec<u32> = (2..300).rev().collect();
         table.add_free(1, &all);
         assert_eq!(table.take_over(0), Some(InodeNumber::new(2)));
@@ -215,7 +252,7 @@ mod tests {
         rest.sort_unstable();
         assert_eq!(rest, (3..300).collect::<Vec<u32>>());
         // The last one of a list goes as well.
-        let table = InodeTable::new(RawInode::ZERO, Vec::new(), 2);
+        let table = InodeTable::new(RawInode::ZERO, 2);
         table.add_free(1, &[9]);
         assert_eq!(table.take_over(0), Some(InodeNumber::new(9)));
         assert_eq!(table.take_over(0), None);

@@ -35,6 +35,7 @@ mod operation;
 pub mod quota;
 mod recover;
 mod rename;
+mod roam;
 mod space;
 mod types;
 mod view;

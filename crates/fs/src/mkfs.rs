@@ -99,12 +99,9 @@ fn write_root<S: Store>(store: &S, (uid, gid): (u32, u32)) -> Result<(), FsError
         DomainId::METADATA,
     )?;
     (table.root, table.height) = editor.finish(&mut transaction);
-    table.log_changes(
-        &RawInode::ZERO,
-        InodeNumber::TABLE,
-        store.root_area(),
-        &mut transaction,
-    );
+    table.log_changes(&RawInode::ZERO, InodeNumber::TABLE, |at, bytes| {
+        transaction.store(store.root_area() + at, bytes);
+    });
     transaction.commit()?;
     Ok(())
 }

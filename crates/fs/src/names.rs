@@ -6,7 +6,9 @@ use crate::error::{FsError, damaged_inode};
 use crate::file_system::Core;
 use crate::format::inode::INODE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, Pointer, RawInode};
+use crate::inode_table::InodeTable;
 use crate::node::{Body, Node};
+use crate::roam::Change;
 use pmem::{BLOCK_BYTES, LINE_BYTES, Offset};
 use scatter::{DomainId, Purpose};
 use txn::{Corruption, Store, Transaction};
@@ -96,7 +98,8 @@ impl<S: Store> Core<S> {
         let map = BlockMap::of(number, &body.raw);
         let found = index.find(name, |candidate| {
             // The next thing that the caller needs is the inode: all lines travel at the same time.
-            if let Some(inode) = self.table.offset(candidate.inode) {
+            let home = InodeTable::home(candidate.inode);
+            if let Some(inode) = self.store.homes().place(home) {
                 for line in (0..INODE_BYTES).step_by(LINE_BYTES) {
                     self.store.prefetch(inode + line as u64);
                 }
@@ -227,6 +230,20 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
+    /// Follows a committed plan of directory `number`, whose inode is up to date.
+    #[inline]
+    pub(crate) fn commit_plan(&self, number: InodeNumber, body: &mut Body, plan: Plan) {
+        let changed = plan.changed_block();
+        if let Some(directory) = &mut body.directory {
+            directory.commit(plan);
+        }
+        if let Some(block) = changed
+            && self.roaming.draw(Change::Name)
+        {
+            self.move_block(number, body, block);
+        }
+    }
+
     /// Locks a directory for change, with its index built.
     pub(crate) fn lock_directory<'n>(
         &self,
@@ -243,13 +260,6 @@ pub(crate) fn require_empty(body: &Body) -> Result<(), FsError> {
     match &body.directory {
         Some(directory) if !directory.is_empty() => Err(FsError::DirectoryNotEmpty),
         _ => Ok(()),
-    }
-}
-
-/// Follows a committed plan.
-pub(crate) fn commit_plan(body: &mut Body, plan: Plan) {
-    if let Some(directory) = &mut body.directory {
-        directory.commit(plan);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::format::{
     FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, RawInode,
     SYMLINK_BYTES_MAX, Timestamp,
 };
-use crate::names::{commit_plan, require_empty, require_name};
+use crate::names::{require_empty, require_name};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::space;
@@ -143,7 +143,7 @@ impl<S: Store> Core<S> {
         transaction.log_inode(parent, &body.raw, &mut new_parent)?;
         transaction.commit()?;
         body.raw = new_parent;
-        commit_plan(body, plan);
+        self.commit_plan(parent, body, plan);
         Ok(raw)
     }
 
@@ -260,7 +260,7 @@ impl<S: Store> Core<S> {
         let (new_child, freed) = self.drop_link(&child, &child_body, now, &mut transaction)?;
         transaction.commit()?;
         body.raw = new_parent;
-        commit_plan(&mut body, plan);
+        self.commit_plan(parent.number(), &mut body, plan);
         self.link_dropped(&child, &mut child_body, new_child, freed);
         Ok(())
     }
@@ -414,7 +414,7 @@ impl<S: Store> FileSystem<S> {
             core.relinked(node);
         }
         body.raw = new_parent;
-        commit_plan(&mut body, plan);
+        core.commit_plan(parent.number(), &mut body, plan);
         child.raw = new_child;
         Ok(())
     }

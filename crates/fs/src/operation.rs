@@ -3,10 +3,12 @@
 use crate::error::FsError;
 use crate::file_system::Core;
 use crate::format::{InodeNumber, RawInode};
+use crate::inode_table::InodeTable;
 use crate::quota::Charges;
+use crate::roam::Change;
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
-use txn::{CommitError, Store, Transaction};
+use txn::{CommitError, HomeOffset, Store, Transaction};
 use zerocopy::IntoBytes;
 
 /// A transaction of the mounted file system. Dropping it aborts: charges go back, nothing happened.
@@ -14,6 +16,8 @@ pub(crate) struct Operation<'c, S: Store> {
     core: &'c Core<S>,
     transaction: S::Transaction<'c>,
     charges: Charges<'c>,
+    /// Whose block of the inode table moves after the commit.
+    roamer: Option<InodeNumber>,
 }
 
 impl<S: Store> Core<S> {
@@ -24,6 +28,7 @@ impl<S: Store> Core<S> {
             core: self,
             transaction: self.store.begin(),
             charges: Charges::new(&self.quotas),
+            roamer: None,
         }
     }
 }
@@ -46,12 +51,13 @@ impl<S: Store> Operation<'_, S> {
             return Ok(());
         }
         self.charges.charge(old, new)?;
-        new.log_changes(
-            old,
-            number,
-            self.core.inode_offset(number),
-            &mut self.transaction,
-        );
+        if self.core.roaming.draw(Change::Inode) {
+            self.roamer = Some(number);
+        }
+        let home = InodeTable::home(number);
+        new.log_changes(old, number, |at, bytes| {
+            self.transaction.store_at_home(home + at, bytes);
+        });
         Ok(())
     }
 }
@@ -60,6 +66,15 @@ impl<S: Store> Transaction for Operation<'_, S> {
     #[inline]
     fn store(&mut self, at: Offset, bytes: &[u8]) {
         self.transaction.store(at, bytes);
+    }
+
+    #[inline]
+    fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]) {
+        self.transaction.store_at_home(home, bytes);
+    }
+
+    fn move_home(&mut self, index: u64, to: BlockNumber) {
+        self.transaction.move_home(index, to);
     }
 
     #[inline]
@@ -115,6 +130,9 @@ impl<S: Store> Transaction for Operation<'_, S> {
     fn commit(&mut self) -> Result<(), CommitError> {
         self.transaction.commit()?;
         self.charges.keep();
+        if let Some(number) = self.roamer {
+            self.core.move_inode(number);
+        }
         Ok(())
     }
 }

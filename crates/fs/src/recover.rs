@@ -27,7 +27,7 @@ pub(crate) struct Recovered {
 const BATCH_BLOCKS: usize = 64;
 
 /// Cores of this machine. Asked once: the answer takes the kernel several files to find.
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
 }
@@ -62,7 +62,7 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
         let mut rebuild = rebuild;
         if rebuild.mark_word_image(&saved.bitmap).is_ok() {
             store.install(rebuild, install);
-            let table = InodeTable::new(own, blocks, shards);
+            let table = table_over(store, own, &blocks, shards);
             table.add_free(0, &saved.free_numbers);
             return Ok(Recovered {
                 table,
@@ -117,7 +117,7 @@ fn walk<S: Store>(
     }
     store.install(rebuild, install);
     let inodes = blocks.len() as u64 * INODES_PER_BLOCK;
-    let table = InodeTable::new(own, blocks, shards);
+    let table = table_over(store, own, &blocks, shards);
     let mut orphans = Vec::new();
     for (shard, mut part) in found.into_iter().enumerate() {
         part.free.sort_unstable_by(|a, b| b.cmp(a));
@@ -126,6 +126,18 @@ fn walk<S: Store>(
     }
     tracing::info!(inodes, elapsed = ?started.elapsed(), "volatile state rebuilt");
     Ok(Recovered { table, orphans })
+}
+
+fn table_over<S: Store>(
+    store: &S,
+    own: RawInode,
+    blocks: &[BlockNumber],
+    shards: usize,
+) -> InodeTable {
+    for &block in blocks {
+        store.homes().push(block);
+    }
+    InodeTable::new(own, shards)
 }
 
 /// The blocks of the inode table, in order.
@@ -258,7 +270,7 @@ pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
     core.store.checkpoint();
     let bitmap = core.store.allocator().save();
     let mut bytes = Vec::with_capacity(16 + free.len() * 4 + bitmap.len() * 8);
-    bytes.extend_from_slice(&core.table.capacity().to_le_bytes());
+    bytes.extend_from_slice(&InodeTable::capacity(&core.store).to_le_bytes());
     bytes.extend_from_slice(&(free.len() as u64).to_le_bytes());
     bytes.extend(free.iter().flat_map(|number| number.to_le_bytes()));
     bytes.extend(bitmap.iter().flat_map(|word| word.to_le_bytes()));

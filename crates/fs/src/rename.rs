@@ -3,7 +3,8 @@
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, InodeNumber, LINKS_MAX, RawInode, Timestamp};
-use crate::names::{Found, commit_plan, require_empty, require_name};
+use crate::inode_table::InodeTable;
+use crate::names::{Found, require_empty, require_name};
 use crate::node::BodyWrite;
 use crate::node::{Body, Node};
 use crate::operation::Operation;
@@ -132,7 +133,7 @@ impl<S: Store> Core<S> {
     fn is_ancestor(&self, ancestor: InodeNumber, node: &Node) -> Result<bool, FsError> {
         let mut node = node.clone();
         // Damaged parent pointers could form a circle.
-        for _ in 0..self.table.capacity().max(1) {
+        for _ in 0..InodeTable::capacity(&self.store).max(1) {
             if node.number() == ancestor {
                 return Ok(true);
             }
@@ -157,7 +158,7 @@ impl<S: Store> Core<S> {
             return Ok(());
         }
         let mut number = place.number();
-        for _ in 0..self.table.capacity().max(1) {
+        for _ in 0..InodeTable::capacity(&self.store).max(1) {
             if number == moved.inode() {
                 return Err(FsError::InvalidArgument(message));
             }
@@ -222,7 +223,7 @@ impl<S: Store> Core<S> {
                 self.table.release(number);
             }
         })?;
-        done.apply(parents);
+        done.apply(self, parents);
         moved_body.raw = new_moved;
         if let (Some(victim), Some(body), Some((new, freed))) = (&victim, &mut victim_body, dropped)
         {
@@ -261,7 +262,7 @@ impl<S: Store> Core<S> {
         change
             .transaction
             .log_inode(second.number(), &second_body.raw, &mut new_second)?;
-        change.commit()?.apply(parents);
+        change.commit()?.apply(self, parents);
         first_body.raw = new_first;
         second_body.raw = new_second;
         Ok(())
@@ -327,21 +328,41 @@ impl<'c> DirectoryChange<'c> {
             plan: index.plan(),
         })
     }
+
+    fn done(self) -> DoneIn {
+        DoneIn {
+            number: self.number,
+            new: self.new,
+            plan: self.plan,
+        }
+    }
 }
 
 /// What the directories' states have to follow once the rename is durable.
 struct Done {
-    from: (RawInode, crate::directory::Plan),
-    to: Option<(RawInode, crate::directory::Plan)>,
+    from: DoneIn,
+    to: Option<DoneIn>,
+}
+
+/// The part of one directory.
+struct DoneIn {
+    number: InodeNumber,
+    new: RawInode,
+    plan: crate::directory::Plan,
+}
+
+impl DoneIn {
+    fn apply<S: Store>(self, core: &Core<S>, body: &mut Body) {
+        body.raw = self.new;
+        core.commit_plan(self.number, body, self.plan);
+    }
 }
 
 impl Done {
-    fn apply(self, parents: &mut Parents<'_>) {
-        parents.from.raw = self.from.0;
-        commit_plan(&mut parents.from, self.from.1);
-        if let (Some(body), Some((raw, plan))) = (&mut parents.to, self.to) {
-            body.raw = raw;
-            commit_plan(body, plan);
+    fn apply<S: Store>(self, core: &Core<S>, parents: &mut Parents<'_>) {
+        self.from.apply(core, &mut parents.from);
+        if let (Some(body), Some(to)) = (&mut parents.to, self.to) {
+            to.apply(core, body);
         }
     }
 }
@@ -512,8 +533,8 @@ impl<'c, S: Store> Change<'c, S> {
         }
         self.transaction.commit()?;
         Ok(Done {
-            from: (self.from.new, self.from.plan),
-            to: self.to.map(|to| (to.new, to.plan)),
+            from: self.from.done(),
+            to: self.to.map(DirectoryChange::done),
         })
     }
 }

@@ -149,6 +149,9 @@ pub struct MountOptions {
     pub seed: Option<u64>,
     /// What time it is.
     pub clock: Clock,
+    /// Changes in place after which a block of metadata moves, on average, so that no corner of the medium wears out; 0 = the default, 512. Less spreads writes
+    /// sooner and costs more of them.
+    pub roam_after: u32,
 }
 
 /// How to rename (`renameat2`).

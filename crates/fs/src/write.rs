@@ -12,6 +12,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
+use crate::roam::Change;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Extents, Purpose};
 use smallvec::SmallVec;
@@ -149,13 +150,20 @@ fn write_once<S: Store>(
     let is_in_place = if range.block_count() > 1 {
         false
     } else if range.data.len() <= LOGGED_WRITE_BYTES_MAX {
-        write_logged(core, number, body, range)?
+        if write_logged(core, number, body, range)? {
+            if core.roaming.draw(Change::Data) {
+                core.move_block(number, body, range.first_block());
+            }
+            return Ok(());
+        }
+        false
     } else if range.data.len() == BLOCK_BYTES && range.offset < body.raw.size {
         overwrite_block(core, number, body, range)?
     } else {
         false
     };
     if is_in_place {
+        roam_pointer(core, number, body, range);
         return Ok(());
     }
     let map = BlockMap::of(number, &body.raw);
@@ -167,7 +175,18 @@ fn write_once<S: Store>(
         write_blocks(core, body.domain, &map, &mut new, range, &mut transaction)?;
     }
     let now = core.now();
-    log_and_commit(number, body, &mut new, range, now, &mut transaction)
+    log_and_commit(number, body, &mut new, range, now, &mut transaction)?;
+    drop(transaction);
+    roam_pointer(core, number, body, range);
+    Ok(())
+}
+
+/// Draws a lot for the node whose pointer changed.
+#[inline]
+fn roam_pointer<S: Store>(core: &Core<S>, number: InodeNumber, body: &mut Body, range: &Range<'_>) {
+    if body.raw.height > 0 && core.roaming.draw(Change::Pointer) {
+        core.move_node(number, body, range.first_block());
+    }
 }
 
 /// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing

@@ -316,7 +316,7 @@ fn record() -> String {
     builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
     builder.store(Offset::new(0x2_0003), b"five!");
     builder.zero(Offset::new(0x3_0000), 100);
-    builder.close();
+    builder.close(&txn::Homes::default());
     let bytes = builder.finish(77, 0).to_vec();
     let text = "\nRecord 77: the word `0x1122334455667788` at 0x12340, `five!` at 0x20003, 100 zeros at 0x30000; salt 0.\n\n";
     head + text + &code(&dump(&bytes)) + &record_with_data_check()
@@ -331,7 +331,7 @@ fn record_with_data_check() -> String {
         checksum: crc32c(data),
     });
     builder.store_word(Offset::new(0x1_2340), 0x1122_3344_5566_7788);
-    builder.close();
+    builder.close(&txn::Homes::default());
     let text = "\nRecord 78: the data `123456789` at 0x40000, the word `0x1122334455667788` at 0x12340; salt 0.\n\n";
     text.to_string() + &code(&dump(builder.finish(78, 0)))
 }

@@ -44,6 +44,8 @@ pub enum Bug {
     DistrustChangedData,
     /// A journal moves without its new place being durable.
     ForgetJournalPlace,
+    /// A transaction changes an inode where it was before its block moved.
+    ForgetMove,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -67,6 +67,12 @@ pub(crate) struct Turn<'j> {
     sequence: u64,
 }
 
+/// All journals, held for one record.
+pub(crate) struct TurnOfAll<'j> {
+    pub(crate) turn: Turn<'j>,
+    _others: Vec<MutexGuard<'j, Journal>>,
+}
+
 impl Turn<'_> {
     /// Whether a record of `bytes` fits; if not, a checkpoint is needed (and this turn must be given up for it).
     #[inline]
@@ -262,6 +268,22 @@ impl Journals {
             region: &self.region,
             journal,
             sequence,
+        }
+    }
+
+    /// Takes all journals and the next sequence number: nobody is between his turn and the end of his changes then. The record goes to journal `slot`.
+    pub(crate) fn turn_of_all(&self, slot: usize) -> TurnOfAll<'_> {
+        let own = slot % self.journals.len();
+        // In index order, as the cut of a checkpoint does.
+        let mut journals: Vec<_> = self.journals.iter().map(|journal| journal.lock()).collect();
+        let journal = journals.swap_remove(own);
+        TurnOfAll {
+            turn: Turn {
+                region: &self.region,
+                journal,
+                sequence: self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1,
+            },
+            _others: journals,
         }
     }
 

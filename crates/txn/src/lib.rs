@@ -8,6 +8,7 @@
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
+//! * [`homes`]: metadata blocks that are named by an index and move.
 //! * [`record`]: the bytes of a journal record.
 //! * [`journal`], [`checkpoint`], [`recovery`]: the life of a record.
 //! * [`store`]: the seam towards `fs`: [`Store`] and [`Transaction`], and their implementation
@@ -18,6 +19,7 @@ pub mod checksum;
 pub mod domain;
 pub mod error;
 pub mod format;
+pub mod homes;
 pub mod journal;
 pub mod layout;
 mod live;
@@ -33,6 +35,7 @@ pub mod transaction;
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;
+pub use homes::{HomeOffset, Homes};
 pub use layout::{Geometry, Superblock};
 pub use pool::Mode;
 pub use store::{PmemStore, Store};

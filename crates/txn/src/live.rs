@@ -187,7 +187,7 @@ mod tests {
 
         fn append(&mut self, journal: usize, record: &mut RecordBuilder) -> u64 {
             self.records += 1;
-            record.close();
+            record.close(&crate::Homes::default());
             let end = self.ends[journal];
             let is_before = |place: &&HalfPlace| place.start.offset() <= end;
             let place = self

@@ -14,6 +14,7 @@
 //! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
 
 use crate::checksum::crc32c;
+use crate::homes::{HomeOffset, Homes};
 use crate::layout::{Geometry, Superblock};
 use crate::places::HalfPlace;
 use pmem::{BLOCK_BYTES, LINE_BYTES, Offset, WORD_BYTES};
@@ -32,6 +33,8 @@ const ZERO_FLAG: u64 = 1 << 63;
 const DATA_CHECK_WORDS: usize = 2;
 /// Where entries begin in a builder: room for a data check is always left before them, and the header is put where it belongs at the end.
 const ENTRIES_AT: usize = HEADER_WORDS + DATA_CHECK_WORDS;
+/// Stands for the place of a home until the record is closed: no place that anybody may change.
+const UNKNOWN_PLACE: Offset = Offset::new(0);
 
 /// One change of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -95,6 +98,8 @@ pub struct RecordBuilder {
     /// Where the header will stand: before the data check, or in its place.
     start: usize,
     body_checksum: u32,
+    /// Entries whose place is not known before the commit: index of the head word, and the home.
+    homes: Vec<(usize, HomeOffset)>,
 }
 
 impl Default for RecordBuilder {
@@ -110,6 +115,7 @@ impl RecordBuilder {
             words: Vec::new(),
             start: DATA_CHECK_WORDS,
             body_checksum: 0,
+            homes: Vec::new(),
         }
     }
 
@@ -126,6 +132,7 @@ impl RecordBuilder {
         self.words.clear();
         self.words.extend_from_slice(&[0; ENTRIES_AT]);
         self.start = DATA_CHECK_WORDS;
+        self.homes.clear();
     }
 
     /// Whether no change was added.
@@ -182,6 +189,13 @@ impl RecordBuilder {
         }
     }
 
+    /// Adds "store `payload` at `home`", wherever that will be at the commit. The payload lies in one block.
+    #[inline]
+    pub fn store_at_home(&mut self, home: HomeOffset, payload: &[u8]) {
+        self.homes.push((self.words.len(), home));
+        self.store(UNKNOWN_PLACE, payload);
+    }
+
     /// Adds "store the 8 bytes of `word` at `at`".
     #[inline]
     pub fn store_word(&mut self, at: Offset, word: u64) {
@@ -199,15 +213,43 @@ impl RecordBuilder {
         }
     }
 
-    /// No more changes: computes what of the checksum does not depend on the sequence number. Call it while bulk data is on
-    /// its way to the medium, when computing costs no time.
+    /// No more changes: looks up the places of homes, and computes what of the checksum does not depend on the sequence number. Call it while
+    /// bulk data is on its way to the medium, when computing costs no time.
     #[inline]
-    pub fn close(&mut self) {
+    pub fn close(&mut self, homes: &Homes) {
         let words = self.words.len() - self.start;
+        self.settle(homes);
         self.body_checksum = crc32c(self.words[ENTRIES_AT..].as_bytes());
         self.words[self.start + 1] = ((words * WORD_BYTES) as u64).to_le();
         self.words
             .resize(self.start + words.next_multiple_of(LINE_WORDS), 0);
+    }
+
+    /// Does over what of [`close`](Self::close) depends on the places of homes: one of them moved since.
+    #[cold]
+    #[inline(never)]
+    pub fn close_again(&mut self, homes: &Homes) {
+        self.settle(homes);
+        let bytes = u64::from_le(self.words[self.start + 1]) as usize;
+        let end = self.start + bytes / WORD_BYTES;
+        self.body_checksum = crc32c(self.words[ENTRIES_AT..end].as_bytes());
+    }
+
+    #[inline]
+    fn settle(&mut self, homes: &Homes) {
+        for &(index, home) in &self.homes {
+            let length = EntryHead(u64::from_le(self.words[index])).length();
+            let place = homes
+                .place(home)
+                .expect("who changes a home knows that it exists");
+            self.words[index] = head(place, length, 0);
+        }
+    }
+
+    /// Puts the checksum into the data check of a closed record.
+    pub fn complete_data_check(&mut self, checksum: u32) {
+        debug_assert_eq!(self.start, 0, "a record with a data check");
+        self.words[HEADER_WORDS + 1] = u64::from(checksum).to_le();
     }
 
     /// Completes a closed record for a half with this [salt](crate::places::HalfPlace::salt). The bytes are what goes to the journal.
@@ -450,7 +492,7 @@ mod tests {
     #[test]
     fn a_record_of_another_use_of_the_place_is_refused() {
         let mut builder = sample();
-        builder.close();
+        builder.close(&Homes::default());
         let bytes = builder.finish(42, SALT).to_vec();
         let other = RecordForm { salt: 0, ..FORM };
         assert!(Record::parse(&bytes, &FORM).is_some());
@@ -460,7 +502,7 @@ mod tests {
     #[test]
     fn a_record_reads_back_as_written() {
         let mut builder = sample();
-        builder.close();
+        builder.close(&Homes::default());
         let bytes = builder.finish(42, SALT).to_vec();
         assert_eq!(bytes.len() % LINE_BYTES, 0);
         let record = Record::parse(&bytes, &FORM).expect("whole record");
@@ -493,7 +535,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_noticed() {
         let mut builder = sample();
-        builder.close();
+        builder.close(&Homes::default());
         let bytes = builder.finish(42, SALT).to_vec();
         assert_flips_are_noticed(&bytes);
     }
@@ -507,7 +549,7 @@ mod tests {
         ] {
             let mut builder = RecordBuilder::new();
             builder.store_word(Offset::new(at), 1);
-            builder.close();
+            builder.close(&Homes::default());
             let bytes = builder.finish(1, SALT).to_vec();
             assert!(Record::parse(&bytes, &FORM).is_none(), "offset {at}");
         }
@@ -527,7 +569,7 @@ mod tests {
     }
 
     fn finished(mut builder: RecordBuilder) -> Vec<u8> {
-        builder.close();
+        builder.close(&Homes::default());
         builder.finish(42, SALT).to_vec()
     }
 

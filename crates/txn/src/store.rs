@@ -7,6 +7,7 @@ use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal, unseal};
 use crate::domain::{Domain, Domains, Ledger};
 use crate::error::{Corruption, OpenError};
+use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::places::read_places;
@@ -39,6 +40,8 @@ pub trait Store: Send + Sync + 'static {
     fn load<T: FromBytes>(&self, at: Offset) -> T;
     /// Copies metadata out.
     fn read(&self, at: Offset, into: &mut [u8]);
+    /// Where the blocks are that transactions name by their index.
+    fn homes(&self) -> &Homes;
     /// Whether the metadata at `at` equals `bytes`.
     fn equals(&self, at: Offset, bytes: &[u8]) -> bool;
     /// Hints that `at` will be loaded soon.
@@ -83,6 +86,7 @@ pub struct PmemStore {
     geometry: Geometry,
     journals: Journals,
     domains: Arc<Domains>,
+    homes: Homes,
     allocator: OnceLock<Allocator>,
     mode: Mode,
     replay: Replay,
@@ -146,6 +150,7 @@ impl PmemStore {
             geometry,
             journals,
             domains,
+            homes: Homes::default(),
             allocator: OnceLock::new(),
             mode,
             replay,
@@ -241,6 +246,11 @@ impl Store for PmemStore {
     fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]) {
         debug_assert!(offset + into.len() <= BLOCK_BYTES);
         self.region.read(block.offset() + offset as u64, into);
+    }
+
+    #[inline]
+    fn homes(&self) -> &Homes {
+        &self.homes
     }
 
     fn root_area(&self) -> Offset {

@@ -1,5 +1,6 @@
 //! Transactions: the write half of the seam between `fs` and where blocks live.
 
+use crate::homes::HomeOffset;
 use crate::journal::{DataOrder, Journals, Turn};
 use crate::record::{DataCheck, RecordBuilder};
 use crate::store::{PmemStore, Store};
@@ -31,6 +32,11 @@ pub enum CommitError {
 pub trait Transaction {
     /// Changes `bytes` of metadata at `at`. Visible to loads only after commit.
     fn store(&mut self, at: Offset, bytes: &[u8]);
+    /// Changes `bytes` of metadata at `home`, which lie in one block, wherever that is when the transaction commits.
+    fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]);
+    /// Moves block `index` of the [homes](crate::Homes) to `to`, a block that this transaction took: its content as it is at the commit. The transaction
+    /// also changes the pointer to the block and frees the old one, and it writes no other data.
+    fn move_home(&mut self, index: u64, to: BlockNumber);
     /// Changes the 8 bytes at `at`.
     fn store_word(&mut self, at: Offset, word: u64);
     /// Fills metadata with zeros.
@@ -117,6 +123,7 @@ pub struct PmemTransaction<'s> {
     record: RecordBuilder,
     data: Data,
     turn: Option<Turn<'s>>,
+    moved: Option<(u64, BlockNumber)>,
     allocated: SmallVec<[Extent; 4]>,
     freed: SmallVec<[Extent; 4]>,
     committed: bool,
@@ -131,6 +138,7 @@ impl<'s> PmemTransaction<'s> {
             record,
             data: Data::None,
             turn: None,
+            moved: None,
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
             committed: false,
@@ -181,6 +189,40 @@ impl<'s> PmemTransaction<'s> {
         RECORD.set(std::mem::take(&mut self.record));
     }
 
+    /// Commits a move: with all journals held, copies the block as it is now, and makes copy, pointer and the end of the old place one record.
+    #[cold]
+    fn commit_move(&mut self, index: u64, to: BlockNumber) -> Result<(), CommitError> {
+        let (region, homes) = (self.store.region(), self.store.homes());
+        let from = homes
+            .block(index)
+            .expect("who moves a home knows that it exists");
+        self.record.check_data(DataCheck {
+            at: to.offset(),
+            length: BLOCK_BYTES,
+            checksum: 0,
+        });
+        self.record.close(homes);
+        let bytes = self.record.padded_bytes();
+        let mut all = loop {
+            let all = self.journals().turn_of_all(thread_slot());
+            if all.turn.has_room(bytes) {
+                break all;
+            }
+            drop(all);
+            self.store.checkpoint();
+        };
+        let mut content = [0; BLOCK_BYTES];
+        region.read(from.offset(), &mut content);
+        let (written, checksum) = region.write_streaming_checksummed(to.offset(), &content);
+        self.record.complete_data_check(checksum);
+        all.turn
+            .commit(&mut self.record, DataOrder::Checked(written), &self.freed);
+        homes.relocate(index, to);
+        self.end();
+        drop(all);
+        Ok(())
+    }
+
     /// The data gets a fence of its own.
     fn uncheck_data(&mut self) {
         self.record.forget_data();
@@ -209,6 +251,16 @@ impl Transaction for PmemTransaction<'_> {
     #[inline]
     fn store(&mut self, at: Offset, bytes: &[u8]) {
         self.record.store(at, bytes);
+    }
+
+    #[inline]
+    fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]) {
+        self.record.store_at_home(home, bytes);
+    }
+
+    fn move_home(&mut self, index: u64, to: BlockNumber) {
+        debug_assert!(matches!(self.data, Data::None), "a move has no other data");
+        self.moved = Some((index, to));
     }
 
     #[inline]
@@ -335,8 +387,13 @@ impl Transaction for PmemTransaction<'_> {
         if self.record.changes_checked_data() {
             self.uncheck_data();
         }
+        if let Some((index, to)) = self.moved {
+            return self.commit_move(index, to);
+        }
         // Everything that can be computed is computed before the fence, while the data drains.
-        self.record.close();
+        let homes = self.store.homes();
+        let version = homes.version();
+        self.record.close(homes);
         let data = self.order_data();
         if deliberate::is(Bug::DoubleFree) {
             // Now, and at the checkpoint again, when the block may have a new owner.
@@ -346,6 +403,10 @@ impl Transaction for PmemTransaction<'_> {
             self.store.release(&std::mem::take(&mut self.freed));
         }
         let mut turn = self.turn_with_room();
+        // Nothing moves as long as a journal is held.
+        if homes.version() != version && !deliberate::is(Bug::ForgetMove) {
+            self.record.close_again(homes);
+        }
         turn.commit(&mut self.record, data, &self.freed);
         self.end();
         // Last, because the lock waits for the fence: what is done before costs nothing.

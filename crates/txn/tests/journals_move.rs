@@ -2,7 +2,7 @@
 
 use perdure_txn::places::{HalfName, HalfPlace, read_places};
 use perdure_txn::record::{RecordBuilder, RecordForm};
-use perdure_txn::{FormatOptions, Mode, PmemStore, Store, Superblock, Transaction, format};
+use perdure_txn::{FormatOptions, Homes, Mode, PmemStore, Store, Superblock, Transaction, format};
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::{DomainId, Options, Purpose};
 use std::collections::HashSet;
@@ -96,7 +96,7 @@ fn a_full_pool_keeps_its_journals_where_they_are() {
 fn forged(superblock: &Superblock, place: HalfPlace, at: Offset, key: u64) -> Vec<u8> {
     let mut record = RecordBuilder::new();
     record.store_word(at, 0xbad);
-    record.close();
+    record.close(&Homes::default());
     let known = Superblock {
         journal_key: key,
         ..*superblock

@@ -4,7 +4,7 @@
 
 use super::regrow::RegrowError;
 use crate::format::{FileType, InodeNumber};
-use crate::names::commit_plan;
+use crate::inode_table::InodeTable;
 use crate::{FileSystem, FsError, MountOptions, NewInode, Node};
 use pmem::Region;
 use std::sync::Arc;
@@ -86,21 +86,17 @@ fn adopt(files: &FileSystem, directory: &Node, number: InodeNumber) -> Result<()
         &mut transaction,
     )?;
     new_parent.touch_modified(core.now());
-    new_parent.log_changes(
-        &body.raw,
-        directory.number(),
-        core.inode_offset(directory.number()),
-        &mut transaction,
-    );
-    new_child.log_changes(
-        &child_body.raw,
-        number,
-        core.inode_offset(number),
-        &mut transaction,
-    );
+    let home = InodeTable::home(directory.number());
+    new_parent.log_changes(&body.raw, directory.number(), |at, bytes| {
+        transaction.store_at_home(home + at, bytes);
+    });
+    let home = InodeTable::home(number);
+    new_child.log_changes(&child_body.raw, number, |at, bytes| {
+        transaction.store_at_home(home + at, bytes);
+    });
     transaction.commit()?;
     body.raw = new_parent;
-    commit_plan(&mut body, plan);
+    core.commit_plan(directory.number(), &mut body, plan);
     child_body.raw = new_child;
     Ok(())
 }

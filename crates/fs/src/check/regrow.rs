@@ -186,7 +186,9 @@ fn link<T: Transaction>(
     )?;
     new.blocks += 1 + editor.added;
     (new.root, new.height) = editor.finish(&mut transaction);
-    new.log_changes(&old, number, at, &mut transaction);
+    new.log_changes(&old, number, |offset, bytes| {
+        transaction.store(at + offset, bytes)
+    });
     transaction.commit()?;
     Ok(())
 }

@@ -62,6 +62,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A block that changes; it exists before the plan, and after it unless the directory shrinks.
+    pub(crate) fn changed_block(&self) -> Option<u64> {
+        self.touched.first().map(|&(block, _)| block as u64)
+    }
+
     /// Plans a new dentry for `name`, which must not exist in the directory: it takes the front of the first free range
     /// that is large enough. `None` if there is no such range; then [`Plan::insert_in_new_block`] helps.
     ///

@@ -1,8 +1,7 @@
 //! An inode: 256 bytes.
 
 use super::{FileType, InodeNumber, Timestamp};
-use pmem::{BLOCK_BYTES, Offset};
-use txn::Transaction;
+use pmem::BLOCK_BYTES;
 use txn::checksum::{crc32c, mix64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -174,14 +173,13 @@ impl RawInode {
         self.modified == now.nanoseconds() && self.changed == now.nanoseconds()
     }
 
-    /// Completes `self` as the new version of `old` and logs the words that differ, at inode offset `at`.
+    /// Completes `self` as the new version of `old` and hands the words that differ to `store`, with their place in the inode.
     #[inline]
     pub fn log_changes(
         &mut self,
         old: &RawInode,
         number: InodeNumber,
-        at: Offset,
-        transaction: &mut impl Transaction,
+        mut store: impl FnMut(u64, &[u8]),
     ) {
         use pmem::deliberate::{self, Bug};
         if !deliberate::is(Bug::SkipInodeChecksum) {
@@ -199,10 +197,7 @@ impl RawInode {
             let start = changed.trailing_zeros() as usize;
             let length = (changed >> start).trailing_ones() as usize;
             let bytes = self.as_bytes();
-            transaction.store(
-                at + (start * 8) as u64,
-                &bytes[start * 8..(start + length) * 8],
-            );
+            store((start * 8) as u64, &bytes[start * 8..(start + length) * 8]);
             changed &= u32::MAX.checked_shl((start + length) as u32).unwrap_or(0);
         }
     }

@@ -1,0 +1,224 @@
+//! Hot blocks roam: what is changed in place over and over does not stay where it is.
+//!
+//! Data that is overwritten by the block goes to a fresh place each time; inodes, names, pointers and small pieces of data do not, so a few blocks would take
+//! the writes of the whole pool. SanGuo (section III.B) levels what it allocates; this levels the rest.
+//!
+//! No block has a counter. Changes draw lots: after a random number of them, [`MountOptions::roam_after`] on average, the block of the last one moves. So a block moves
+//! as often as it is hot, a cold one never, and moving costs a fixed share of all writes (a block for some five hundred changes) whatever the
+//! load. The count goes to a line of the thread's own.
+//!
+//! A move is a transaction of its own, right behind the operation that drew the lot and under its locks; blocks of the inode table, which belong to sixteen
+//! inodes, move while all journals are held (`txn::homes`). Failing to move, for want of room for instance, is no failure of the operation.
+//!
+//! [`MountOptions::roam_after`]: crate::MountOptions::roam_after
+
+use crate::block_map::{BlockMap, Slot};
+use crate::error::FsError;
+use crate::file_system::Core;
+use crate::format::inode::INODES_PER_BLOCK;
+use crate::format::{InodeNumber, Pointer};
+use crate::node::Body;
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::{DomainId, Extent, Purpose};
+use std::sync::atomic::{AtomicU32, Ordering};
+use txn::checksum::mix64;
+use txn::transaction::thread_slot;
+use txn::{Store, Transaction};
+
+/// Changes of one kind until the next move.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Change {
+    /// Words of an inode.
+    Inode,
+    /// A name in a directory.
+    Name,
+    /// A pointer in a node of a block map.
+    Pointer,
+    /// Bytes of a file, in place.
+    Data,
+}
+
+const KINDS: usize = 4;
+
+/// Changes in place after which a block moves, on average: 512 lines, most of them, deposited in a block of 64.
+pub(crate) const ROAM_AFTER: u32 = 512;
+
+/// Lots still to be drawn before one wins, by kind of change; and how many have won.
+#[derive(Default)]
+#[repr(align(128))]
+struct Lots {
+    left: [AtomicU32; KINDS],
+    won: AtomicU32,
+}
+
+/// Who moves next.
+pub(crate) struct Roaming {
+    after: u32,
+    threads: Box<[Lots]>,
+}
+
+impl Roaming {
+    /// Every `after`th change moves its block, on average; the lots of `threads` threads are drawn apart.
+    pub(crate) fn new(after: u32, threads: usize) -> Roaming {
+        Roaming {
+            after: after.max(1),
+            threads: (0..threads.max(1)).map(|_| Lots::default()).collect(),
+        }
+    }
+
+    /// Draws a lot for a change: whether its block is to move.
+    ///
+    /// Two threads with one set of lots may lose a step, which matters to nobody; a locked instruction would.
+    #[inline]
+    pub(crate) fn draw(&self, change: Change) -> bool {
+        let lots = &self.threads[thread_slot() % self.threads.len()];
+        let left = &lots.left[change as usize];
+        let now = left.load(Ordering::Relaxed);
+        if now > 1 {
+            left.store(now - 1, Ordering::Relaxed);
+            return false;
+        }
+        self.end_of_lots(lots, left, now == 0)
+    }
+
+    /// The last lot is drawn, or none has been shuffled yet.
+    #[cold]
+    fn end_of_lots(&self, lots: &Lots, left: &AtomicU32, is_first: bool) -> bool {
+        let next = self.until_next(lots);
+        let wins = !is_first || next == 1;
+        left.store(next - u32::from(is_first && !wins), Ordering::Relaxed);
+        wins
+    }
+
+    /// A random number of lots, because loads have rhythms: with a fixed one it might be the same block each time.
+    fn until_next(&self, lots: &Lots) -> u32 {
+        let won = lots.won.load(Ordering::Relaxed).wrapping_add(1);
+        lots.won.store(won, Ordering::Relaxed);
+        1 + (mix64(u64::from(won)) % (2 * u64::from(self.after) - 1)) as u32
+    }
+}
+
+/// Moving is a wish; only damage is worth a word.
+fn note(what: &str, number: InodeNumber, result: Result<(), FsError>) {
+    if let Err(FsError::Corrupt(error)) = result {
+        tracing::error!(inode = number.get(), %error, "{what} cannot move; run `perdure fsck`");
+    }
+}
+
+fn one(start: BlockNumber) -> Extent {
+    Extent { start, blocks: 1 }
+}
+
+impl<S: Store> Core<S> {
+    /// Moves the block of the inode table that holds `number`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn move_inode(&self, number: InodeNumber) {
+        let index = number.get() / INODES_PER_BLOCK;
+        let moved = self.table.move_block(&self.store, index).map(drop);
+        note("a block of the inode table", number, moved);
+    }
+
+    /// Moves block `index` of a file or directory that the caller has locked.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn move_block(&self, number: InodeNumber, body: &mut Body, index: u64) {
+        note("a block", number, self.try_move_block(number, body, index));
+    }
+
+    fn try_move_block(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+        index: u64,
+    ) -> Result<(), FsError> {
+        let map = BlockMap::of(number, &body.raw);
+        let slot = map.slot(&self.store, index)?;
+        let Some(Pointer {
+            block: from,
+            unwritten: false,
+        }) = map.pointer(&self.store, slot, index)?
+        else {
+            return Ok(());
+        };
+        let mut transaction = self.begin();
+        let to = transaction.allocate_one(body.domain, Purpose::Ordinary)?;
+        self.copy_block(from, to, &mut transaction);
+        let mut new = body.raw;
+        match slot {
+            Slot::Word(at) => transaction.store_word(at, map.word(index, to)),
+            _ => new.root = map.word(index, to),
+        }
+        transaction.log_inode(number, &body.raw, &mut new)?;
+        transaction.commit()?;
+        body.raw = new;
+        Ok(())
+    }
+
+    /// Moves the lowest node on the way to block `index` of a file that the caller has locked.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn move_node(&self, number: InodeNumber, body: &mut Body, index: u64) {
+        note("a node", number, self.try_move_node(number, body, index));
+    }
+
+    fn try_move_node(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+        index: u64,
+    ) -> Result<(), FsError> {
+        let map = BlockMap::of(number, &body.raw);
+        let Slot::Word(at) = map.slot(&self.store, index)? else {
+            return Ok(());
+        };
+        let from = at.block();
+        let mut transaction = self.begin();
+        let to = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
+        self.copy_block(from, to, &mut transaction);
+        let mut new = body.raw;
+        match map.node_slot(&self.store, index)? {
+            Some(at) => transaction.store_word(at, map.node_word(index, to)),
+            None => new.root = map.node_word(index, to),
+        }
+        transaction.log_inode(number, &body.raw, &mut new)?;
+        transaction.commit()?;
+        body.raw = new;
+        Ok(())
+    }
+
+    fn copy_block(&self, from: BlockNumber, to: BlockNumber, transaction: &mut impl Transaction) {
+        let mut content = [0; BLOCK_BYTES];
+        self.store.read(from.offset(), &mut content);
+        transaction.write_fresh(to, 0, &content);
+        transaction.free(one(from));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lots_win_as_often_as_they_should_and_never_in_step() {
+        let roaming = Roaming::new(100, 1);
+        let wins: Vec<u32> = (0..200_000)
+            .filter(|_| roaming.draw(Change::Name))
+            .collect();
+        assert!((1_700..2_300).contains(&wins.len()), "{}", wins.len());
+        let even = wins.iter().filter(|&&win| win % 2 == 0).count();
+        assert!((wins.len() * 2 / 5..wins.len() * 3 / 5).contains(&even));
+        // A kind that is never drawn never wins, and does not move the others.
+        assert_eq!(
+            roaming.threads[0].left[Change::Data as usize].load(Ordering::Relaxed),
+            0
+        );
+    }
+
+    #[test]
+    fn one_means_every_change() {
+        let roaming = Roaming::new(1, 1);
+        let wins = (0..10).filter(|_| roaming.draw(Change::Inode)).count();
+        assert_eq!(wins, 10);
+    }
+}
