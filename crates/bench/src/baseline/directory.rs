@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pmem::{BlockNumber, Flushed, Offset, Region};
+use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Offset, Region};
 
 use super::block_map;
 use super::error::{Corruption, PmfsError};
@@ -44,24 +44,9 @@ const fn bytes_for(name_bytes: usize) -> u64 {
 struct Head(u64);
 
 impl Head {
-    /// The head of the entry at `at`, which lies inside a block that ends at `end`.
     #[inline]
-    fn load(medium: &Medium, at: Offset, end: Offset) -> Result<Head, Corruption> {
-        let head = Head(medium.region.load(at + LENGTH_IN_ENTRY));
-        let bytes = head.bytes();
-        let is_sound = bytes >= ENTRY_BYTES_MIN
-            && bytes % 4 == 0
-            && bytes <= end - at
-            && head.used_bytes() <= bytes;
-        match is_sound {
-            true => Ok(head),
-            false => Err(Corruption::Entry { at }),
-        }
-    }
-
-    #[inline]
-    fn bytes(self) -> u64 {
-        self.0 & 0xffff
+    fn bytes(self) -> usize {
+        (self.0 & 0xffff) as usize
     }
 
     #[inline]
@@ -75,8 +60,127 @@ impl Head {
 
     /// Bytes that a living entry needs.
     #[inline]
-    fn used_bytes(self) -> u64 {
-        bytes_for(self.name_bytes())
+    fn used_bytes(self) -> usize {
+        bytes_for(self.name_bytes()) as usize
+    }
+}
+
+/// A block of entries, copied out in one piece: a search of the copy needs no access to the region per entry.
+struct Entries {
+    start: Offset,
+    /// So long that a word can be loaded at the last name.
+    bytes: [u8; BLOCK_BYTES + 8],
+}
+
+/// An entry in the copy.
+#[derive(Copy, Clone)]
+struct Entry {
+    at: usize,
+    head: Head,
+}
+
+impl Entries {
+    fn new() -> Entries {
+        Entries {
+            start: Offset::new(0),
+            bytes: [0; BLOCK_BYTES + 8],
+        }
+    }
+
+    /// Copies the block of a directory at an index.
+    fn load(&mut self, medium: &Medium, record: &Record, index: u64) -> Result<(), Corruption> {
+        self.start = block_at(medium, record, index)?.offset();
+        medium
+            .region
+            .read(self.start, &mut self.bytes[..BLOCK_BYTES]);
+        Ok(())
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        match self.bytes[at..].first_chunk() {
+            Some(word) => u64::from_le_bytes(*word),
+            None => 0,
+        }
+    }
+
+    /// The entry at `at`, if the block does not end there.
+    #[inline]
+    fn entry(&self, at: usize) -> Result<Option<Entry>, Corruption> {
+        if at >= BLOCK_BYTES {
+            return Ok(None);
+        }
+        let head = Head(self.word(at + LENGTH_IN_ENTRY as usize));
+        let bytes = head.bytes();
+        let is_sound = bytes >= ENTRY_BYTES_MIN as usize
+            && bytes.is_multiple_of(4)
+            && at + bytes <= BLOCK_BYTES;
+        match is_sound {
+            true => Ok(Some(Entry { at, head })),
+            false => Err(self.corruption(at)),
+        }
+    }
+
+    /// The inode number of an entry; 0 if it is dead.
+    #[inline]
+    fn number(&self, entry: Entry) -> u64 {
+        self.word(entry.at)
+    }
+
+    /// The name of an entry.
+    fn name(&self, entry: Entry) -> Result<&[u8], Corruption> {
+        let start = entry.at + NAME_IN_ENTRY as usize;
+        match entry.head.used_bytes() <= entry.head.bytes() {
+            true => Ok(&self.bytes[start..start + entry.head.name_bytes()]),
+            false => Err(self.corruption(entry.at)),
+        }
+    }
+
+    fn place(&self, entry: Entry) -> Offset {
+        self.start + entry.at as u64
+    }
+
+    fn corruption(&self, at: usize) -> Corruption {
+        Corruption::Entry {
+            at: self.start + at as u64,
+        }
+    }
+}
+
+/// A name that is looked for.
+struct Wanted<'n> {
+    name: &'n [u8],
+    /// Its first 8 bytes, or all, as a word.
+    front: u64,
+    mask: u64,
+}
+
+impl Wanted<'_> {
+    fn new(name: &[u8]) -> Wanted<'_> {
+        let mut front = [0; 8];
+        let length = name.len().min(8);
+        front[..length].copy_from_slice(&name[..length]);
+        Wanted {
+            name,
+            front: u64::from_le_bytes(front),
+            mask: if length == 8 {
+                u64::MAX
+            } else {
+                !(u64::MAX << (8 * length))
+            },
+        }
+    }
+
+    #[inline]
+    fn is_name_of(&self, entries: &Entries, entry: Entry) -> Result<bool, Corruption> {
+        if entry.head.name_bytes() != self.name.len() {
+            return Ok(false);
+        }
+        let front = entries.word(entry.at + NAME_IN_ENTRY as usize);
+        if (front ^ self.front) & self.mask != 0 {
+            return Ok(false);
+        }
+        Ok(entries.name(entry)? == self.name && entries.number(entry) != 0)
     }
 }
 
@@ -112,28 +216,21 @@ fn block_at(medium: &Medium, record: &Record, index: u64) -> Result<BlockNumber,
 }
 
 /// Looks for a name in one block.
-fn search_block(
-    medium: &Medium,
-    block: BlockNumber,
-    name: &[u8],
-) -> Result<Option<Found>, Corruption> {
-    let (mut at, end) = (block.offset(), block.offset() + BLOCK);
-    let mut previous = None;
-    while at < end {
-        let head = Head::load(medium, at, end)?;
-        if head.name_bytes() == name.len() && medium.region.equals(at + NAME_IN_ENTRY, name) {
-            let number = medium.region.load::<u64>(at);
-            if number != 0 {
-                return Ok(Some(Found {
-                    at,
-                    bytes: head.bytes(),
-                    number: InodeNumber::new(number),
-                    previous,
-                }));
-            }
+fn search(entries: &Entries, wanted: &Wanted<'_>) -> Result<Option<Found>, Corruption> {
+    let mut previous: Option<Entry> = None;
+    let mut at = 0;
+    while let Some(entry) = entries.entry(at)? {
+        if wanted.is_name_of(entries, entry)? {
+            return Ok(Some(Found {
+                at: entries.place(entry),
+                bytes: entry.head.bytes() as u64,
+                number: InodeNumber::new(entries.number(entry)),
+                previous: previous
+                    .map(|previous| (entries.place(previous), previous.head.bytes() as u64)),
+            }));
         }
-        previous = Some((at, head.bytes()));
-        at = at + head.bytes();
+        at += entry.head.bytes();
+        previous = Some(entry);
     }
     Ok(None)
 }
@@ -147,9 +244,10 @@ pub(super) fn lookup(
 ) -> Result<Option<InodeNumber>, Corruption> {
     let blocks = record.size_blocks();
     let start = directory.search_from.load(Ordering::Relaxed) % blocks.max(1);
+    let (wanted, mut entries) = (Wanted::new(name), Entries::new());
     for index in (start..blocks).chain(0..start) {
-        let block = block_at(medium, record, index)?;
-        if let Some(found) = search_block(medium, block, name)? {
+        entries.load(medium, record, index)?;
+        if let Some(found) = search(&entries, &wanted)? {
             directory.search_from.store(index, Ordering::Relaxed);
             return Ok(Some(found.number));
         }
@@ -175,27 +273,27 @@ enum Room {
 }
 
 /// The first place in a block where an entry of so many bytes fits.
-fn first_room(
-    medium: &Medium,
-    block: BlockNumber,
-    needed: u64,
-) -> Result<Option<Room>, Corruption> {
-    let (mut at, end) = (block.offset(), block.offset() + BLOCK);
-    while at < end {
-        let head = Head::load(medium, at, end)?;
-        let bytes = head.bytes();
-        if medium.region.load::<u64>(at) == 0 {
-            if bytes >= needed {
-                return Ok(Some(Room::Dead { at, bytes }));
-            }
-        } else {
-            let keeps = head.used_bytes();
-            if bytes - keeps >= needed {
-                let free = bytes - keeps;
-                return Ok(Some(Room::Behind { at, keeps, free }));
-            }
+fn first_room(entries: &Entries, needed: u64) -> Result<Option<Room>, Corruption> {
+    let mut at = 0;
+    while let Some(entry) = entries.entry(at)? {
+        let bytes = entry.head.bytes();
+        let is_dead = entries.number(entry) == 0;
+        let keeps = if is_dead { 0 } else { entry.head.used_bytes() };
+        let free = bytes
+            .checked_sub(keeps)
+            .ok_or_else(|| entries.corruption(at))? as u64;
+        if free >= needed {
+            let at = entries.place(entry);
+            return Ok(Some(match is_dead {
+                true => Room::Dead { at, bytes: free },
+                false => Room::Behind {
+                    at,
+                    keeps: keeps as u64,
+                    free,
+                },
+            }));
         }
-        at = at + bytes;
+        at += bytes;
     }
     Ok(None)
 }
@@ -210,9 +308,10 @@ pub(super) fn insert(
     let medium = &transaction.volume().medium;
     let logged = transaction.log(directory.at, RECORD_BYTES as u64);
     let needed = bytes_for(name.bytes.len());
-    let mut room = None;
+    let (mut room, mut entries) = (None, Entries::new());
     for index in 0..record.size_blocks() {
-        room = first_room(medium, block_at(medium, record, index)?, needed)?;
+        entries.load(medium, record, index)?;
+        room = first_room(&entries, needed)?;
         if room.is_some() {
             break;
         }
@@ -270,9 +369,10 @@ pub(super) fn remove(
     name: &[u8],
 ) -> Result<(), PmfsError> {
     let medium = &transaction.volume().medium;
-    let mut found = None;
+    let (wanted, mut found, mut entries) = (Wanted::new(name), None, Entries::new());
     for index in 0..record.size_blocks() {
-        found = search_block(medium, block_at(medium, record, index)?, name)?;
+        entries.load(medium, record, index)?;
+        found = search(&entries, &wanted)?;
         if found.is_some() {
             break;
         }
@@ -343,25 +443,21 @@ pub struct DirEntry {
 
 /// All living entries in the order of the blocks, `.` and `..` included.
 pub(super) fn entries(medium: &Medium, record: &Record) -> Result<Vec<DirEntry>, Corruption> {
-    let mut all = Vec::new();
+    let (mut all, mut entries) = (Vec::new(), Entries::new());
     for index in 0..record.size_blocks() {
-        let block = block_at(medium, record, index)?;
-        let (mut at, end) = (block.offset(), block.offset() + BLOCK);
-        while at < end {
-            let head = Head::load(medium, at, end)?;
-            let number = medium.region.load::<u64>(at);
-            if number != 0 {
-                let mut name = vec![0; head.name_bytes()];
-                medium.region.read(at + NAME_IN_ENTRY, &mut name);
-                let file_type =
-                    FileType::from_code(head.type_code()).ok_or(Corruption::Entry { at })?;
+        entries.load(medium, record, index)?;
+        let mut at = 0;
+        while let Some(entry) = entries.entry(at)? {
+            if entries.number(entry) != 0 {
+                let file_type = FileType::from_code(entry.head.type_code());
+                let file_type = file_type.ok_or_else(|| entries.corruption(at))?;
                 all.push(DirEntry {
-                    name,
+                    name: entries.name(entry)?.to_vec(),
                     is_directory: file_type == FileType::Directory,
-                    inode: InodeNumber::new(number),
+                    inode: InodeNumber::new(entries.number(entry)),
                 });
             }
-            at = at + head.bytes();
+            at += entry.head.bytes();
         }
     }
     Ok(all)

@@ -125,7 +125,7 @@ fn clear_gap(medium: &Medium, record: &Record, at: u64) -> Result<Flushed, Corru
     let region = &medium.region;
     let end = record.size_bytes;
     if at > end
-        && end % BLOCK != 0
+        && !end.is_multiple_of(BLOCK)
         && let Some(block) = block_map::find(medium, record, end / BLOCK)?
     {
         let gap = (at - end).min(BLOCK - end % BLOCK);

@@ -249,7 +249,7 @@ impl Record {
         let is_directory = file_type == Some(FileType::Directory);
         match height > HEIGHT_MAX
             || record.size_bytes > FILE_BYTES_MAX
-            || (is_directory && record.size_bytes % BLOCK != 0)
+            || (is_directory && !record.size_bytes.is_multiple_of(BLOCK))
         {
             true => Err(Corruption::Inode { at }),
             false => Ok(record),
