@@ -9,15 +9,12 @@ use crate::memory::{Page, require_room};
 use crate::ops::bed::work_directory;
 use crate::target::Library;
 use perdure::{Dir, File, OpenOptions, Pool};
-use pmem::BlockNumber;
-use scatter::{Allocator, SegmentNumber};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use txn::Store;
 
 const BLOCK_BYTES: u64 = 4096;
-const HUGE_BLOCKS: u64 = 512;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Operations in a round for each second of it: about as many as the operation can do.
 const OVERWRITES_PER_SECOND: f64 = 400_000.0;
@@ -43,9 +40,11 @@ pub(super) fn measure(collector: &mut Collector, options: &AgingOptions) {
         let make = |place: usize| library(places[place].path(), options.pool_bytes, &options.media);
         let (aged, fresh) = (make(0)?, make(1)?);
         let _pin = Pinned::anywhere();
-        let mut generator = Generator::new(options.pool_bytes, SEED);
+        // What files can take, which is a little less than the pool.
+        let capacity_bytes = aged.pool().statistics().available_blocks * BLOCK_BYTES;
+        let mut generator = Generator::new(capacity_bytes, SEED);
         generator.fill(&aged)?;
-        generator.turn_over(&aged, options.turnovers * options.pool_bytes)?;
+        generator.turn_over(&aged, options.turnovers * capacity_bytes)?;
         collector.row(NAMES[3], || free_runs(&aged, &fresh));
         collector.tell("filling a fresh pool");
         generator.repeat(&fresh)?;
@@ -85,7 +84,7 @@ fn free_runs(aged: &Library, fresh: &Library) -> Result<Found, BenchError> {
         library.pool().filesystem().checkpoint();
         let allocator = library.pool().filesystem().store().allocator();
         (
-            in_huge_runs(allocator) as f64,
+            allocator.free_in_huge_runs() as f64,
             allocator.free_blocks() as f64,
         )
     };
@@ -99,22 +98,6 @@ fn free_runs(aged: &Library, fresh: &Library) -> Result<Found, BenchError> {
         ..Found::default()
     }
     .noted(note))
-}
-
-/// Free blocks that lie in runs of 2 MiB, counted from the start of their segment, that are free as a whole.
-fn in_huge_runs(allocator: &Allocator) -> u64 {
-    let geometry = allocator.geometry();
-    let runs = geometry.blocks_per_segment / HUGE_BLOCKS;
-    let free_run = |first: u64| {
-        (first..first + HUGE_BLOCKS).all(|block| !allocator.is_allocated(BlockNumber::new(block)))
-    };
-    let segments = (0..geometry.segments).map(|segment| {
-        let first = geometry.first_block_of(SegmentNumber(segment)).get();
-        (0..runs)
-            .filter(|run| free_run(first + run * HUGE_BLOCKS))
-            .count() as u64
-    });
-    segments.sum::<u64>() * HUGE_BLOCKS
 }
 
 /// The files of a pool that are large enough to be read by the MiB.

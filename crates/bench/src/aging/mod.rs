@@ -26,7 +26,7 @@ use crate::target::{Library, Target};
 use pmem::MediaModel;
 use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const SEED: u64 = 2017;
 
@@ -89,7 +89,7 @@ impl AgingOptions {
     #[must_use]
     pub fn smoke() -> AgingOptions {
         AgingOptions {
-            pool_bytes: 64 << 20,
+            pool_bytes: 128 << 20,
             files: vec![100, 400, 1000],
             rounds: 1,
             seconds: 0.02,
@@ -191,14 +191,34 @@ impl<T: Target> Bed<T> {
     ) -> Result<Bed<T>, BenchError> {
         let set = FileSet::plan(personality, files, mean_bytes, SEED);
         set.populate(&target)?;
-        let turns = match personality.replaces_files() {
-            true => 2 * files as u64,
-            // Ten files are read in each turn.
-            false => files as u64 / 10,
-        };
+        let bed = Bed { target, set };
+        bed.wear_in(patience)?;
+        Ok(bed)
+    }
+
+    /// Replaces every file of the first set at least once, twice on average; or, where files are only read, reads each once.
+    fn wear_in(&self, patience: Duration) -> Result<(), BenchError> {
+        const ROUNDS_MAX: u64 = 16;
         let threads = crate::measure::processors().len().max(1);
-        run(&target, &set, threads, Stop::Within(turns, patience), SEED)?;
-        Ok(Bed { target, set })
+        let files = self.set.files() as u64;
+        let begin = Instant::now();
+        let turn = |turns, round| {
+            let stop = Stop::Within(turns, patience.saturating_sub(begin.elapsed()));
+            run(&self.target, &self.set, threads, stop, SEED + round).map(drop)
+        };
+        if !self.set.personality().replaces_files() {
+            // Ten files are read in each turn.
+            return turn(files / 10, 0);
+        }
+        let mut round = 0;
+        while round < 2 || (self.set.first_files() > 0 && round < ROUNDS_MAX) {
+            turn(files, round)?;
+            round += 1;
+            if begin.elapsed() >= patience {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Runs it for a while.

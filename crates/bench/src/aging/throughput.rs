@@ -190,7 +190,7 @@ impl Both {
         let rounds = pair(&sides[0], &sides[1]);
         if let Some(bar) = bar {
             let replaced = self.ours.set.mean_version();
-            let note = format!("each file was made {replaced:.1} times on average by the end");
+            let note = format!("each file was made anew {replaced:.1} times on average by the end");
             collector.row(bar, || Ok(Found::of(&rounds).noted(note)));
         }
         Ok((rounds.ours(), rounds.theirs()))
@@ -279,7 +279,7 @@ fn many(
     })?;
     let rounds = pair(&sides[0], &sides[1]);
     let note = format!(
-        "{files} files on a pool of {} GiB; each was made {:.1} times on average by the end",
+        "{files} files on a pool of {} GiB; each was made anew {:.1} times on average by the end",
         pool_bytes >> 30,
         many.set.mean_version(),
     );

@@ -24,6 +24,9 @@ const BUSY: u32 = 1 << 30;
 /// The other bits count the threads that have it open.
 const OPENED: u32 = 1;
 
+/// Version of the files that are there at the start.
+const FIRST: u32 = 0;
+
 /// One file of the set, there or not.
 struct Entry {
     path: String,
@@ -32,7 +35,7 @@ struct Entry {
     state: AtomicU32,
     /// Bytes that it should have now.
     size_bytes: AtomicU64,
-    /// How often it was created; its content depends on it.
+    /// How often it was created since then; its content depends on it.
     version: AtomicU32,
 }
 
@@ -74,7 +77,7 @@ impl FileSet {
             whole_bytes: random.gamma(mean_bytes as f64) as u64,
             state: AtomicU32::new(0),
             size_bytes: AtomicU64::new(0),
-            version: AtomicU32::new(0),
+            version: AtomicU32::new(FIRST),
         };
         let entries = tree.files.into_iter().map(entry).collect();
         let mut bytes = Random::new(seed ^ 0x0070_6174_7465_726e);
@@ -124,7 +127,6 @@ impl FileSet {
                 continue;
             }
             let file = target.create(&self.entries[index].path)?;
-            self.created(index);
             for chunk in chunks(self.entries[index].whole_bytes, FILL_BYTES) {
                 self.append(target, index, &file, chunk)?;
             }
@@ -149,10 +151,19 @@ impl FileSet {
         self.entries.len()
     }
 
-    /// How often files were created, on average over the set.
+    /// How often files were made since the set was populated, on average.
     pub(crate) fn mean_version(&self) -> f64 {
         let version = |entry: &Entry| f64::from(entry.version.load(Ordering::Relaxed));
         self.entries.iter().map(version).sum::<f64>() / self.entries.len().max(1) as f64
+    }
+
+    /// Files that are there since the set was populated.
+    pub(crate) fn first_files(&self) -> usize {
+        let is_first = |entry: &&Entry| {
+            entry.version.load(Ordering::Relaxed) == FIRST
+                && entry.state.load(Ordering::Relaxed) & EXISTS != 0
+        };
+        self.entries.iter().filter(is_first).count()
     }
 
     pub(super) fn path(&self, index: usize) -> &str {

@@ -26,6 +26,17 @@ enum Use {
     Data(u32),
 }
 
+/// Whether what was written between two samples was data, and whether that is sure: it is not if the segment went from data to metadata or
+/// back, or was used and given up in between.
+fn kind(before: Use, now: Use) -> (bool, bool) {
+    match (before, now) {
+        (Use::Data(_) | Use::Free, Use::Data(_)) | (Use::Data(_), Use::Free) => (true, true),
+        (Use::Metadata, Use::Data(_)) => (true, false),
+        (Use::Metadata | Use::Free, Use::Metadata) | (Use::Metadata, Use::Free) => (false, true),
+        (Use::Data(_), Use::Metadata) | (Use::Free, Use::Free) => (false, false),
+    }
+}
+
 /// Follows the writes to our pool.
 pub(super) struct Meter<'s> {
     store: &'s PmemStore,
@@ -68,11 +79,7 @@ impl<'s> Meter<'s> {
         let first = geometry.first_block_of(scatter::SegmentNumber(0)).get() as usize;
         let per_segment = geometry.blocks_per_segment as usize;
         for (segment, (&before, &now)) in self.uses.iter().zip(&uses).enumerate() {
-            let is_data = match now {
-                Use::Data(_) => true,
-                Use::Metadata => false,
-                Use::Free => matches!(before, Use::Data(_)),
-            };
+            let (is_data, is_sure) = kind(before, now);
             let blocks = first + segment * per_segment..first + (segment + 1) * per_segment;
             let counts = written[blocks.clone()]
                 .iter()
@@ -80,7 +87,7 @@ impl<'s> Meter<'s> {
             for (data, (now_bytes, before_bytes)) in self.data[blocks].iter_mut().zip(counts) {
                 let bytes = now_bytes - before_bytes;
                 *data += if is_data { bytes } else { 0 };
-                self.unsure += if before != now { bytes } else { 0 };
+                self.unsure += if is_sure { 0 } else { bytes };
             }
         }
         (self.written, self.uses) = (written, uses);

@@ -5,7 +5,7 @@
 //! intervals; what lies before them (superblocks, state, segment table) counts as part of the first. One thread runs the personalities, so that both sides do the same operations.
 //!
 //! *Data* are the bytes written into segments that belong to an owner or are mixed. Segments change hands while the pool is in use, so the writes are sampled,
-//! and each sample's bytes go by whom the segment belonged to at its end. Bytes of a sample in which the segment changed hands are unsure; the report says how many they were.
+//! and each sample's bytes go by whom the segment belonged to at its beginning and end. Where that tells two things the bytes are unsure; the report says how many.
 
 mod meter;
 
@@ -78,7 +78,7 @@ impl WearOptions {
         let files = self.files as u64;
         match personality {
             Personality::Fileserver => 2 * files,
-            Personality::Webproxy | Personality::Varmail => 25 * files,
+            Personality::Webproxy | Personality::Varmail => 100 * files,
             Personality::Webserver => 4 * files,
         }
     }
