@@ -1,22 +1,22 @@
 //! The allocator: groups under their locks, the reserve, and what happens when a group has no room.
 
 use crate::group::{Group, Kind, Place, Shared, segments_of_group};
+use crate::sync::{Mutex, MutexGuard, SharedBool, SharedU32, SharedU64};
 use crate::tree::Shape;
 use crate::{
     BlockNumber, DomainId, Extent, Extents, FreeError, Geometry, Lifetime, Options, OutOfSpace,
     Purpose, Request, SegmentLedger, Unit,
 };
-use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A group and its lock, on cache lines of its own.
 #[repr(align(128))]
 struct Slot {
     group: Mutex<Group>,
     /// The group's free blocks, readable without the lock.
-    free_blocks: AtomicU64,
+    free_blocks: SharedU64,
 }
 
 /// Extents that are freed under one lock.
@@ -57,11 +57,11 @@ impl Allocator {
             groups: geometry.effective_groups(),
             group_reciprocal: (1_u128 << 64).div_ceil(u128::from(geometry.effective_groups())),
             ledger,
-            free_segments: AtomicU32::new(geometry.segments),
-            dug: AtomicBool::new(false),
-            turn: AtomicU32::new(0),
+            free_segments: SharedU32::new(geometry.segments),
+            dug: SharedBool::new(false),
+            turn: SharedU32::new(0),
             written: (0..geometry.effective_groups())
-                .map(|_| AtomicU64::new(0))
+                .map(|_| SharedU64::new(0))
                 .collect(),
         };
         let slots = words.into_iter().enumerate().map(|(index, words)| {
@@ -71,7 +71,7 @@ impl Allocator {
                 shared.written[index].store(group.zones.total(), Ordering::Relaxed);
             }
             Slot {
-                free_blocks: AtomicU64::new(group.free_blocks),
+                free_blocks: SharedU64::new(group.free_blocks),
                 group: Mutex::new(group),
             }
         });

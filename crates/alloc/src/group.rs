@@ -1,11 +1,12 @@
 //! One allocation group: its segments, and who owns them.
 
 use crate::random::Random;
+use crate::sync::{SharedBool, SharedU32, SharedU64};
 use crate::tree::{Shape, Tree, used_of};
 use crate::zones::{Class, ZoneSet, Zones};
-use crate::{DomainId, Geometry, Options, SegmentLedger, SegmentNumber};
+use crate::{DomainId, Geometry, Options, Policy, SegmentLedger, SegmentNumber};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What all groups share.
 pub(crate) struct Shared {
@@ -17,13 +18,13 @@ pub(crate) struct Shared {
     pub(crate) group_reciprocal: u128,
     pub(crate) ledger: Box<dyn SegmentLedger>,
     /// Segments that belong to nobody, in all groups. Changed under the lock of the segment's group.
-    pub(crate) free_segments: AtomicU32,
+    pub(crate) free_segments: SharedU32,
     /// Whether the reserve has been used, so that group shares don't bound it. Changed only under all locks.
-    pub(crate) dug: AtomicBool,
+    pub(crate) dug: SharedBool,
     /// How many groups further than its number a home lies: below the number of groups. Only a wish, so races don't matter.
-    pub(crate) turn: AtomicU32,
+    pub(crate) turn: SharedU32,
     /// What was written to each group, as of its last choice of a place.
-    pub(crate) written: Vec<AtomicU64>,
+    pub(crate) written: Vec<SharedU64>,
 }
 
 impl Shared {
@@ -57,6 +58,8 @@ pub(crate) struct Window {
     pub(crate) segment: u32,
     pub(crate) next: u32,
     pub(crate) end: u32,
+    /// Blocks taken that its zone does not know of yet.
+    pub(crate) taken: u32,
 }
 
 /// A domain's segments within one group.
@@ -102,6 +105,7 @@ pub(crate) struct Group {
     pub(crate) index: u32,
     pub(crate) shape: Shape,
     pub(crate) segments: Vec<Segment>,
+    /// Kept by the steered policy alone.
     pub(crate) zones: Zones,
     pub(crate) words: Vec<AtomicU64>,
     nodes: Vec<u32>,
@@ -364,15 +368,12 @@ impl Group {
     #[inline]
     pub(crate) fn take(&mut self, pool: usize, local: u32, offset: u32, blocks: u32) {
         let mut tree = self.tree(local);
-        let (before, clean_before) = (tree.used(), tree.clean_leaves());
-        tree.take(offset, blocks);
-        if tree.clean_leaves() != clean_before {
+        let before = tree.used();
+        if tree.take(offset, blocks) {
             // A leaf is broken now; how much of it is left is found out when somebody looks.
             self.raise_broken_bound(pool, local, self.shape.blocks);
         }
         self.segments[local as usize].wear += u64::from(blocks);
-        self.zones
-            .add(self.pools[pool].class, local, u64::from(blocks));
         self.free_blocks -= u64::from(blocks);
         self.pools[pool].used += u64::from(blocks);
         if before == 0 {
@@ -402,9 +403,11 @@ impl Group {
         } = self.segments[local as usize];
         if run_bound.min(broken_bound) < free {
             let run = self.tree(local).run_around(offset, blocks);
-            self.segments[local as usize].run_bound = run.max(run_bound);
-            self.raise_run_bound(pool, local, run);
-            self.raise_broken_bound(pool, local, run);
+            if run > run_bound.min(broken_bound) {
+                self.segments[local as usize].run_bound = run.max(run_bound);
+                self.raise_run_bound(pool, local, run);
+                self.raise_broken_bound(pool, local, run);
+            }
         }
         self.free_blocks += u64::from(blocks);
         self.pools[pool].used -= u64::from(blocks);
@@ -436,7 +439,6 @@ impl Group {
     }
 
     /// There may be a run of that many blocks in one of the pool's segments.
-    #[inline]
     fn raise_run_bound(&mut self, pool: usize, local: u32, run: u32) {
         let zone = self.zones.of(local);
         let pool = &mut self.pools[pool];
@@ -445,7 +447,6 @@ impl Group {
     }
 
     /// There may be a run of that many blocks among the segment's leaves in use.
-    #[inline]
     pub(crate) fn raise_broken_bound(&mut self, pool: usize, local: u32, run: u32) {
         let segment = &mut self.segments[local as usize].broken_bound;
         *segment = run.max(*segment);
@@ -455,9 +456,11 @@ impl Group {
 
     /// Undoes a [`Self::take`] that nobody has seen.
     pub(crate) fn take_back(&mut self, shared: &Shared, local: u32, offset: u32, blocks: u32) {
-        let class = Class::of(self.owner(local).expect("a segment with blocks in use"));
         self.segments[local as usize].wear -= u64::from(blocks);
-        self.zones.take_off(class, local, u64::from(blocks));
+        if shared.options.policy == Policy::Steered {
+            let class = Class::of(self.owner(local).expect("a segment with blocks in use"));
+            self.zones.take_off(class, local, u64::from(blocks));
+        }
         self.give(shared, local, offset, blocks);
     }
 
@@ -468,7 +471,7 @@ impl Group {
             let number = self.number(shared, local);
             let past = wear.get(number.0 as usize).copied().unwrap_or(0);
             self.segments[local as usize].wear = past;
-            self.zones.add_past(local, past);
+            self.zones.add(Class::Data, local, past);
             self.segments[local as usize].broken_bound = self.shape.blocks;
             match domains.get(number.0 as usize).copied().flatten() {
                 Some(domain) => {

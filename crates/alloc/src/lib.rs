@@ -14,6 +14,7 @@ mod rebuild;
 mod request;
 mod run;
 mod steer;
+mod sync;
 mod tree;
 mod verify;
 mod zones;

@@ -52,14 +52,19 @@ impl Group {
         domain: DomainId,
     ) -> Option<(usize, Place)> {
         if let Some(pool) = self.pool(domain) {
-            let Window { segment, next, end } = self.pools[pool].windows[Kind::Single as usize];
-            if next < end
-                && self.segments[segment as usize].owner == domain.0
-                && let Some(offset) = self.tree(segment).first_zero(next, end)
+            let window = self.pools[pool].windows[Kind::Single as usize];
+            if window.next < window.end
+                && self.segments[window.segment as usize].owner == domain.0
+                && let Some(offset) = self
+                    .tree(window.segment)
+                    .first_zero(window.next, window.end)
             {
-                self.pools[pool].windows[Kind::Single as usize].next = offset + 1;
-                return Some((pool, (segment, offset)));
+                let state = &mut self.pools[pool].windows[Kind::Single as usize];
+                state.next = offset + 1;
+                state.taken += 1;
+                return Some((pool, (window.segment, offset)));
             }
+            self.count_window(pool);
         }
         let need = Need {
             domain,
@@ -69,7 +74,16 @@ impl Group {
         };
         let (pool, place) = self.seek(shared, need)?;
         self.open_window(pool, need, place);
+        self.pools[pool].windows[Kind::Single as usize].taken = 1;
         Some((pool, place))
+    }
+
+    /// Tells the zone of the window for single blocks what was taken from it: once for all, because each of them should cost little.
+    fn count_window(&mut self, pool: usize) {
+        let class = self.pools[pool].class;
+        let window = &mut self.pools[pool].windows[Kind::Single as usize];
+        let (segment, taken) = (window.segment, std::mem::take(&mut window.taken));
+        self.zones.add(class, segment, u64::from(taken));
     }
 
     /// A run, booked.
@@ -83,6 +97,8 @@ impl Group {
             self.open_window(pool, need, place);
         }
         self.take(pool, place.0, place.1, need.blocks);
+        let class = self.pools[pool].class;
+        self.zones.add(class, place.0, u64::from(need.blocks));
         Some(place)
     }
 
@@ -93,7 +109,9 @@ impl Group {
     /// The next run in the window that is long enough.
     fn next_of_window(&mut self, need: Need) -> Option<(usize, Place)> {
         let pool = self.pool(need.domain)?;
-        let Window { segment, next, end } = self.pools[pool].windows[need.kind as usize];
+        let Window {
+            segment, next, end, ..
+        } = self.pools[pool].windows[need.kind as usize];
         if next + need.blocks > end || self.segments[segment as usize].owner != need.domain.0 {
             return None;
         }
@@ -114,6 +132,7 @@ impl Group {
             segment,
             next: last + 1,
             end: end_of_leaf.min(end),
+            taken: 0,
         };
     }
 
@@ -136,22 +155,31 @@ impl Group {
     /// The first zone that is level and has a broken leaf with room.
     fn seek_broken(&mut self, pool: usize, need: Need) -> Option<Place> {
         let class = self.pools[pool].class;
-        let mut zones = self
-            .zones
-            .level(class)
-            .with_room(&self.pools[pool].broken_bounds, need.blocks);
-        let ranking = (class == Class::Metadata).then(|| self.zones.ranking(class));
-        while let Some(zone) = match &ranking {
-            Some(ranking) => ranking.pop_least(&mut zones),
-            None => zones.pop_first(),
-        } {
-            let mean = self.zones.mean_of_segments(zone);
-            let limit = mean + DRAIN_LEAD * u64::from(self.shape.blocks);
-            if let Some(place) = self.find_broken(pool, zone, need, limit) {
+        let level = self.zones.level(class);
+        if class == Class::Data {
+            return level
+                .iter()
+                .find_map(|zone| self.seek_broken_in(pool, zone, need));
+        }
+        // Metadata is little, and what is written to it in place matters more than how densely it lies.
+        let ranking = self.zones.ranking(class);
+        let mut zones = level.with_room(&self.pools[pool].broken_bounds, need.blocks);
+        while let Some(zone) = ranking.pop_least(&mut zones) {
+            if let Some(place) = self.seek_broken_in(pool, zone, need) {
                 return Some(place);
             }
         }
         None
+    }
+
+    #[inline]
+    fn seek_broken_in(&mut self, pool: usize, zone: usize, need: Need) -> Option<Place> {
+        if self.pools[pool].broken_bounds[zone] < need.blocks {
+            return None;
+        }
+        let mean = self.zones.mean_of_segments(zone);
+        let limit = mean + DRAIN_LEAD * u64::from(self.shape.blocks);
+        self.find_broken(pool, zone, need, limit)
     }
 
     /// The least worn zone that can serve: by what is there of the domain's own, or by a free segment.

@@ -120,9 +120,9 @@ impl Tree<'_> {
         })
     }
 
-    /// Marks free blocks allocated. O(blocks / 64 + leaves touched × log leaves).
+    /// Marks free blocks allocated; returns whether a leaf without a block in use was broken. O(blocks / 64 + leaves touched × log leaves).
     #[inline]
-    pub(crate) fn take(&mut self, start: u32, blocks: u32) {
+    pub(crate) fn take(&mut self, start: u32, blocks: u32) -> bool {
         debug_assert_eq!(self.first_unlike(start, blocks, false), None, "taken twice");
         if blocks == 1 {
             *self.word(start / 64) |= 1 << (start % 64);
@@ -132,7 +132,11 @@ impl Tree<'_> {
         for index in start / 64..end.div_ceil(64) {
             *self.word(index) |= Self::mask(index, start, end);
         }
-        self.for_each_leaf(start, end, Self::count_in);
+        let clean = self.clean_leaves();
+        self.for_each_leaf(start, end, |tree, leaf, blocks| {
+            tree.count_in(leaf, blocks);
+        });
+        self.clean_leaves() < clean
     }
 
     /// Marks allocated blocks free. O(blocks / 64 + leaves touched × log leaves).
@@ -162,20 +166,17 @@ impl Tree<'_> {
         }
     }
 
-    /// Adds `blocks` in use to the counts from a leaf to the root.
+    /// Adds `blocks` in use to the counts from a leaf to the root; returns whether the leaf had none.
     #[inline]
-    fn count_in(&mut self, leaf: u32, blocks: u32) {
+    fn count_in(&mut self, leaf: u32, blocks: u32) -> bool {
         let mut node = (self.shape.leaves + leaf) as usize;
-        let change = blocks
-            + if self.nodes[node] == 0 {
-                ONE_TOUCHED
-            } else {
-                0
-            };
+        let was_clean = self.nodes[node] == 0;
+        let change = blocks + if was_clean { ONE_TOUCHED } else { 0 };
         while node > 0 {
             self.nodes[node] += change;
             node /= 2;
         }
+        was_clean
     }
 
     /// Takes `blocks` in use off the counts from a leaf to the root.
@@ -390,7 +391,9 @@ mod tests {
             tree.take(600, 400);
             (1536..2048)
                 .filter(|block| block % 64 != 5)
-                .for_each(|block| tree.take(block, 1));
+                .for_each(|block| {
+                    tree.take(block, 1);
+                });
             tree.take(2048, 1500);
         });
         assert!(deviation.abs() < 4.0, "{deviation} standard deviations");

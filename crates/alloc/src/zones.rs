@@ -36,54 +36,65 @@ impl Class {
 
 /// A set of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ZoneSet(u128);
+pub(crate) struct ZoneSet([u64; ZONES / 64]);
 
 impl ZoneSet {
-    /// The zones whose value satisfies the condition.
-    fn of(values: &[impl Copy], condition: impl Fn(usize) -> bool) -> Self {
-        let bits = 0..values.len();
-        Self(bits.fold(0, |set, zone| set | (u128::from(condition(zone)) << zone)))
+    /// Those of the first `count` zones that satisfy the condition.
+    fn of(count: usize, condition: impl Fn(usize) -> bool) -> Self {
+        let mut halves = [0; ZONES / 64];
+        for (half, bits) in halves.iter_mut().enumerate() {
+            for zone in half * 64..count.min(half * 64 + 64) {
+                *bits |= u64::from(condition(zone)) << (zone % 64);
+            }
+        }
+        Self(halves)
     }
 
-    /// Takes the zone with the lowest number out of the set.
-    pub(crate) fn pop_first(&mut self) -> Option<usize> {
-        let zone = (self.0 != 0).then(|| self.0.trailing_zeros() as usize)?;
-        self.0 &= self.0 - 1;
-        Some(zone)
+    /// The zones of the set in ascending order.
+    #[inline]
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().enumerate().flat_map(|(half, bits)| {
+            let mut left = bits;
+            std::iter::from_fn(move || {
+                let zone = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(half * 64 + zone)
+            })
+        })
     }
 
     pub(crate) fn insert(&mut self, zone: usize) {
-        self.0 |= 1 << zone;
+        self.0[zone / 64] |= 1 << (zone % 64);
     }
 
     pub(crate) fn remove(&mut self, zone: usize) {
-        self.0 &= !(1 << zone);
+        self.0[zone / 64] &= !(1 << (zone % 64));
     }
 
     pub(crate) fn contains(self, zone: usize) -> bool {
-        self.0 & (1 << zone) != 0
+        self.0[zone / 64] & (1 << (zone % 64)) != 0
     }
 
     pub(crate) fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self(std::array::from_fn(|half| self.0[half] | other.0[half]))
     }
 
     /// Those of the set in whose entry of `bounds` a run of `blocks` may be.
     pub(crate) fn with_room(self, bounds: &[u32], blocks: u32) -> Self {
-        Self(self.0 & Self::of(bounds, |zone| bounds[zone] >= blocks).0)
+        let room = Self::of(bounds.len(), |zone| bounds[zone] >= blocks);
+        Self(std::array::from_fn(|half| self.0[half] & room.0[half]))
     }
 }
 
-/// Blocks written per zone of one group. What was written before the pool was opened counts in both sums.
+/// Blocks written per zone of one group.
 #[derive(Debug)]
 pub(crate) struct Zones {
     /// A zone has 2^shift segments, the last one perhaps fewer.
     shift: u32,
     segments: u32,
     blocks_per_segment: u32,
-    data: Vec<u64>,
-    all: Vec<u64>,
-    total: u64,
+    /// By [`Class`]. What was written before the pool was opened counts as data.
+    wear: Vec<[u64; 2]>,
     /// By class: the zones that were level at the last look, and the total then.
     level: [(ZoneSet, u64); 2],
 }
@@ -99,20 +110,18 @@ impl Zones {
             shift,
             segments,
             blocks_per_segment,
-            data: vec![0; count],
-            all: vec![0; count],
-            total: 0,
-            level: [(ZoneSet(u128::MAX >> (ZONES - count)), 0); 2],
+            wear: vec![[0; 2]; count],
+            level: [(ZoneSet::of(count, |_| true), 0); 2],
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.all.len()
+        self.wear.len()
     }
 
     /// All zones.
     pub(crate) fn every(&self) -> ZoneSet {
-        ZoneSet(u128::MAX >> (ZONES - self.count()))
+        ZoneSet::of(self.count(), |_| true)
     }
 
     #[inline]
@@ -129,74 +138,65 @@ impl Zones {
     #[inline]
     pub(crate) fn add(&mut self, class: Class, local: u32, blocks: u64) {
         let zone = self.of(local);
-        self.total += blocks;
-        self.all[zone] += blocks;
-        if class == Class::Data {
-            self.data[zone] += blocks;
-        }
+        self.wear[zone][class as usize] += blocks;
     }
 
     pub(crate) fn take_off(&mut self, class: Class, local: u32, blocks: u64) {
         let zone = self.of(local);
-        self.total -= blocks;
-        self.all[zone] -= blocks;
-        if class == Class::Data {
-            self.data[zone] -= blocks;
-        }
+        self.wear[zone][class as usize] -= blocks;
     }
 
-    /// Wear from before the pool was opened, of nobody knows which class.
-    pub(crate) fn add_past(&mut self, local: u32, blocks: u64) {
-        self.add(Class::Data, local, blocks);
+    /// All writes to a zone.
+    pub(crate) fn all(&self, zone: usize) -> u64 {
+        self.wear[zone].iter().sum()
     }
 
-    /// Mean wear of a zone's segments, all writes counted.
+    /// Mean wear of a zone's segments.
     pub(crate) fn mean_of_segments(&self, zone: usize) -> u64 {
         let Range { start, end } = self.range(zone);
-        self.all[zone] / u64::from(end - start)
-    }
-
-    /// What `verify` compares with the segments: all writes to a zone, those of data among them.
-    pub(crate) fn sums(&self, zone: usize) -> (u64, u64) {
-        (self.all[zone], self.data[zone])
+        self.all(zone) / u64::from(end - start)
     }
 
     /// All writes to the group.
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        self.wear
+            .iter()
+            .map(|[data, metadata]| data + metadata)
+            .sum()
     }
 
     /// Zones that are not much more worn than the mean, as of a moment ago: among them, other wishes may decide.
     pub(crate) fn level(&mut self, class: Class) -> ZoneSet {
+        let total = self.total();
         let (level, seen) = self.level[class as usize];
-        if self.total < seen + LOOK_EVERY_BLOCKS && self.total >= seen {
+        if total < seen + LOOK_EVERY_BLOCKS && total >= seen {
             return level;
         }
-        let ranking = self.ranking(class);
-        let wear = &ranking.wear[..ranking.count];
-        let mean = wear.iter().sum::<u64>() / ranking.count as u64;
+        let Ranking { wear, count } = self.ranking(class);
+        let mean = wear[..count].iter().sum::<u64>() / count as u64;
         let zone_blocks = u64::from(self.blocks_per_segment) << self.shift;
         let slack =
             (mean / LEVEL_PART_OF_MEAN).clamp(zone_blocks / LEVEL_PART_OF_ZONE, zone_blocks);
-        let level = ZoneSet::of(wear, |zone| wear[zone] <= mean + slack);
-        self.level[class as usize] = (level, self.total);
+        let level = ZoneSet::of(count, |zone| wear[zone] <= mean + slack);
+        self.level[class as usize] = (level, total);
         level
     }
 
     /// The zones as `class` sees them now.
     pub(crate) fn ranking(&self, class: Class) -> Ranking {
-        let wear = match class {
-            Class::Data => &self.data,
-            Class::Metadata => &self.all,
-        };
         let mut ranking = Ranking {
             wear: [0; ZONES],
-            count: wear.len(),
+            count: self.count(),
         };
-        ranking.wear[..wear.len()].copy_from_slice(wear);
-        let last = wear.len() - 1;
+        for (rank, &[data, metadata]) in ranking.wear.iter_mut().zip(&self.wear) {
+            *rank = match class {
+                Class::Data => data,
+                Class::Metadata => data + metadata,
+            };
+        }
+        let last = self.count() - 1;
         let segments_of_last = u64::from(self.segments) - ((last as u64) << self.shift);
-        ranking.wear[last] = (wear[last] << self.shift) / segments_of_last;
+        ranking.wear[last] = (ranking.wear[last] << self.shift) / segments_of_last;
         ranking
     }
 }
@@ -211,14 +211,10 @@ impl Ranking {
     /// Takes the least worn zone out of the set; among equals in the order of van der Corput, so that what comes first and stays, cold data
     /// above all, lies evenly over the pool whenever it ends.
     pub(crate) fn pop_least(&self, set: &mut ZoneSet) -> Option<usize> {
-        let mut left = *set;
-        let mut least = None;
-        while let Some(zone) = left.pop_first() {
-            let key = (self.wear[zone], (zone as u8).reverse_bits());
-            if least.is_none_or(|least| key < least) {
-                least = Some(key);
-            }
-        }
+        let keys = set
+            .iter()
+            .map(|zone| (self.wear[zone], (zone as u8).reverse_bits()));
+        let least = keys.min();
         let zone = usize::from(least?.1.reverse_bits());
         set.remove(zone);
         Some(zone)

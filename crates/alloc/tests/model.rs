@@ -402,7 +402,7 @@ proptest! {
 #[test]
 fn no_space_is_said_only_when_it_is_true() {
     for policy in [Policy::Published, Policy::Steered, Policy::FirstFit] {
-        for seed in 0..40 {
+        for seed in 0..16 {
             let geometry = Geometry {
                 first_block: BlockNumber::new(FIRST),
                 blocks_per_segment: 64,
