@@ -1,6 +1,6 @@
 //! A file set as Filebench makes it: a tree of directories, files of random sizes of which some are there, and picking in rotation.
 
-use super::{IO_BYTES, Personality, Random};
+use super::{IO_BYTES, LOG_BYTES, Personality, Random};
 use crate::error::BenchError;
 use crate::target::Target;
 use std::collections::HashSet;
@@ -12,6 +12,9 @@ const ROOT: &str = "bigfileset";
 /// Directory of Webserver's log.
 const LOG_ROOT: &str = "logfiles";
 const LOG: &str = "logfiles/00000001";
+/// The log is at most this share of the set.
+const LOG_SHARE: u64 = 32;
+const LOG_BYTES_MIN: u64 = 64 << 10;
 /// Bytes of the writes that make the first files: as Filebench's own, far larger than the measured I/O.
 const FILL_BYTES: usize = 1 << 20;
 /// Content repeats after so many bytes, which is no multiple of a block.
@@ -41,6 +44,8 @@ struct Entry {
 
 /// The log, which all threads append to.
 pub(super) struct Log {
+    /// Size at which it is begun anew.
+    pub(super) bytes_max: u64,
     /// Goes up whenever the log is begun anew. Only changed under the lock.
     pub(super) generation: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -96,6 +101,7 @@ impl FileSet {
             entries,
             absent_rotor: AtomicUsize::new(0),
             log: Log {
+                bytes_max: (files as u64 * mean_bytes / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES),
                 generation: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
                 name: Mutex::new(()),

@@ -20,7 +20,7 @@ use std::str::FromStr;
 pub(crate) const IO_BYTES: usize = 512;
 /// Greatest append; the mean is half of it and one byte.
 pub(crate) const APPEND_BYTES_MAX: usize = 2 * IO_BYTES;
-/// Size at which Webserver's log is removed and begun anew.
+/// Size at which Webserver's log is removed and begun anew; less beside small file sets.
 pub(crate) const LOG_BYTES: u64 = 16 << 20;
 
 /// A workload of Filebench.

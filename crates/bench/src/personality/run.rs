@@ -1,7 +1,7 @@
 //! Runs a personality: threads that go through its script, counted and timed.
 
 use super::file_set::{FileSet, chunks};
-use super::{APPEND_BYTES_MAX, Flowop, IO_BYTES, LOG_BYTES, Random};
+use super::{APPEND_BYTES_MAX, Flowop, IO_BYTES, Random};
 use crate::error::BenchError;
 use crate::measure::{Pinned, SharedStopwatch, Stopwatch, processors};
 use crate::report::Latencies;
@@ -348,7 +348,7 @@ impl<'a, T: Target> Worker<'a, T> {
             self.target.append(file, self.set.log_content(bytes))?;
         }
         let before = log.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if before + bytes as u64 > LOG_BYTES {
+        if before + bytes as u64 > log.bytes_max {
             self.rotate_log(generation)?;
         }
         Ok(true)

@@ -67,7 +67,7 @@ impl WearOptions {
     pub fn smoke() -> WearOptions {
         WearOptions {
             pool_bytes: 64 << 20,
-            files: 256,
+            files: 64,
             passes: 1.5,
             ..WearOptions::default()
         }
