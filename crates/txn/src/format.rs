@@ -12,12 +12,20 @@ use pmem::{BLOCK_BYTES, Flushed, Offset, Region};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
+/// Segments of a pool whose maker did not say, unless it is very small or very large.
+const SEGMENTS_WANTED: u64 = 512;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
+
 /// Parameters of a new pool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FormatOptions {
     /// Bytes of the whole pool, header included.
     pub size_bytes: u64,
-    /// Bytes of a segment; a power of two from 64 KiB to 2 GiB.
+    /// Bytes of a segment; a power of two from 64 KiB to 2 GiB, or 0: about 512 segments, none below 2 MiB (a huge page), none above 2 GiB.
+    ///
+    /// A segment is the unit in which owners, and data and metadata, share the medium: many small ones let all of them roam
+    /// over all of it, but each is a file and a mapping.
     pub segment_bytes: u64,
     /// Number of journals; 0 = one per core.
     pub journals: u32,
@@ -31,7 +39,7 @@ impl Default for FormatOptions {
     fn default() -> Self {
         FormatOptions {
             size_bytes: 1 << 30,
-            segment_bytes: 16 << 20,
+            segment_bytes: 0,
             journals: 0,
             journal_bytes: 256 << 10,
             volatile: false,
@@ -48,6 +56,16 @@ impl FormatOptions {
             journals: 1,
             journal_bytes: 16 << 10,
             volatile: true,
+        }
+    }
+
+    fn actual_segment_bytes(&self) -> u64 {
+        match self.segment_bytes {
+            0 => (self.size_bytes / SEGMENTS_WANTED)
+                .checked_next_power_of_two()
+                .unwrap_or(SEGMENT_BYTES_MAX)
+                .clamp(HUGE_PAGE_BYTES, SEGMENT_BYTES_MAX),
+            bytes => bytes,
         }
     }
 
@@ -69,7 +87,7 @@ impl FormatOptions {
             }
         };
         let block = BLOCK_BYTES as u64;
-        let segment = self.segment_bytes;
+        let segment = self.actual_segment_bytes();
         let segment_sizes = SEGMENT_BLOCKS_MIN * block..=SEGMENT_BLOCKS_MAX * block;
         let segment_ok = segment.is_power_of_two() && segment_sizes.contains(&segment);
         range(
@@ -149,21 +167,19 @@ impl FormatOptions {
     /// Number of whole segments that fit, and the least size that works with these parameters.
     fn segments(&self, journals: u32) -> (u64, u64) {
         let block = BLOCK_BYTES as u64;
-        let mut segments = self.size_bytes / self.segment_bytes;
+        let segment = self.actual_segment_bytes();
+        let mut segments = self.size_bytes / segment;
         let header = |segments: u64| {
-            header_blocks(
-                segments.min(SEGMENTS_MAX.into()) as u32,
-                self.segment_bytes / block,
-            ) * block
+            header_blocks(segments.min(SEGMENTS_MAX.into()) as u32, segment / block) * block
         };
-        while segments > 0 && segments * self.segment_bytes + header(segments) > self.size_bytes {
+        while segments > 0 && segments * segment + header(segments) > self.size_bytes {
             segments -= 1;
         }
-        let per_segment = (self.segment_bytes / self.journal_bytes).max(1);
+        let per_segment = (segment / self.journal_bytes).max(1);
         let for_journals = u64::from(journals).div_ceil(per_segment);
         // Journals, then at least two segments' worth of room for files.
         let least = for_journals + 2;
-        (segments, least * self.segment_bytes + header(least))
+        (segments, least * segment + header(least))
     }
 }
 
