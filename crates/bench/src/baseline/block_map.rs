@@ -292,7 +292,7 @@ pub(super) struct Cut {
 
 /// Takes everything from a block on off a map. Each pointer is cleared in one store; doing it again does no harm.
 ///
-/// The record is the caller's to store: root before height.
+/// The record is the caller's to store. A power cut may leave it half stored: what then leads nowhere, recovery finds free.
 pub(super) fn cut(
     medium: &Medium,
     record: &mut Record,

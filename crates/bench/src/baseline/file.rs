@@ -257,7 +257,7 @@ fn shorten(
     changed.touch();
     changed.size_bytes = size_bytes;
     let mut batch = cut.pointers;
-    batch.join(store_cut(&volume.medium, inode.at, &changed));
+    batch.join(region.store(inode.at, &changed.bytes()).flush());
     let done = region.fence(batch);
     if is_listed {
         let mut truncations = volume.truncations.lock();
@@ -265,16 +265,6 @@ fn shorten(
     }
     *record = changed;
     free_parts(volume, &cut.parts)
-}
-
-/// Stores the record of a file that was cut: an empty root before a height of 0, so that no power cut leaves a node at height 0.
-pub(super) fn store_cut(medium: &Medium, at: Offset, record: &Record) -> Flushed {
-    const ROOT_IN_INODE: u64 = 8;
-    let region = &medium.region;
-    if record.root.is_none() {
-        let _flushed_below = region.store_u64(at + ROOT_IN_INODE, 0);
-    }
-    region.store(at, &record.bytes()).flush()
 }
 
 /// Gives back what was cut off, data with one start hint.

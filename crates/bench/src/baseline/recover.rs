@@ -10,7 +10,6 @@ use pmem::{Flushed, Region};
 use super::Options;
 use super::block_map::{self, Part};
 use super::error::{Corruption, FormatError, RecoverError};
-use super::file;
 use super::in_use::InUseList;
 use super::inode_table::{self, InodeTable};
 use super::journal::{self, Journal};
@@ -130,7 +129,7 @@ fn finish_truncations(medium: &Medium, table_record: &Record) -> Result<(), Corr
             record.size_bytes = cut_to_bytes;
             record.data_blocks = count_data(medium, &record)?;
             batch.join(cut.pointers);
-            batch.join(file::store_cut(medium, at, &record));
+            batch.join(region.store(at, &record.bytes()).flush());
         }
         next = region.load_u64(at + NEXT_IN_INODE);
     }

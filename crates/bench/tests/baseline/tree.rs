@@ -91,7 +91,7 @@ pub(crate) fn operations(
             1 => (any_index(), name()).prop_map(|(at, name)| Operation::UnlinkAbsent(at, name)),
             4 => (any_index(), size(), size()).prop_map(|(at, offset, length)| Operation::Write(at, offset, length as usize)),
             4 => (any_index(), size()).prop_map(|(at, length)| Operation::Append(at, length as usize)),
-            2 => (any_index(), size()).prop_map(|(at, size)| Operation::Truncate(at, size)),
+            3 => (any_index(), prop_oneof![Just(0), size()]).prop_map(|(at, size)| Operation::Truncate(at, size)),
             1 => Just(Operation::Reopen),
         ],
         length,
