@@ -179,6 +179,14 @@ impl Group {
     }
 
     fn verify_zones(&self) -> Result<(), Inconsistency> {
+        let sum: u64 = (0..self.zones.count())
+            .map(|zone| self.zones.all(zone))
+            .sum();
+        demand!(
+            sum == self.zones.total(),
+            "{sum} writes in zones, {} counted",
+            self.zones.total()
+        );
         for zone in 0..self.zones.count() {
             let wear = self
                 .zones

@@ -95,6 +95,7 @@ pub(crate) struct Zones {
     blocks_per_segment: u32,
     /// By [`Class`]. What was written before the pool was opened counts as data.
     wear: Vec<[u64; 2]>,
+    total: u64,
     /// By class: the zones that were level at the last look, and the total then.
     level: [(ZoneSet, u64); 2],
 }
@@ -111,6 +112,7 @@ impl Zones {
             segments,
             blocks_per_segment,
             wear: vec![[0; 2]; count],
+            total: 0,
             level: [(ZoneSet::of(count, |_| true), 0); 2],
         }
     }
@@ -135,15 +137,16 @@ impl Zones {
         start..(start + (1 << self.shift)).min(self.segments)
     }
 
-    #[inline]
     pub(crate) fn add(&mut self, class: Class, local: u32, blocks: u64) {
         let zone = self.of(local);
         self.wear[zone][class as usize] += blocks;
+        self.total += blocks;
     }
 
     pub(crate) fn take_off(&mut self, class: Class, local: u32, blocks: u64) {
         let zone = self.of(local);
         self.wear[zone][class as usize] -= blocks;
+        self.total -= blocks;
     }
 
     /// All writes to a zone.
@@ -167,7 +170,7 @@ impl Zones {
 
     /// Zones that are not much more worn than the mean, as of a moment ago: among them, other wishes may decide.
     pub(crate) fn level(&mut self, class: Class) -> ZoneSet {
-        let total = self.total();
+        let total = self.total;
         let (level, seen) = self.level[class as usize];
         if total < seen + LOOK_EVERY_BLOCKS && total >= seen {
             return level;

@@ -211,7 +211,7 @@ impl Checked {
             }
             if operation % REMOUNT_EVERY == REMOUNT_EVERY - 1 {
                 self.check();
-                self.remount(self.chance.0 % 2 == 0);
+                self.remount(self.chance.0.is_multiple_of(2));
                 self.check();
             } else if operation % (REMOUNT_EVERY / 20) == 0 {
                 self.check();
