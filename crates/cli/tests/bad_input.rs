@@ -224,7 +224,15 @@ fn mkfs_sizes() {
         &["number of journals", "1 to 64"],
     );
     refuse(
-        &["mkfs", path, "--size", "1T", "--volatile"],
+        &[
+            "mkfs",
+            path,
+            "--size",
+            "1T",
+            "--segment-size",
+            "16M",
+            "--volatile",
+        ],
         1,
         &["more than 4096 segments", "--segment-size"],
     );
