@@ -31,15 +31,18 @@ fn main() {
 }
 
 fn aging(mebibytes: u64, json: bool) {
-    for policy in tree::POLICIES {
+    for (policy, metadata) in tree::POLICIES
+        .into_iter()
+        .flat_map(|policy| [(policy, 0.0), (policy, 0.1)])
+    {
         let mut pool = Pool::new(policy, mebibytes * 256, 2);
-        let aged = tree::age(&mut pool, 75, 10);
+        let aged = tree::age(&mut pool, 75, 10, metadata);
         pool.allocator.verify().expect("books are right");
         let spread = pool.spread_of_all();
         let segments = pool.spread_of_segments();
         if json {
             println!(
-                r#"{{"load":"real_tree_75_percent","policy":"{policy:?}","segment_mib":{mebibytes},"wear_peak_over_mean":{:.4},"wear_least_over_mean":{:.4},"run_blocks_fresh":{:.1},"run_blocks_aged":{:.1},"free_in_2m":{:.4},"request_ns_aged":{:.0}}}"#,
+                r#"{{"load":"real_tree_75_percent","metadata_per_data":{metadata},"policy":"{policy:?}","segment_mib":{mebibytes},"wear_peak_over_mean":{:.4},"wear_least_over_mean":{:.4},"run_blocks_fresh":{:.1},"run_blocks_aged":{:.1},"free_in_2m":{:.4},"request_ns_aged":{:.0}}}"#,
                 spread.peak,
                 spread.least,
                 aged.fresh_run,
@@ -49,7 +52,7 @@ fn aging(mebibytes: u64, json: bool) {
             );
         } else {
             println!(
-                "{mebibytes:>3} MiB {:<10} peak {:.3} least {:.3} segment peak {:.3}  blocks per extent {:.1} fresh {:.1} aged, free in 2 MiB units {:.1} %, {:.0} -> {:.0} ns a request",
+                "{mebibytes:>3} MiB {:<10} metadata x{metadata:<3} peak {:.3} least {:.3} segment peak {:.3}  blocks per extent {:.1} fresh {:.1} aged, free in 2 MiB units {:.1} %, {:.0} -> {:.0} ns a request",
                 format!("{policy:?}"),
                 spread.peak,
                 spread.least,

@@ -4,6 +4,7 @@
 //! Realistic Impressions for File-System Benchmarking" (FAST 2009): a lognormal body and a Pareto tail, here cut at 1/16 of the pool.
 
 use crate::pool::{BLOCKS, Chance, OWNER, Pool};
+use crate::wear::Metadata;
 use perdure_alloc::{Extent, Lifetime, Policy};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,7 @@ pub(crate) struct Aged {
 
 struct Tree {
     files: Vec<Vec<Extent>>,
+    metadata: Metadata,
     runs: Runs,
 }
 
@@ -84,6 +86,7 @@ impl Tree {
             self.runs.extents += extents as u64;
             self.runs.requests += 1;
             left -= blocks;
+            self.metadata.keep_up(pool);
         }
         self.files.push(file);
     }
@@ -95,10 +98,11 @@ impl Tree {
     }
 }
 
-/// Fills a pool to `percent` and turns it over `turnovers` times its capacity.
-pub(crate) fn age(pool: &mut Pool, percent: u64, turnovers: u64) -> Aged {
+/// Fills a pool to `percent` and turns it over `turnovers` times its capacity; with each block of data, `metadata` blocks of metadata are written.
+pub(crate) fn age(pool: &mut Pool, percent: u64, turnovers: u64, metadata: f64) -> Aged {
     let mut tree = Tree {
         files: Vec::new(),
+        metadata: Metadata::new(metadata),
         runs: Runs::default(),
     };
     let full = BLOCKS * percent / 100;

@@ -33,7 +33,7 @@ const LONG_LIVED: usize = 8192;
 const WRITES_PER_PLACE: u64 = 16;
 
 /// The metadata that goes with the data: journals, and blocks that are written in place and placed anew now and then.
-struct Metadata {
+pub(crate) struct Metadata {
     /// Blocks of metadata written for each block of data.
     factor: f64,
     journals: VecDeque<Vec<Extent>>,
@@ -41,7 +41,7 @@ struct Metadata {
 }
 
 impl Metadata {
-    fn new(factor: f64) -> Self {
+    pub(crate) fn new(factor: f64) -> Self {
         Self {
             factor,
             journals: VecDeque::new(),
@@ -50,7 +50,7 @@ impl Metadata {
     }
 
     /// Writes metadata until it has its share: three quarters of it journals.
-    fn keep_up(&mut self, pool: &mut Pool) {
+    pub(crate) fn keep_up(&mut self, pool: &mut Pool) {
         let owed = |pool: &Pool| {
             pool.written_data() as f64 * self.factor - (pool.written() - pool.written_data()) as f64
         };
