@@ -16,6 +16,8 @@ const NEIGHBOURS: u64 = 64;
 /// Idle inodes kept per shard: about 600 bytes each, 1.2 MiB in all. More would only leave the second-level cache, where reading the
 /// inode anew costs no more.
 const IDLE_PER_SHARD: usize = 128;
+/// A directory whose index takes at least this much stays although it is idle: each name costs 200 ns when it is built again.
+const INDEX_BYTES_WORTH_KEEPING: usize = 16 << 10;
 /// Memory that directories' indexes may take before idle ones are dropped.
 const DIRECTORY_BYTES_MAX: usize = 48 << 20;
 
@@ -126,16 +128,24 @@ impl InodeCache {
         if self.directory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= DIRECTORY_BYTES_MAX {
             return;
         }
-        // The one just built is locked by the caller, so it is not seen below.
-        let mut kept = bytes;
+        // What was evicted since still counts, and what grew does not.
+        let mut kept = self.count_directories(bytes, false);
+        if kept > DIRECTORY_BYTES_MAX {
+            kept = self.count_directories(bytes, true);
+        }
+        self.directory_bytes.store(kept, Ordering::Relaxed);
+    }
+
+    /// Bytes of all indexes, `built` for the one that its builder has locked; with `drop_idle` those of idle directories go.
+    fn count_directories(&self, built: usize, drop_idle: bool) -> usize {
+        let mut kept = built;
         for shard in &self.shards {
             let shard = shard.0.lock();
             for state in shard.states.values() {
-                let idle = Arc::strong_count(state) == 1;
                 let Some(mut body) = state.body.try_write() else {
                     continue;
                 };
-                if idle {
+                if drop_idle && Arc::strong_count(state) == 1 {
                     body.directory = None;
                 }
                 kept += body
@@ -144,7 +154,7 @@ impl InodeCache {
                     .map_or(0, |directory| directory.heap_bytes());
             }
         }
-        self.directory_bytes.store(kept, Ordering::Relaxed);
+        kept
     }
 }
 
@@ -156,10 +166,61 @@ impl Shard {
             match self.states.get(&number) {
                 None => return None,
                 // Nobody can clone it meanwhile: clones come from nodes (there are none) or from here.
-                Some(state) if Arc::strong_count(state) == 1 => return self.states.remove(&number),
+                Some(state) if Arc::strong_count(state) == 1 && !is_worth_keeping(state) => {
+                    return self.states.remove(&number);
+                }
                 Some(_) => self.order.push_back(number),
             }
         }
         None
+    }
+}
+
+/// Whether an idle inode is a directory that would be expensive to have again.
+fn is_worth_keeping(state: &InodeState) -> bool {
+    state.body.try_read().is_some_and(|body| {
+        let bytes = body
+            .directory
+            .as_ref()
+            .map(|directory| directory.heap_bytes());
+        bytes.is_some_and(|bytes| bytes >= INDEX_BYTES_WORTH_KEEPING)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FileSystem, MountOptions, NewInode};
+    use pmem::Region;
+    use std::sync::Arc;
+    use txn::{FormatOptions, Mode, PmemStore};
+
+    /// Thousands of files pass through the cache by paths through one large directory that nobody has open.
+    #[test]
+    fn a_large_directory_keeps_its_index() {
+        let options = FormatOptions {
+            size_bytes: 32 << 20,
+            ..FormatOptions::tiny()
+        };
+        let region = crate::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
+        let region = Arc::new(region.expect("a pool"));
+        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a sound pool");
+        let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
+        let large = files
+            .make_directory(&files.root(), b"large", &NewInode::file(0o755))
+            .expect("create")
+            .number();
+        let has_index = || {
+            let node = files.core.cache.peek(large);
+            node.is_some_and(|node| node.read().directory.is_some())
+        };
+        for number in 0..6_000 {
+            let directory = files.lookup(&files.root(), b"large").expect("there");
+            let name = format!("a file with number {number}");
+            files
+                .create(&directory, name.as_bytes(), &NewInode::file(0o644))
+                .expect("create");
+            drop(directory);
+            assert!(has_index() || number < 2_000, "after {number} files");
+        }
     }
 }
