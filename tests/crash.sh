@@ -17,7 +17,5 @@ if [ "${1:-}" = long ]; then
 fi
 build --features perdure-crashlab/deliberate-bugs
 "$crashlab" --prove-bugs
-# What only threads meet.
-cargo test --quiet --package perdure-txn --features deliberate-bugs --test bites
 build
 exec "$crashlab" --states "${CRASH_STATES:-200000}" --seconds "${CRASH_SECONDS:-600}"

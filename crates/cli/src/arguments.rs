@@ -89,7 +89,7 @@ pub(crate) struct Mkfs {
     /// Accept memory that a power cut empties, and record that in the pool
     #[arg(long)]
     pub(crate) volatile: bool,
-    /// Size of a segment, the unit in which space is given to owners; a power of two, 0 = as many as roam well (about 512)
+    /// Size of a segment, the unit in which space is given to owners; a power of two, 0 = the least from 2M on that gives 2,048 or fewer
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub(crate) segment_size: u64,
     /// Number of journals, the most operations that commit at the same moment; 0 = one for each core

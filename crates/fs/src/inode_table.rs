@@ -176,9 +176,15 @@ impl InodeTable {
         Ok(blocks)
     }
 
-    /// Moves block `index` of the table to a fresh place: a transaction of its own. `false` if there is no room, or somebody else changes the
+    /// Moves block `index` of the table to a fresh place; the old one was written whole `wear_blocks` times more often than the allocator
+    /// knows: a transaction of its own. `false` if there is no room, or somebody else changes the
     /// table at this moment.
-    pub(crate) fn move_block<S: Store>(&self, store: &S, index: u64) -> Result<bool, FsError> {
+    pub(crate) fn move_block<S: Store>(
+        &self,
+        store: &S,
+        index: u64,
+        wear_blocks: u64,
+    ) -> Result<bool, FsError> {
         let Some(mut own) = self.own.try_lock() else {
             return Ok(false);
         };
@@ -204,6 +210,7 @@ impl InodeTable {
         transaction.move_home(index, to);
         transaction.commit()?;
         *own = new;
+        store.allocator().charge(from, wear_blocks);
         Ok(true)
     }
 

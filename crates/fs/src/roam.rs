@@ -18,7 +18,7 @@ use crate::file_system::Core;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::{InodeNumber, Pointer};
 use crate::node::Body;
-use pmem::{BLOCK_BYTES, BlockNumber};
+use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES};
 use scatter::{DomainId, Extent, Purpose};
 use std::sync::atomic::{AtomicU32, Ordering};
 use txn::checksum::mix64;
@@ -64,6 +64,12 @@ impl Roaming {
             after: after.max(1),
             threads: (0..threads.max(1)).map(|_| Lots::default()).collect(),
         }
+    }
+
+    /// How often a block that moves was written whole without the allocator's knowledge: one block moves for `after` changes of about a
+    /// line each, so it stands for all of them.
+    fn wear_blocks(&self) -> u64 {
+        (u64::from(self.after) * LINE_BYTES as u64).div_ceil(BLOCK_BYTES as u64)
     }
 
     /// Draws a lot for a change: whether its block is to move.
@@ -115,7 +121,10 @@ impl<S: Store> Core<S> {
     #[inline(never)]
     pub(crate) fn move_inode(&self, number: InodeNumber) {
         let index = number.get() / INODES_PER_BLOCK;
-        let moved = self.table.move_block(&self.store, index).map(drop);
+        let moved = self
+            .table
+            .move_block(&self.store, index, self.roaming.wear_blocks())
+            .map(drop);
         note("a block of the inode table", number, moved);
     }
 
@@ -152,6 +161,8 @@ impl<S: Store> Core<S> {
         transaction.log_inode(number, &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
+        let wear_blocks = self.roaming.wear_blocks();
+        self.store.allocator().charge(from, wear_blocks);
         Ok(())
     }
 
@@ -184,6 +195,8 @@ impl<S: Store> Core<S> {
         transaction.log_inode(number, &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
+        let wear_blocks = self.roaming.wear_blocks();
+        self.store.allocator().charge(from, wear_blocks);
         Ok(())
     }
 

@@ -49,7 +49,8 @@ impl CreateOptions {
     }
 
     /// Size of a segment in bytes: a power of two of at least 64 KiB. Segments are the unit in which space is given
-    /// to owners. 0, the default, is about 512 of them, each from 2 MiB to 2 GiB.
+    /// to owners. 0, the default, is the least from 2 MiB on that gives 2,048 of them or
+    /// fewer.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> CreateOptions {
         self.format.segment_bytes = bytes;

@@ -6,7 +6,7 @@ use crate::layout::{CHECKPOINT_AT, STATE_BLOCK};
 use crate::places::HalfName;
 use pmem::deliberate::{self, Bug};
 use pmem::{BlockNumber, Flushed, Region};
-use scatter::{Allocator, DomainId, Extent, Purpose, Request, Unit};
+use scatter::{Allocator, DomainId, Extent, Lifetime, Purpose, Request, Unit};
 
 /// Makes "records up to `sequence` are retired" durable: one sealed 8-byte store.
 pub(crate) fn write_checkpoint(region: &Region, sequence: u64) {
@@ -113,7 +113,7 @@ fn fresh_run(allocator: &Allocator, blocks: u32, home: usize) -> Option<BlockNum
         purpose: Purpose::Ordinary,
         home,
     };
-    let extents = allocator.allocate(&request).ok()?;
+    let extents = allocator.allocate_with(&request, Lifetime::Brief).ok()?;
     if let [extent] = extents[..] {
         return Some(extent.start);
     }

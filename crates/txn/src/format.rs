@@ -13,7 +13,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Segments of a pool whose maker did not say, unless it is very small or very large.
-const SEGMENTS_WANTED: u64 = 512;
+const SEGMENTS_WANTED: u64 = 2048;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 
@@ -22,7 +22,7 @@ const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 pub struct FormatOptions {
     /// Bytes of the whole pool, header included.
     pub size_bytes: u64,
-    /// Bytes of a segment; a power of two from 64 KiB to 2 GiB, or 0: about 512 segments, none below 2 MiB (a huge page), none above 2 GiB.
+    /// Bytes of a segment; a power of two from 64 KiB to 2 GiB, or 0: the least that gives 2,048 segments or fewer, from 2 MiB (a huge page) to 2 GiB.
     ///
     /// A segment is the unit in which owners, and data and metadata, share the medium: many small ones let all of them roam
     /// over all of it, but each is a file and a mapping.
@@ -61,7 +61,9 @@ impl FormatOptions {
 
     fn actual_segment_bytes(&self) -> u64 {
         match self.segment_bytes {
-            0 => (self.size_bytes / SEGMENTS_WANTED)
+            0 => self
+                .size_bytes
+                .div_ceil(SEGMENTS_WANTED)
                 .checked_next_power_of_two()
                 .unwrap_or(SEGMENT_BYTES_MAX)
                 .clamp(HUGE_PAGE_BYTES, SEGMENT_BYTES_MAX),

@@ -16,6 +16,7 @@
 
 pub mod checkpoint;
 pub mod checksum;
+mod descriptors;
 pub mod domain;
 pub mod error;
 pub mod format;

@@ -1,5 +1,6 @@
 //! A pool's files: a directory with `super` and one file per segment, or one device-DAX node.
 
+use crate::descriptors::DescriptorRoom;
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
@@ -52,6 +53,7 @@ impl Drop for Lock {
 struct Files {
     paths: Vec<PathBuf>,
     files: Vec<File>,
+    _room: DescriptorRoom,
 }
 
 pub(crate) fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
@@ -151,6 +153,7 @@ pub(crate) fn map(
         Files {
             paths: vec![head_path],
             files: vec![head],
+            _room: DescriptorRoom::new(1),
         }
     } else {
         open_segments(path, head, &geometry, mode)?
@@ -351,6 +354,7 @@ fn open_segments(
     geometry: &Geometry,
     mode: Mode,
 ) -> Result<Files, OpenError> {
+    let room = DescriptorRoom::new(geometry.segments);
     let mut paths = vec![pool.join(SUPER_FILE)];
     let mut files = vec![head];
     for segment in 0..geometry.segments {
@@ -366,7 +370,11 @@ fn open_segments(
         paths.push(path);
         files.push(file);
     }
-    Ok(Files { paths, files })
+    Ok(Files {
+        paths,
+        files,
+        _room: room,
+    })
 }
 
 impl Files {
@@ -483,6 +491,7 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
     let mut files = Files {
         paths: Vec::new(),
         files: Vec::new(),
+        _room: DescriptorRoom::new(geometry.segments),
     };
     let header = (
         SUPER_FILE.to_string(),

@@ -3,6 +3,7 @@
 //! Whatever is missing of the files is replaced by zeros, so that the rest can be looked at: in memory for a check, in the
 //! files for a repair.
 
+use crate::descriptors::DescriptorRoom;
 use crate::error::OpenError;
 use crate::layout::Superblock;
 use crate::pool::{self, Head, Lock, Mode, segment_file};
@@ -21,6 +22,7 @@ pub struct SalvagedPool {
     incomplete_files: Vec<PathBuf>,
     is_device: bool,
     _lock: Lock,
+    _room: DescriptorRoom,
 }
 
 impl SalvagedPool {
@@ -76,6 +78,7 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         lock,
     } = pool::open_head(path, mode)?;
     let geometry = superblock.geometry();
+    let room = DescriptorRoom::new(geometry.segments);
     let mut files = Files {
         repair,
         files: Vec::new(),
@@ -114,6 +117,7 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         incomplete_files: files.incomplete,
         is_device,
         _lock: lock,
+        _room: room,
     })
 }
 

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Tests that need a feature: deliberate bugs outside of crash exploration, and the allocator under a scheduler of interleavings.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+cargo test --package perdure-alloc --features deliberate-bugs --test bites
+cargo test --package perdure-txn --features deliberate-bugs --test bites
+cargo test --package perdure-alloc --features interleavings --test interleavings
+echo "deliberate bugs are noticed, interleavings are sound"
