@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::address::lines_touched;
 use crate::emulator::Emulator;
 use crate::media::{MediaModel, Timing};
-use crate::{BLOCK_BYTES, LINE_BYTES, Offset, Region};
+use crate::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, Region};
 
 /// Everything optional about a region.
 #[derive(Default)]
@@ -89,6 +89,19 @@ impl Region {
             .iter()
             .map(|count| count.load(Ordering::Relaxed))
             .collect()
+    }
+
+    /// Bytes written to the blocks from `first` on, `count` of them, since [`Region::record_wear`]; 0 if that was never called.
+    ///
+    /// # Panics
+    /// If they lie outside of the region.
+    pub fn wear_of(&self, first: BlockNumber, count: u64) -> u64 {
+        let Some(wear) = self.watch.wear.get() else {
+            return 0;
+        };
+        let first = first.get() as usize;
+        let blocks = wear[first..first + count as usize].iter();
+        blocks.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn count_wear(&self, at: Offset, bytes: u64) {

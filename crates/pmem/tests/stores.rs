@@ -157,6 +157,7 @@ fn wear_counts_bytes_per_block() {
     region.store_u64(Offset::new(8192), 1).leave_to_checkpoint();
     region.persist(Offset::new(8192), 65);
     assert_eq!(region.wear(), [64, 64, 128]);
+    assert_eq!(region.wear_of(perdure_pmem::BlockNumber::new(1), 2), 192);
 }
 
 #[test]

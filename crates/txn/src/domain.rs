@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pmem::Region;
 use scatter::{DomainId, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Who the blocks of a segment belong to.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -98,6 +98,9 @@ impl SegmentEntry {
     }
 }
 
+/// Told of a segment that is about to change hands, and of its next owner.
+pub type Observer = Box<dyn Fn(SegmentNumber, Option<Domain>) + Send + Sync>;
+
 /// The numbers of all domains seen since the pool was opened, and the way to the segment table.
 #[derive(Debug)]
 pub struct Domains {
@@ -106,6 +109,20 @@ pub struct Domains {
     /// Each domain at the index that is its number. Only grows, and is read without a lock: each creation of a file asks for its domain.
     domains: boxcar::Vec<Domain>,
     numbers: Mutex<HashMap<Domain, DomainId>>,
+    observer: Watcher,
+}
+
+/// Who wants to know, if anybody does.
+#[derive(Default)]
+struct Watcher(OnceLock<Observer>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_tuple("Watcher")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
 }
 
 impl Domains {
@@ -121,6 +138,7 @@ impl Domains {
             geometry,
             domains,
             numbers: Mutex::new(numbers),
+            observer: Watcher::default(),
         })
     }
 
@@ -139,6 +157,19 @@ impl Domains {
     /// The domain with this number.
     pub fn domain(&self, number: DomainId) -> Domain {
         self.domains[number.0 as usize]
+    }
+
+    /// Has `observer` told of each segment before it changes hands, under the lock of its allocation group: it must not call the allocator. One for
+    /// each opening of the pool; for experiments.
+    pub fn observe(&self, observer: Observer) {
+        let installed = self.observer.0.set(observer);
+        debug_assert!(installed.is_ok(), "one observer");
+    }
+
+    fn tell(&self, segment: SegmentNumber, next: Option<Domain>) {
+        if let Some(observer) = self.observer.0.get() {
+            observer(segment, next);
+        }
     }
 
     /// The entry of `segment` on the medium.
@@ -203,11 +234,13 @@ pub struct Ledger(pub Arc<Domains>);
 
 impl SegmentLedger for Ledger {
     fn assign(&self, segment: SegmentNumber, domain: DomainId) {
-        self.0
-            .write_assignment(segment.0, Some(self.0.domain(domain)));
+        let domain = self.0.domain(domain);
+        self.0.tell(segment, Some(domain));
+        self.0.write_assignment(segment.0, Some(domain));
     }
 
     fn release(&self, segment: SegmentNumber) {
+        self.0.tell(segment, None);
         self.0.write_assignment(segment.0, None);
     }
 }

@@ -164,6 +164,11 @@ impl PmemStore {
         &self.region
     }
 
+    /// The same, for who outlives a borrow.
+    pub fn shared_region(&self) -> Arc<Region> {
+        Arc::clone(&self.region)
+    }
+
     /// The superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock

@@ -1,8 +1,10 @@
 //! Bytes that went to the medium, by interval, and which of them were data.
 
 use crate::evaluation::Found;
+use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, DurabilityClass};
-use txn::{PmemStore, Store};
+use std::sync::Arc;
+use txn::{Domain, PmemStore, Store};
 
 /// Parts that the segments are cut into, as in the paper.
 pub(super) const INTERVALS: usize = 128;
@@ -18,112 +20,119 @@ pub(super) fn intervals(blocks: &[u64], header_blocks: usize) -> Vec<u64> {
     sums
 }
 
-/// What is known of a segment's use.
+/// What a segment is used for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Free,
     Metadata,
-    Data(u32),
+    Data,
 }
 
-/// Whether what was written between two samples was data, and whether that is sure: it is not if the segment went from data to metadata or
-/// back, or was used and given up in between.
-fn kind(before: Use, now: Use) -> (bool, bool) {
-    match (before, now) {
-        (Use::Data(_) | Use::Free, Use::Data(_)) | (Use::Data(_), Use::Free) => (true, true),
-        (Use::Metadata, Use::Data(_)) => (true, false),
-        (Use::Metadata | Use::Free, Use::Metadata) | (Use::Metadata, Use::Free) => (false, true),
-        (Use::Data(_), Use::Metadata) | (Use::Free, Use::Free) => (false, false),
+impl Use {
+    fn of(domain: Option<Domain>) -> Use {
+        match domain {
+            None => Use::Free,
+            Some(Domain::Metadata) => Use::Metadata,
+            Some(Domain::Mixed | Domain::Owner { .. }) => Use::Data,
+        }
     }
 }
 
-/// Follows the writes to our pool.
+/// Bytes written to a segment, by what it was used for at the time.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    now: Use,
+    /// All bytes, as of the last look.
+    written: u64,
+    data: u64,
+}
+
+impl Segment {
+    /// What was written since the last look was written in the present use.
+    fn settle(&mut self, written: u64) {
+        if self.now == Use::Data {
+            self.data += written - self.written;
+        }
+        self.written = written;
+    }
+}
+
+/// Follows the writes to our pool: told of every segment before it changes hands, it knows of each byte whether it was data.
 pub(super) struct Meter<'s> {
     store: &'s PmemStore,
-    /// Bytes by block at the last sample, and those of them that were data.
-    written: Vec<u64>,
-    data: Vec<u64>,
-    uses: Vec<Use>,
-    unsure: u64,
+    segments: Arc<Mutex<Vec<Segment>>>,
 }
 
 impl<'s> Meter<'s> {
-    /// Follows from now on; the region counts already.
+    /// Follows from now on; the region counts already. One for each opening of a pool.
     pub(super) fn new(store: &'s PmemStore) -> Meter<'s> {
-        let blocks = store.region().wear().len();
-        let mut meter = Meter {
-            store,
-            written: vec![0; blocks],
-            data: vec![0; blocks],
-            uses: Vec::new(),
-            unsure: 0,
+        let geometry = store.geometry();
+        let first = move |segment: u32| {
+            geometry.first_block() + u64::from(segment) * geometry.segment_blocks
         };
-        meter.uses = meter.uses();
-        meter
-    }
-
-    fn uses(&self) -> Vec<Use> {
-        let usage = self.store.allocator().usage();
-        let of_segment = usage.iter().map(|segment| match segment.domain {
-            None => Use::Free,
-            Some(domain) if domain == scatter::DomainId::METADATA => Use::Metadata,
-            Some(domain) => Use::Data(domain.0),
-        });
-        of_segment.collect()
-    }
-
-    /// Attributes what was written since the last sample.
-    pub(super) fn sample(&mut self) {
-        let geometry = *self.store.allocator().geometry();
-        let (written, uses) = (self.store.region().wear(), self.uses());
-        let first = geometry.first_block_of(scatter::SegmentNumber(0)).get() as usize;
-        let per_segment = geometry.blocks_per_segment as usize;
-        for (segment, (&before, &now)) in self.uses.iter().zip(&uses).enumerate() {
-            let (is_data, is_sure) = kind(before, now);
-            let blocks = first + segment * per_segment..first + (segment + 1) * per_segment;
-            let counts = written[blocks.clone()]
-                .iter()
-                .zip(&self.written[blocks.clone()]);
-            for (data, (now_bytes, before_bytes)) in self.data[blocks].iter_mut().zip(counts) {
-                let bytes = now_bytes - before_bytes;
-                *data += if is_data { bytes } else { 0 };
-                self.unsure += if is_sure { 0 } else { bytes };
-            }
-        }
-        (self.written, self.uses) = (written, uses);
+        let region = store.shared_region();
+        let segments: Vec<Segment> = (0..geometry.segments)
+            .map(|segment| {
+                let domain = store.domains().entry(segment).domain(segment);
+                Segment {
+                    now: Use::of(domain.unwrap_or(Some(Domain::Mixed))),
+                    written: region.wear_of(first(segment), geometry.segment_blocks),
+                    data: 0,
+                }
+            })
+            .collect();
+        let segments = Arc::new(Mutex::new(segments));
+        let watched = Arc::clone(&segments);
+        store.domains().observe(Box::new(move |segment, next| {
+            let written = region.wear_of(first(segment.0), geometry.segment_blocks);
+            let segment = &mut watched.lock()[segment.0 as usize];
+            segment.settle(written);
+            segment.now = Use::of(next);
+        }));
+        Meter { store, segments }
     }
 
     fn header_blocks(&self) -> usize {
-        let geometry = self.store.allocator().geometry();
-        geometry.first_block_of(scatter::SegmentNumber(0)).get() as usize
+        self.store.geometry().header_blocks as usize
     }
 
-    /// What was found by the last sample.
+    /// What was written up to now.
     pub(super) fn spread(&self) -> Spread {
         let header_blocks = self.header_blocks();
+        let written = self.store.region().wear();
+        let geometry = self.store.geometry();
+        let mut segments = self.segments.lock();
+        // By segment, spread over its blocks: an interval may end inside one.
+        let mut data = vec![0.0; header_blocks];
+        let blocks_of = written[header_blocks..].chunks(geometry.segment_blocks as usize);
+        for (segment, blocks) in segments.iter_mut().zip(blocks_of) {
+            let all: u64 = blocks.iter().sum();
+            segment.settle(all);
+            let share = segment.data as f64 / all.max(1) as f64;
+            data.extend(blocks.iter().map(|&bytes| bytes as f64 * share));
+        }
+        let data: Vec<u64> = data.into_iter().map(|bytes| bytes.round() as u64).collect();
         Spread {
-            all: intervals(&self.written, header_blocks),
-            data: intervals(&self.data, header_blocks),
-            header: self.written[..header_blocks].iter().sum(),
-            unsure: self.unsure,
+            all: intervals(&written, header_blocks),
+            data: intervals(&data, header_blocks),
+            header: written[..header_blocks].iter().sum(),
             class: self.store.class(),
         }
     }
 
     /// The block with the most bytes written: its number and how often it was written whole, and whether it is one of the header.
     pub(super) fn hottest(&self) -> String {
-        let greatest = self
-            .written
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, bytes)| **bytes);
+        let written = self.store.region().wear();
+        let greatest = written.iter().enumerate().max_by_key(|(_, bytes)| **bytes);
         greatest.map_or(String::new(), |(block, bytes)| {
             let place = match block.checked_sub(self.header_blocks()) {
                 None => "in the header".to_owned(),
                 Some(block) => {
-                    let segment =
-                        block / self.store.allocator().geometry().blocks_per_segment as usize;
-                    format!("in segment {segment}, {:?}", self.uses[segment])
+                    let segment = block / self.store.geometry().segment_blocks as usize;
+                    format!(
+                        "in segment {segment}, {:?}",
+                        self.segments.lock()[segment].now
+                    )
                 }
             };
             let times = bytes / BLOCK_BYTES as u64;
@@ -137,7 +146,6 @@ pub(super) struct Spread {
     all: Vec<u64>,
     data: Vec<u64>,
     header: u64,
-    unsure: u64,
     class: DurabilityClass,
 }
 
@@ -163,9 +171,8 @@ impl Spread {
     pub(super) fn found_of_data(&self) -> Found {
         let bytes: u64 = self.data.iter().sum();
         let note = format!(
-            "data are {:.1} % of all bytes written; {:.1} % of all bytes are unsure",
+            "data are {:.1} % of all bytes written",
             100.0 * bytes as f64 / self.written().max(1) as f64,
-            100.0 * self.unsure as f64 / self.written().max(1) as f64,
         );
         found(&self.data).noted(note)
     }

@@ -5,7 +5,7 @@
 //! intervals; what lies before them (superblocks, state, segment table) counts as part of the first. One thread runs the personalities, so that both sides do the same operations.
 //!
 //! *Data* are the bytes written into segments that belong to an owner or are mixed. Segments change hands while the pool is in use, so the writes are sampled,
-//! and each sample's bytes go by whom the segment belonged to at its beginning and end. Where that tells two things the bytes are unsure; the report says how many.
+//! and each part's bytes go by whom the segment belonged to at its beginning and end. Where that tells two things the bytes are unsure; the report says how many.
 
 mod meter;
 
@@ -23,10 +23,10 @@ use pmem::MediaModel;
 use serde_json::{Map, json};
 use std::path::PathBuf;
 
-/// Samples of the run that both sides do.
-const SAMPLES: u64 = 64;
-/// Bytes written between two samples of the long run are about a pool divided by this.
-const SAMPLES_PER_PASS: u64 = 64;
+/// Parts of the run that both sides do, each with a seed of its own.
+const PARTS: u64 = 64;
+/// Parts of the long run in which about as much is written as the pool has.
+const PARTS_PER_PASS: u64 = 64;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -191,14 +191,12 @@ fn one(
         let target = library(place.path(), options.pool_bytes, &MediaModel::dram())?;
         let store = target.pool().filesystem().store();
         store.region().record_wear();
-        let mut meter = Meter::new(store);
+        let meter = Meter::new(store);
         let mut set = plan(options, personality);
         set.populate(&target)?;
-        meter.sample();
         let turns = options.turns(personality);
-        for sample in 0..SAMPLES {
-            turn(&target, &set, turns / SAMPLES, sample)?;
-            meter.sample();
+        for part in 0..PARTS {
+            turn(&target, &set, turns / PARTS, part)?;
         }
         let ours = meter.spread();
         series.push(of_spread("Perdure", ours.all()));
@@ -206,14 +204,13 @@ fn one(
         if collector.wants(data) || collector.wants(all) {
             collector.tell(&format!("{personality}, the long run"));
             let per_turn = ours.written() / turns.max(1);
-            let pass = options.pool_bytes / SAMPLES_PER_PASS / per_turn.max(1) + 1;
+            let pass = options.pool_bytes / PARTS_PER_PASS / per_turn.max(1) + 1;
             set.leave_out_reads_that_write_nothing();
             let end = (options.passes * options.pool_bytes as f64) as u64;
-            let mut sample = SAMPLES;
+            let mut part = PARTS;
             while meter.spread().written() < end {
-                turn(&target, &set, pass, sample)?;
-                meter.sample();
-                sample += 1;
+                turn(&target, &set, pass, part)?;
+                part += 1;
             }
             let long = meter.spread();
             collector.row(data, || Ok(long.found_of_data()));
@@ -256,8 +253,8 @@ fn plan(options: &WearOptions, personality: Personality) -> FileSet {
     FileSet::plan(personality, options.files, mean_bytes, SEED)
 }
 
-fn turn<T: Target>(target: &T, set: &FileSet, turns: u64, sample: u64) -> Result<(), BenchError> {
-    run(target, set, 1, Stop::Turns(turns), SEED + sample).map(drop)
+fn turn<T: Target>(target: &T, set: &FileSet, turns: u64, part: u64) -> Result<(), BenchError> {
+    run(target, set, 1, Stop::Turns(turns), SEED + part).map(drop)
 }
 
 /// The same operations on the published baseline: bytes by interval.
@@ -275,8 +272,8 @@ fn baseline(
     target.region().record_wear();
     let set = plan(options, personality);
     set.populate(&target)?;
-    for sample in 0..SAMPLES {
-        turn(&target, &set, options.turns(personality) / SAMPLES, sample)?;
+    for part in 0..PARTS {
+        turn(&target, &set, options.turns(personality) / PARTS, part)?;
     }
     Ok(intervals(&target.region().wear(), 0))
 }
