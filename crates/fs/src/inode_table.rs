@@ -52,10 +52,10 @@ impl InodeTable {
         lists.map(|list| list.0.lock().len() as u64).sum()
     }
 
-    /// Where inode `number` lies in the table.
+    /// Where inode `number` lies in the table. Any number, one that a damaged directory names too: then there is no such home.
     #[inline]
     pub(crate) fn home(number: InodeNumber) -> HomeOffset {
-        HomeOffset::new(number.get() * INODE_BYTES as u64)
+        HomeOffset::new(number.get().saturating_mul(INODE_BYTES as u64))
     }
 
     /// Marks numbers as free, as found by recovery.
@@ -246,6 +246,16 @@ fn log_own<S: Store>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_beyond_all_tables_has_no_home() {
+        let homes = txn::Homes::default();
+        homes.push(BlockNumber::new(9));
+        for number in [16, 1 << 32, u64::MAX >> 8, u64::MAX] {
+            let home = InodeTable::home(InodeNumber::new(number));
+            assert_eq!(homes.place(home), None, "{number}");
+        }
+    }
 
     #[test]
     fn numbers_are_taken_over_by_the_batch_and_none_is_lost() {
