@@ -17,6 +17,8 @@ use txn::{HomeOffset, Store, Transaction};
 
 /// Most free numbers that one list takes from another at once.
 const TAKEN_OVER_MAX: usize = 64;
+/// In place of an inode's first word: no inode's checksum fits then.
+const SPOILT: u64 = u64::MAX;
 /// Most blocks that the table grows by at once.
 const GROWTH_BLOCKS_MAX: u64 = 16;
 
@@ -207,6 +209,8 @@ impl InodeTable {
             start: from,
             blocks: 1,
         });
+        // Repair finds lost blocks of the table by their content, and must not find this one.
+        transaction.store_word(from.offset(), SPOILT);
         transaction.move_home(index, to);
         transaction.commit()?;
         *own = new;

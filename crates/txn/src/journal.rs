@@ -83,12 +83,25 @@ impl Turn<'_> {
     /// Makes the closed `record` durable, then applies it in place. `freed` blocks become free at the next checkpoint (R1).
     #[inline]
     pub(crate) fn commit(&mut self, record: &mut RecordBuilder, data: DataOrder, freed: &[Extent]) {
+        self.commit_then(record, data, freed, || ());
+    }
+
+    /// [`commit`](Self::commit), with something to do when the record is durable and not yet applied.
+    #[inline]
+    pub(crate) fn commit_then(
+        &mut self,
+        record: &mut RecordBuilder,
+        data: DataOrder,
+        freed: &[Extent],
+        when_durable: impl FnOnce(),
+    ) {
         let journal = &mut *self.journal;
         if deliberate::is(Bug::SwapApplyAndCommit) {
             journal.apply(self.region, record);
         }
         let salt = journal.halves[journal.active].salt;
         journal.append(self.region, record.finish(self.sequence, salt), data);
+        when_durable();
         journal.apply(self.region, record);
         journal.freed.extend_from_slice(freed);
     }

@@ -19,6 +19,7 @@ use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use scatter::{Allocator, DomainId, Extent, Options, Rebuild};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use zerocopy::FromBytes;
 
@@ -89,6 +90,8 @@ pub struct PmemStore {
     homes: Homes,
     allocator: OnceLock<Allocator>,
     mode: Mode,
+    /// Whether journals stay where they are.
+    is_still: AtomicBool,
     replay: Replay,
     clean: bool,
     /// Held as long as the pool is open; `None` for a region without files.
@@ -153,6 +156,7 @@ impl PmemStore {
             homes: Homes::default(),
             allocator: OnceLock::new(),
             mode,
+            is_still: AtomicBool::new(false),
             replay,
             clean,
             _lock: lock,
@@ -187,6 +191,11 @@ impl PmemStore {
     /// Whether the pool was unmounted cleanly before it was opened.
     pub fn was_clean(&self) -> bool {
         self.clean
+    }
+
+    /// From here on journals stay where they are: for a repair that does not know yet which blocks are free.
+    pub fn keep_journals(&self) {
+        self.is_still.store(true, Ordering::Relaxed);
     }
 
     /// Domains and the segment table.
@@ -309,7 +318,9 @@ impl Store for PmemStore {
 
     fn checkpoint(&self) {
         let seen = self.journals.checkpointed();
-        let freed = self.journals.checkpoint(seen, self.allocator.get());
+        let room = self.allocator.get();
+        let room = room.filter(|_| !self.is_still.load(Ordering::Relaxed));
+        let freed = self.journals.checkpoint(seen, room);
         self.release(&freed);
     }
 

@@ -35,7 +35,8 @@ pub trait Transaction {
     /// Changes `bytes` of metadata at `home`, which lie in one block, wherever that is when the transaction commits.
     fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]);
     /// Moves block `index` of the [homes](crate::Homes) to `to`, a block that this transaction took: its content as it is at the commit. The transaction
-    /// also changes the pointer to the block and frees the old one, and it writes no other data.
+    /// also changes the pointer to the block and frees the old one, and it writes no other data. It may spoil the old one, so that nobody takes it
+    /// for the block.
     fn move_home(&mut self, index: u64, to: BlockNumber);
     /// Changes the 8 bytes at `at`.
     fn store_word(&mut self, at: Offset, word: u64);
@@ -215,9 +216,11 @@ impl<'s> PmemTransaction<'s> {
         region.read(from.offset(), &mut content);
         let (written, checksum) = region.write_streaming_checksummed(to.offset(), &content);
         self.record.complete_data_check(checksum);
+        // Before the record is applied, which spoils the old place: who still looks there sees that it moved.
+        let relocate = || homes.relocate(index, to);
+        let data = DataOrder::Checked(written);
         all.turn
-            .commit(&mut self.record, DataOrder::Checked(written), &self.freed);
-        homes.relocate(index, to);
+            .commit_then(&mut self.record, data, &self.freed, relocate);
         self.end();
         drop(all);
         Ok(())

@@ -35,8 +35,13 @@ pub(super) fn fill(region: &Arc<Region>, claims: &Claims, plan: &Plan) -> Result
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)?;
     let found = find_table_blocks(&store, claims, &plan.table_holes);
     install_allocator(&store, claims, &found)?;
+    // Nobody has claimed yet what belongs to the inodes in the blocks that were found: neither journals nor new blocks may lie there. The next
+    // pass knows more.
+    store.keep_journals();
     for &index in &plan.table_holes {
-        fill_table(&store, index, found.get(&index).copied())?;
+        if found.is_empty() || found.contains_key(&index) {
+            fill_table(&store, index, found.get(&index).copied())?;
+        }
     }
     if plan.table_holes.is_empty() {
         for &(directory, index) in &plan.directory_holes {
