@@ -198,6 +198,9 @@ impl Allocator {
                     group.take_run(&self.shared, domain, blocks, unit, kind)
                 };
                 if let Some(place) = place {
+                    if kind == Kind::Brief {
+                        group.uncount(&self.shared, place.0, blocks);
+                    }
                     slot.free_blocks.store(group.free_blocks, Ordering::Relaxed);
                     return Ok(Extents::from_slice(&[Extent {
                         start: self.block(index, place),
@@ -206,11 +209,11 @@ impl Allocator {
                 }
             }
         }
-        self.gather(request, blocks)
+        self.gather(request, blocks, kind)
     }
 
     /// Under all locks: takes what there is, in pieces if need be, from whoever has it.
-    fn gather(&self, request: &Request, blocks: u32) -> Result<Extents, OutOfSpace> {
+    fn gather(&self, request: &Request, blocks: u32, kind: Kind) -> Result<Extents, OutOfSpace> {
         let mut groups = self.lock_all();
         let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
         let kept = if request.purpose == Purpose::Overwrite {
@@ -243,9 +246,11 @@ impl Allocator {
             groups[index].convert_to_mixed(&self.shared, local);
             left = self.gather_from(&mut groups, request, DomainId::MIXED, left, &mut taken);
         }
-        if left > 0 {
-            for &(index, (local, offset), blocks) in &taken {
+        for &(index, (local, offset), blocks) in &taken {
+            if left > 0 {
                 groups[index].take_back(&self.shared, local, offset, blocks);
+            } else if kind == Kind::Brief {
+                groups[index].uncount(&self.shared, local, blocks);
             }
         }
         self.publish_counts(&groups);

@@ -138,12 +138,13 @@ impl Group {
             broken_bound: 0,
             wear: 0,
         };
+        let zones = Zones::new(geometry, index);
         let mut group = Self {
             index,
             shape,
             segments: vec![blank; segments as usize],
-            free_zones: Zones::new(segments, shape.blocks).every(),
-            zones: Zones::new(segments, shape.blocks),
+            free_zones: zones.every(),
+            zones,
             words,
             nodes: vec![0; (shape.nodes() * segments) as usize],
             free: (0..segments).collect(),
@@ -456,12 +457,17 @@ impl Group {
 
     /// Undoes a [`Self::take`] that nobody has seen.
     pub(crate) fn take_back(&mut self, shared: &Shared, local: u32, offset: u32, blocks: u32) {
+        self.uncount(shared, local, blocks);
+        self.give(shared, local, offset, blocks);
+    }
+
+    /// Blocks that were just taken are not, or not yet, written.
+    pub(crate) fn uncount(&mut self, shared: &Shared, local: u32, blocks: u32) {
         self.segments[local as usize].wear -= u64::from(blocks);
         if shared.options.policy == Policy::Steered {
             let class = Class::of(self.owner(local).expect("a segment with blocks in use"));
             self.zones.take_off(class, local, u64::from(blocks));
         }
-        self.give(shared, local, offset, blocks);
     }
 
     /// Loads the marks of a rebuild: who owns what, what is in use, how worn it is.

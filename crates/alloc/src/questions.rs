@@ -54,7 +54,7 @@ impl Allocator {
             .collect()
     }
 
-    /// Blocks allocated in each segment since mkfs, in order; to be given back to [`crate::Rebuild`].
+    /// Blocks written in each segment since mkfs, allocated or [charged](Self::charge), in order; to be given back to [`crate::Rebuild`].
     #[must_use]
     pub fn wear(&self) -> Vec<u64> {
         self.usage().iter().map(|segment| segment.wear).collect()

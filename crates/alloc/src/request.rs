@@ -43,7 +43,8 @@ pub enum Lifetime {
     #[default]
     Unknown,
     /// Soon, and together with what is allocated before and after with the same hint: halves of journals. They get leaves of
-    /// their own, which are free as a whole again soon.
+    /// their own, which are free as a whole again soon, and do not count as written: who has them knows what he wrote, and
+    /// [charges](crate::Allocator::charge) it.
     Brief,
 }
 
@@ -163,6 +164,6 @@ pub struct SegmentUsage {
     pub domain: Option<DomainId>,
     /// Free blocks.
     pub free_blocks: u32,
-    /// Blocks allocated in it since mkfs.
+    /// Blocks written in it since mkfs: allocated, or charged because they were written in place.
     pub wear: u64,
 }

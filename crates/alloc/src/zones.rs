@@ -3,7 +3,7 @@
 //! A segment is too small a unit to level wear by: whoever compares segments sees noise, and cold data that fills a stretch of them is
 //! invisible. Zones are the intervals that wear is judged by (SanGuo, section IV.B, looks at 128 of them), so placement steers by them first.
 
-use crate::DomainId;
+use crate::{DomainId, Geometry};
 use std::ops::Range;
 
 /// Most zones of a group.
@@ -11,7 +11,9 @@ const ZONES: usize = 128;
 /// A zone is level with the others while it is at most this part of the mean above the mean,
 const LEVEL_PART_OF_MEAN: u64 = 48;
 /// but at least this part of its capacity, so that young pools have room for other wishes,
-const LEVEL_PART_OF_ZONE: u64 = 16;
+const LEVEL_PART_OF_ZONE: u64 = 128;
+/// A weight of one.
+const WEIGHT_ONE: u64 = 256;
 /// Writes after which it is looked anew which zones are level.
 const LOOK_EVERY_BLOCKS: u64 = 256;
 
@@ -89,9 +91,12 @@ impl ZoneSet {
 /// Blocks written per zone of one group.
 #[derive(Debug)]
 pub(crate) struct Zones {
-    /// A zone has 2^shift segments, the last one perhaps fewer.
-    shift: u32,
-    segments: u32,
+    /// The first segment of each zone, and the end of the last one.
+    starts: Vec<u32>,
+    /// The zone of each segment.
+    zone_of: Vec<u8>,
+    /// By zone: how much its wear counts for, in 1/256, because it has fewer segments than the largest.
+    weights: Vec<u64>,
     blocks_per_segment: u32,
     /// By [`Class`]. What was written before the pool was opened counts as data.
     wear: Vec<[u64; 2]>,
@@ -101,19 +106,29 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    pub(crate) fn new(segments: u32, blocks_per_segment: u32) -> Self {
-        let mut shift = 0;
-        while (segments as usize).div_ceil(1 << shift) > ZONES {
-            shift += 1;
-        }
-        let count = (segments as usize).div_ceil(1 << shift);
+    /// Zones of group `index`, alike in all groups: the intervals of the pool that they are part of are as long as whole segments allow.
+    pub(crate) fn new(geometry: &Geometry, index: u32) -> Self {
+        let (pool, groups) = (u64::from(geometry.segments), u64::from(geometry.groups));
+        let count = (pool / groups).clamp(1, ZONES as u64);
+        let zone_of: Vec<u8> = (u64::from(index)..pool)
+            .step_by(groups as usize)
+            .map(|segment| ((2 * segment + 1) * count / (2 * pool)) as u8)
+            .collect();
+        let starts: Vec<u32> = (0..=count)
+            .map(|zone| zone_of.partition_point(|&of| u64::from(of) < zone) as u32)
+            .collect();
+        let sizes = starts.windows(2).map(|pair| u64::from(pair[1] - pair[0]));
+        let largest = sizes.clone().max().unwrap_or(0);
         Self {
-            shift,
-            segments,
-            blocks_per_segment,
-            wear: vec![[0; 2]; count],
+            weights: sizes
+                .map(|size| largest * WEIGHT_ONE / size.max(1))
+                .collect(),
+            starts,
+            zone_of,
+            blocks_per_segment: geometry.blocks_per_segment as u32,
+            wear: vec![[0; 2]; count as usize],
             total: 0,
-            level: [(ZoneSet::of(count, |_| true), 0); 2],
+            level: [(ZoneSet::of(count as usize, |_| true), 0); 2],
         }
     }
 
@@ -128,13 +143,12 @@ impl Zones {
 
     #[inline]
     pub(crate) fn of(&self, local: u32) -> usize {
-        (local >> self.shift) as usize
+        usize::from(self.zone_of[local as usize])
     }
 
     /// The segments of a zone.
     pub(crate) fn range(&self, zone: usize) -> Range<u32> {
-        let start = (zone as u32) << self.shift;
-        start..(start + (1 << self.shift)).min(self.segments)
+        self.starts[zone]..self.starts[zone + 1]
     }
 
     pub(crate) fn add(&mut self, class: Class, local: u32, blocks: u64) {
@@ -157,7 +171,7 @@ impl Zones {
     /// Mean wear of a zone's segments.
     pub(crate) fn mean_of_segments(&self, zone: usize) -> u64 {
         let Range { start, end } = self.range(zone);
-        self.all(zone) / u64::from(end - start)
+        self.all(zone) / u64::from(end - start).max(1)
     }
 
     /// All writes to the group.
@@ -177,7 +191,8 @@ impl Zones {
         }
         let Ranking { wear, count } = self.ranking(class);
         let mean = wear[..count].iter().sum::<u64>() / count as u64;
-        let zone_blocks = u64::from(self.blocks_per_segment) << self.shift;
+        let zone_blocks =
+            u64::from(self.blocks_per_segment) * self.zone_of.len() as u64 / count as u64;
         let slack =
             (mean / LEVEL_PART_OF_MEAN).clamp(zone_blocks / LEVEL_PART_OF_ZONE, zone_blocks);
         let level = ZoneSet::of(count, |zone| wear[zone] <= mean + slack);
@@ -191,20 +206,19 @@ impl Zones {
             wear: [0; ZONES],
             count: self.count(),
         };
-        for (rank, &[data, metadata]) in ranking.wear.iter_mut().zip(&self.wear) {
-            *rank = match class {
+        let zones = self.wear.iter().zip(&self.weights);
+        for (rank, (&[data, metadata], weight)) in ranking.wear.iter_mut().zip(zones) {
+            let wear = match class {
                 Class::Data => data,
                 Class::Metadata => data + metadata,
             };
+            *rank = wear * weight / WEIGHT_ONE;
         }
-        let last = self.count() - 1;
-        let segments_of_last = u64::from(self.segments) - ((last as u64) << self.shift);
-        ranking.wear[last] = (ranking.wear[last] << self.shift) / segments_of_last;
         ranking
     }
 }
 
-/// How worn zones are; the last one's wear is scaled if it is smaller than the others.
+/// How worn zones are; the wear of those that are smaller than the largest is scaled.
 pub(crate) struct Ranking {
     wear: [u64; ZONES],
     count: usize,

@@ -115,7 +115,13 @@ impl Checked {
                 for extent in extents {
                     self.mark(extent, true);
                     self.used += u64::from(extent.blocks);
-                    self.written += u64::from(extent.blocks);
+                    let mut written = u64::from(extent.blocks);
+                    if lifetime == Lifetime::Brief {
+                        // Counts only when its owner says so.
+                        written /= 2;
+                        self.allocator.charge(extent.start, written);
+                    }
+                    self.written += written;
                     self.held.push(extent);
                 }
             }

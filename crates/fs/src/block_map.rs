@@ -114,26 +114,21 @@ impl BlockMap {
             .map_or(Slot::Absent, Slot::Word))
     }
 
-    /// Where the pointer to the lowest node on the way to `file_block` is kept: in a node, or (`None`) in the inode, as its root. The
-    /// map has such a node.
+    /// Where the pointer to the lowest node on the way to `file_block` is kept. The map has such a node.
     ///
     /// # Errors
     ///
     /// A damaged pointer on the way.
-    pub fn node_slot<S: Store>(
-        &self,
-        store: &S,
-        file_block: u64,
-    ) -> Result<Option<Offset>, DamagedAt> {
+    pub fn node_slot<S: Store>(&self, store: &S, file_block: u64) -> Result<Slot, DamagedAt> {
         let mut word = self.root;
-        let mut found = None;
+        let mut found = Slot::Root;
         for level in (1..self.height).rev() {
             let Some(node) = self.read(store, word, self.position(level + 1, file_block))? else {
                 break;
             };
             let at = slot_offset(node.block, level, file_block);
             word = store.load_word(at);
-            found = Some(at);
+            found = Slot::Word(at);
         }
         Ok(found)
     }

@@ -58,11 +58,14 @@ pub(crate) struct Roaming {
 }
 
 impl Roaming {
-    /// Every `after`th change moves its block, on average; the lots of `threads` threads are drawn apart.
+    /// Every `after`th change moves its block, on average; the lots of `threads` threads and more are drawn apart.
     pub(crate) fn new(after: u32, threads: usize) -> Roaming {
         Roaming {
             after: after.max(1),
-            threads: (0..threads.max(1)).map(|_| Lots::default()).collect(),
+            // A power of two, so that finding one's own takes no division.
+            threads: (0..threads.next_power_of_two())
+                .map(|_| Lots::default())
+                .collect(),
         }
     }
 
@@ -77,7 +80,7 @@ impl Roaming {
     /// Two threads with one set of lots may lose a step, which matters to nobody; a locked instruction would.
     #[inline]
     pub(crate) fn draw(&self, change: Change) -> bool {
-        let lots = &self.threads[thread_slot() % self.threads.len()];
+        let lots = &self.threads[thread_slot() & (self.threads.len() - 1)];
         let left = &lots.left[change as usize];
         let now = left.load(Ordering::Relaxed);
         if now > 1 {
@@ -111,10 +114,6 @@ fn note(what: &str, number: InodeNumber, result: Result<(), FsError>) {
     }
 }
 
-fn one(start: BlockNumber) -> Extent {
-    Extent { start, blocks: 1 }
-}
-
 impl<S: Store> Core<S> {
     /// Moves the block of the inode table that holds `number`.
     #[cold]
@@ -143,27 +142,16 @@ impl<S: Store> Core<S> {
     ) -> Result<(), FsError> {
         let map = BlockMap::of(number, &body.raw);
         let slot = map.slot(&self.store, index)?;
-        let Some(Pointer {
-            block: from,
-            unwritten: false,
-        }) = map.pointer(&self.store, slot, index)?
-        else {
-            return Ok(());
-        };
-        let mut transaction = self.begin();
-        let to = transaction.allocate_one(body.domain, Purpose::Ordinary)?;
-        self.copy_block(from, to, &mut transaction);
-        let mut new = body.raw;
-        match slot {
-            Slot::Word(at) => transaction.store_word(at, map.word(index, to)),
-            _ => new.root = map.word(index, to),
+        match map.pointer(&self.store, slot, index)? {
+            Some(Pointer {
+                block: from,
+                unwritten: false,
+            }) => {
+                let home = (from, body.domain);
+                self.move_one(number, body, home, slot, |to| map.word(index, to))
+            }
+            _ => Ok(()),
         }
-        transaction.log_inode(number, &body.raw, &mut new)?;
-        transaction.commit()?;
-        body.raw = new;
-        let wear_blocks = self.roaming.wear_blocks();
-        self.store.allocator().charge(from, wear_blocks);
-        Ok(())
     }
 
     /// Moves the lowest node on the way to block `index` of a file that the caller has locked.
@@ -183,14 +171,33 @@ impl<S: Store> Core<S> {
         let Slot::Word(at) = map.slot(&self.store, index)? else {
             return Ok(());
         };
-        let from = at.block();
+        let slot = map.node_slot(&self.store, index)?;
+        let home = (at.block(), DomainId::METADATA);
+        self.move_one(number, body, home, slot, |to| map.node_word(index, to))
+    }
+
+    /// Copies a block to a fresh one of its domain and makes the pointer in `slot` point there.
+    fn move_one(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+        (from, domain): (BlockNumber, DomainId),
+        slot: Slot,
+        word: impl FnOnce(BlockNumber) -> u64,
+    ) -> Result<(), FsError> {
         let mut transaction = self.begin();
-        let to = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
-        self.copy_block(from, to, &mut transaction);
+        let to = transaction.allocate_one(domain, Purpose::Ordinary)?;
+        let mut content = [0; BLOCK_BYTES];
+        self.store.read(from.offset(), &mut content);
+        transaction.write_fresh(to, 0, &content);
+        transaction.free(Extent {
+            start: from,
+            blocks: 1,
+        });
         let mut new = body.raw;
-        match map.node_slot(&self.store, index)? {
-            Some(at) => transaction.store_word(at, map.node_word(index, to)),
-            None => new.root = map.node_word(index, to),
+        match slot {
+            Slot::Word(at) => transaction.store_word(at, word(to)),
+            _ => new.root = word(to),
         }
         transaction.log_inode(number, &body.raw, &mut new)?;
         transaction.commit()?;
@@ -198,13 +205,6 @@ impl<S: Store> Core<S> {
         let wear_blocks = self.roaming.wear_blocks();
         self.store.allocator().charge(from, wear_blocks);
         Ok(())
-    }
-
-    fn copy_block(&self, from: BlockNumber, to: BlockNumber, transaction: &mut impl Transaction) {
-        let mut content = [0; BLOCK_BYTES];
-        self.store.read(from.offset(), &mut content);
-        transaction.write_fresh(to, 0, &content);
-        transaction.free(one(from));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checkpoints: retiring records so that journals and freed blocks can be used again.
 
 use crate::checksum::{Seal, seal};
-use crate::journal::{Journals, Retired, flush_ranges};
+use crate::journal::{Journals, Retired, RetiredHalf, flush_ranges};
 use crate::layout::{CHECKPOINT_AT, STATE_BLOCK};
 use crate::places::HalfName;
 use pmem::deliberate::{self, Bug};
@@ -56,21 +56,30 @@ impl Journals {
         freed
     }
 
-    /// Moves every half that was just retired, so that journals wear the whole medium alike. The places that they leave are added to `freed`.
+    /// Moves halves that were just retired, so that journals wear the whole medium alike. The places that they leave are added to `freed`.
     ///
-    /// Only while the checkpoint's lock is held: the next cut would make these halves active again. A half for which there is no room
-    /// stays where it is, but becomes another use of its place, because what it holds may look like records that follow the next ones.
+    /// Only while the checkpoint's lock is held: the next cut would make these halves active again. A half that nothing was written to is left
+    /// alone. One for which there is no room stays where it is, but becomes another use of its place, because what it holds may look like records that
+    /// follow the next ones.
     fn move_retired(&self, allocator: &Allocator, freed: &mut Vec<Extent>) {
         let (region, superblock) = (self.region(), self.superblock());
         let mut batch = Flushed::nothing(region);
         let mut moves = Vec::with_capacity(self.journals.len());
         for (index, journal) in self.journals.iter().enumerate() {
-            let (half, old) = journal.lock().retired_place();
+            let RetiredHalf {
+                half,
+                place,
+                blocks_written,
+            } = journal.lock().retired_half();
+            if blocks_written == 0 {
+                continue;
+            }
+            allocator.charge(place.start, blocks_written);
             let start = fresh_run(allocator, superblock.half_blocks() as u32, index);
             if start.is_some() {
-                freed.push(old.extent(superblock));
+                freed.push(place.extent(superblock));
             }
-            let new = old.followed_by(start.unwrap_or(old.start));
+            let new = place.followed_by(start.unwrap_or(place.start));
             let name = HalfName {
                 journal: index as u32,
                 half,
@@ -81,11 +90,11 @@ impl Journals {
             } else {
                 batch.join(dirty.flush());
             }
-            moves.push(new);
+            moves.push((journal, new));
         }
         region.fence(batch);
         // Behind the fence, so that the next cut finds no place that is not durable.
-        for (journal, place) in self.journals.iter().zip(moves) {
+        for (journal, place) in moves {
             journal.lock().move_retired(place, superblock.journal_key);
         }
     }

@@ -10,7 +10,7 @@ use crate::places::HalfPlace;
 use crate::record::{EntryHead, RecordBuilder};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
-use pmem::{Durable, Flushed, LINE_BYTES, Offset, Region, WORD_BYTES};
+use pmem::{BLOCK_BYTES, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,6 @@ const FILTER_LINES: usize = 64;
 /// Where records of one half go, and what their checks contain.
 #[derive(Clone, Copy, Debug)]
 struct Half {
-    at: Offset,
     salt: u32,
     place: HalfPlace,
 }
@@ -30,7 +29,6 @@ struct Half {
 impl Half {
     fn new(place: HalfPlace, journal_key: u64) -> Half {
         Half {
-            at: place.start.offset(),
             salt: place.salt(journal_key),
             place,
         }
@@ -45,6 +43,8 @@ pub(crate) struct Journal {
     half_bytes: usize,
     active: usize,
     position: usize,
+    /// Bytes of records in the half that is not active.
+    retired_bytes: usize,
     touched: Vec<EntryHead>,
     filter: [u64; FILTER_LINES],
     freed: Vec<Extent>,
@@ -107,6 +107,15 @@ impl Turn<'_> {
     }
 }
 
+/// A half without live records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetiredHalf {
+    pub(crate) half: u32,
+    pub(crate) place: HalfPlace,
+    /// Blocks that records were written to before the last cut.
+    pub(crate) blocks_written: u64,
+}
+
 /// What a journal hands over at the cut of a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
@@ -123,6 +132,7 @@ impl Journal {
             half_bytes: superblock.half_bytes(),
             active: 0,
             position: 0,
+            retired_bytes: 0,
             touched: Vec::new(),
             filter: [0; FILTER_LINES],
             freed: Vec::new(),
@@ -132,7 +142,7 @@ impl Journal {
     /// Switches to the other half and hands over what the checkpoint has to deal with.
     pub(crate) fn cut(&mut self) -> Retired {
         self.active ^= 1;
-        self.position = 0;
+        self.retired_bytes = std::mem::take(&mut self.position);
         self.filter = [0; FILTER_LINES];
         // The next half will hold about as much.
         let touched = Vec::with_capacity(self.touched.len());
@@ -143,10 +153,14 @@ impl Journal {
         }
     }
 
-    /// Where the half lies that no record goes to now.
-    pub(crate) fn retired_place(&self) -> (u32, HalfPlace) {
+    /// The half that no record goes to now.
+    pub(crate) fn retired_half(&self) -> RetiredHalf {
         let half = self.active ^ 1;
-        (half as u32, self.halves[half].place)
+        RetiredHalf {
+            half: half as u32,
+            place: self.halves[half].place,
+            blocks_written: self.retired_bytes.div_ceil(BLOCK_BYTES) as u64,
+        }
     }
 
     /// Moves that half. Its new place is durable, and nothing in it is alive.
@@ -160,7 +174,7 @@ impl Journal {
 
     /// Writes one record and waits until it is durable, and with it the data that it checks: the commit point of a transaction.
     fn append(&mut self, region: &Region, bytes: &[u8], data: DataOrder) {
-        let at = self.halves[self.active].at + self.position as u64;
+        let at = self.halves[self.active].place.start.offset() + self.position as u64;
         let mut written = region.write_streaming(at, bytes);
         match data {
             DataOrder::Durable(durable) => durable.assert_of(region),

@@ -91,7 +91,7 @@ pub struct PmemStore {
     allocator: OnceLock<Allocator>,
     mode: Mode,
     /// Whether journals stay where they are.
-    is_still: AtomicBool,
+    keeps_journals: AtomicBool,
     replay: Replay,
     clean: bool,
     /// Held as long as the pool is open; `None` for a region without files.
@@ -156,7 +156,7 @@ impl PmemStore {
             homes: Homes::default(),
             allocator: OnceLock::new(),
             mode,
-            is_still: AtomicBool::new(false),
+            keeps_journals: AtomicBool::new(false),
             replay,
             clean,
             _lock: lock,
@@ -195,7 +195,7 @@ impl PmemStore {
 
     /// From here on journals stay where they are: for a repair that does not know yet which blocks are free.
     pub fn keep_journals(&self) {
-        self.is_still.store(true, Ordering::Relaxed);
+        self.keeps_journals.store(true, Ordering::Relaxed);
     }
 
     /// Domains and the segment table.
@@ -319,7 +319,7 @@ impl Store for PmemStore {
     fn checkpoint(&self) {
         let seen = self.journals.checkpointed();
         let room = self.allocator.get();
-        let room = room.filter(|_| !self.is_still.load(Ordering::Relaxed));
+        let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
         let freed = self.journals.checkpoint(seen, room);
         self.release(&freed);
     }

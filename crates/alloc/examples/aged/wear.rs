@@ -59,6 +59,10 @@ impl Metadata {
             let mut half = Vec::new();
             let blocks = 16 + pool.chance.below(17) as u32;
             pool.write(DomainId::METADATA, blocks, Lifetime::Brief, &mut half);
+            for extent in &half {
+                let written = u64::from(extent.blocks);
+                pool.allocator.charge(extent.start, written);
+            }
             self.journals.push_back(half);
             if self.journals.len() > 4 {
                 let mut oldest = self.journals.pop_front().expect("five halves");

@@ -95,63 +95,42 @@ const FILESERVER: &[Flowop] = &[
     Flowop::Stat,
 ];
 
-const READ: [Flowop; 3] = [Flowop::Open, Flowop::ReadWhole, Flowop::Close];
+/// A script that reads `reads` whole files between `before` and `after`.
+const fn with_reads<const N: usize>(
+    before: &[Flowop],
+    reads: usize,
+    after: &[Flowop],
+) -> [Flowop; N] {
+    const READ: [Flowop; 3] = [Flowop::Open, Flowop::ReadWhole, Flowop::Close];
+    assert!(N == before.len() + READ.len() * reads + after.len());
+    let mut script = [Flowop::Stat; N];
+    let mut step = 0;
+    while step < N {
+        let read_end = N - after.len();
+        script[step] = if step < before.len() {
+            before[step]
+        } else if step < read_end {
+            READ[(step - before.len()) % READ.len()]
+        } else {
+            after[step - read_end]
+        };
+        step += 1;
+    }
+    script
+}
 
-const WEBPROXY: &[Flowop] = &[
-    Flowop::Delete,
-    Flowop::Create,
-    Flowop::Append,
-    Flowop::Close,
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-];
+const WEBPROXY: &[Flowop] = &with_reads::<19>(
+    &[
+        Flowop::Delete,
+        Flowop::Create,
+        Flowop::Append,
+        Flowop::Close,
+    ],
+    5,
+    &[],
+);
 
-const WEBSERVER: &[Flowop] = &[
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    READ[0],
-    READ[1],
-    READ[2],
-    Flowop::AppendLog,
-];
+const WEBSERVER: &[Flowop] = &with_reads::<31>(&[], 10, &[Flowop::AppendLog]);
 
 const VARMAIL: &[Flowop] = &[
     Flowop::Delete,

@@ -4,8 +4,8 @@
 //! making the file set counts too, as in the paper, whose unused intervals end where the set does. The segments of the pool are cut into 128 equal
 //! intervals; what lies before them (superblocks, state, segment table) counts as part of the first. One thread runs the personalities, so that both sides do the same operations.
 //!
-//! *Data* are the bytes written into segments that belong to an owner or are mixed. Segments change hands while the pool is in use, so the writes are sampled,
-//! and each part's bytes go by whom the segment belonged to at its beginning and end. Where that tells two things the bytes are unsure; the report says how many.
+//! *Data* are the bytes written into segments that belong to an owner or are mixed. The meter is told of every segment before it changes hands, so it knows of
+//! each byte what it was.
 
 mod meter;
 

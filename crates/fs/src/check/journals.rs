@@ -45,16 +45,11 @@ impl Half {
     /// Reads the half; an empty one if it does not lie inside the region, which may be cut short.
     fn read(region: &Region, superblock: &Superblock, place: HalfPlace) -> Half {
         let end = place.start.offset() + superblock.half_bytes() as u64;
-        let is_inside = end.get() <= region.length();
-        let mut bytes = vec![
-            0;
-            if is_inside {
-                superblock.half_bytes()
-            } else {
-                0
-            }
-        ];
-        region.read(place.start.offset(), &mut bytes);
+        let mut bytes = Vec::new();
+        if end.get() <= region.length() {
+            bytes.resize(superblock.half_bytes(), 0);
+            region.read(place.start.offset(), &mut bytes);
+        }
         Half {
             bytes,
             form: RecordForm::of(superblock, place),
