@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 perdure=${PERDURE:-${CARGO_TARGET_DIR:-target}/release/perdure}
 report=$(mktemp)
-trap 'rm -f "$report"' EXIT
+out=$(mktemp -d)
+trap 'rm -rf "$report" "$out"' EXIT
 "$perdure" bench ops --json >"$report"
 python3 - "$report" <<'END'
 import json, sys
@@ -19,4 +20,19 @@ for row in report["rows"]:
 for name in ("overwrite_4k", "append_4k", "overwrite_64b", "read_4k", "create_unlink", "open_close"):
     assert name in names, f"no row {name}"
 print(f"{len(names)} rows, well formed")
+END
+# The experiments, as small as they make sense, and their pages.
+"$perdure" bench wear --size 256M --files 512 --passes 1 --personality varmail --out "$out" >/dev/null
+"$perdure" bench aging --size 256M --files 256,512 --personality varmail --threads 1,2 --rounds 1 --seconds 0.1 \
+    --row varmail_8k --row threads_varmail --out "$out" >/dev/null
+python3 - "$out" <<'END'
+import json, sys
+for name, rows in (("wear", ("peak_varmail", "wear_data_varmail", "wear_all_varmail")), ("aging", ("varmail_8k", "threads_varmail"))):
+    report = json.load(open(f"{sys.argv[1]}/{name}.json"))
+    page = open(f"{sys.argv[1]}/{name}.html").read()
+    found = {row["name"]: row for row in report["rows"]}
+    for row in rows:
+        assert found[row]["ratio"] > 0 and row in page, found.get(row)
+    assert "<svg" in page and "http://" not in page.replace("http://www.w3.org/", ""), f"{name}.html needs the network"
+print("aging and wear: well formed, with their pages")
 END

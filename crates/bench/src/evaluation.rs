@@ -4,7 +4,7 @@ use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::measure::Rounds;
 use crate::ops::guarded;
-use crate::report::{Better, aligned, quantity};
+use crate::report::{Better, aligned, figure, heading, mark, quantity};
 use draw::{Bars, Chart, ChartError, Lines, Page, Unit};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -61,10 +61,7 @@ impl Bar {
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         let ratio = self.ratio?;
-        Some(match self.better {
-            Better::Lower => ratio <= self.bar,
-            Better::Higher => ratio >= self.bar,
-        })
+        Some(self.better.keeps(ratio, self.bar))
     }
 }
 
@@ -207,7 +204,7 @@ impl Evaluation {
     /// The evaluation as text for people.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = self.heading();
+        let mut text = self.heading().join("\n");
         let head = [
             "row",
             "ours",
@@ -232,23 +229,8 @@ impl Evaluation {
         text
     }
 
-    fn heading(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{} on {} memory; {}, {} processors, kernel {}, {}, {}, load {:.1}\n",
-            self.experiment,
-            self.media,
-            machine.processor,
-            machine.processors,
-            machine.kernel,
-            machine.flush,
-            machine.stream,
-            machine.load_average,
-        );
-        for (name, value) in &self.setup {
-            let _ = write!(text, "{name} {value}   ");
-        }
-        text
+    fn heading(&self) -> [String; 2] {
+        heading(self.experiment, &self.media, &self.machine, &self.setup)
     }
 
     /// The evaluation as one HTML document that needs nothing else.
@@ -267,12 +249,18 @@ impl Evaluation {
             "compared with",
         ];
         let rows = self.rows.iter().map(cells);
+        let [place, setup] = self.heading();
         let mut page = Page::new(format!("Perdure: {}", self.experiment))
-            .paragraph(self.heading())
+            .paragraph(place)
+            .paragraph(setup)
             .heading("Bars")
             .table(head, rows);
-        for (name, remark) in self.rows.iter().flat_map(remarks) {
-            page = page.paragraph(format!("{name}: {remark}"));
+        let remarks = self.rows.iter().flat_map(remarks);
+        let mut remarks = remarks
+            .map(|(name, remark)| [name.to_owned(), remark])
+            .peekable();
+        if remarks.peek().is_some() {
+            page = page.heading("Remarks").table(["bar", ""], remarks);
         }
         for figure in &self.figures {
             page = page.chart(figure.chart()?);
@@ -299,25 +287,14 @@ impl Evaluation {
 }
 
 fn cells(row: &Bar) -> [String; 8] {
-    let number =
-        |value: Option<f64>, unit| value.map_or("–".to_owned(), |value| quantity(value, unit));
-    let sign = match row.better {
-        Better::Lower => "≤",
-        Better::Higher => "≥",
-    };
-    let mark = match row.is_met() {
-        Some(true) => "met",
-        Some(false) => "MISSED",
-        None => "FAILED",
-    };
     [
         row.name.to_owned(),
-        number(row.value, row.unit),
-        number(row.against_value, row.unit),
-        number(row.ratio, ""),
-        format!("{sign} {}", row.bar),
-        mark.to_owned(),
-        number(row.paper, ""),
+        figure(row.value, row.unit),
+        figure(row.against_value, row.unit),
+        figure(row.ratio, ""),
+        row.better.limit(row.bar),
+        mark(row.is_met()),
+        figure(row.paper, ""),
         row.against.to_owned(),
     ]
 }

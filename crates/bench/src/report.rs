@@ -15,6 +15,24 @@ pub enum Better {
     Higher,
 }
 
+impl Better {
+    pub(crate) fn keeps(self, ratio: f64, bar: f64) -> bool {
+        match self {
+            Better::Lower => ratio <= bar,
+            Better::Higher => ratio >= bar,
+        }
+    }
+
+    /// The bar as people write it.
+    pub(crate) fn limit(self, bar: f64) -> String {
+        let sign = match self {
+            Better::Lower => "≤",
+            Better::Higher => "≥",
+        };
+        format!("{sign} {bar}")
+    }
+}
+
 /// Wall time of single operations, one by one, the clock's own cost (some 40 ns) included.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latencies {
@@ -77,10 +95,7 @@ impl Row {
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         let ratio = self.ratio?;
-        let ratio_met = match self.better {
-            Better::Lower => ratio <= self.bar,
-            Better::Higher => ratio >= self.bar,
-        };
+        let ratio_met = self.better.keeps(ratio, self.bar);
         let fences_met = match (self.fences, self.fences_bar) {
             (Some(fences), Some(bar)) => fences <= bar,
             _ => true,
@@ -123,22 +138,8 @@ impl Report {
     /// The report as text for people, one line for each row and below each the note, if any.
     #[must_use]
     pub fn table(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{} on {} memory; {}, {} processors, kernel {}, {}, {}, load {:.1}\n",
-            self.experiment,
-            self.media,
-            machine.processor,
-            machine.processors,
-            machine.kernel,
-            machine.flush,
-            machine.stream,
-            machine.load_average,
-        );
-        for (name, value) in &self.setup {
-            let _ = write!(text, "{name} {value}   ");
-        }
-        let _ = writeln!(text, "hash {}\n", self.hash);
+        let [place, setup] = heading(self.experiment, &self.media, &self.machine, &self.setup);
+        let mut text = format!("{place}\n{setup}   hash {}\n\n", self.hash);
         let head = [
             "row",
             "ours",
@@ -162,29 +163,17 @@ impl Report {
 }
 
 fn cells(row: &Row) -> [String; 10] {
-    let number =
-        |value: Option<f64>, unit| value.map_or("–".to_owned(), |value| quantity(value, unit));
-    let sign = if row.better == Better::Lower {
-        "≤"
-    } else {
-        "≥"
-    };
     let fences_bar = row
         .fences_bar
         .map_or(String::new(), |bar| format!(" ≤ {bar}"));
     let count = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
-    let mark = match row.is_met() {
-        Some(true) => "met",
-        Some(false) => "MISSED",
-        None => "FAILED",
-    };
     [
         row.name.to_owned(),
-        number(row.value, row.unit),
-        number(row.against_value, row.unit),
-        number(row.ratio, ""),
-        format!("{sign} {}", row.bar),
-        mark.to_owned(),
+        figure(row.value, row.unit),
+        figure(row.against_value, row.unit),
+        figure(row.ratio, ""),
+        row.better.limit(row.bar),
+        mark(row.is_met()),
         count(row.flushes),
         format!("{}{fences_bar}", count(row.fences)),
         count(row.lines),
@@ -219,8 +208,45 @@ fn remarks(row: &Row) -> Vec<String> {
     lines
 }
 
-/// Three significant digits are all that such measurements have.
+/// Two lines: where it was measured, and with which sizes and counts.
+pub(crate) fn heading(
+    experiment: &str,
+    media: &str,
+    machine: &Machine,
+    setup: &Map<String, Value>,
+) -> [String; 2] {
+    let place = format!(
+        "{experiment} on {media} memory; {}, {} processors, kernel {}, {}, {}, load {:.1}",
+        machine.processor,
+        machine.processors,
+        machine.kernel,
+        machine.flush,
+        machine.stream,
+        machine.load_average,
+    );
+    let setup = setup.iter().map(|(name, value)| format!("{name} {value}"));
+    [place, setup.collect::<Vec<_>>().join("   ")]
+}
+
+/// A number that may be missing.
+pub(crate) fn figure(value: Option<f64>, unit: &str) -> String {
+    value.map_or("–".to_owned(), |value| quantity(value, unit))
+}
+
+/// What became of a bar.
+pub(crate) fn mark(is_met: Option<bool>) -> String {
+    match is_met {
+        Some(true) => "met".to_owned(),
+        Some(false) => "MISSED".to_owned(),
+        None => "FAILED".to_owned(),
+    }
+}
+
+/// Three significant digits are all that such measurements have; bytes in MiB, because nobody counts the digits.
 pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    if unit == "bytes" {
+        return quantity(value / f64::from(1 << 20), "MiB");
+    }
     let space = if unit.is_empty() { "" } else { " " };
     let digits = match value.abs() {
         size if size >= 100.0 => 0,
@@ -364,5 +390,6 @@ mod tests {
         assert_eq!(quantity(1234.6, "ns"), "1235 ns");
         assert_eq!(quantity(12.345, ""), "12.3");
         assert_eq!(quantity(0.4567, "s"), "0.46 s");
+        assert_eq!(quantity(1_572_864.0, "bytes"), "1.50 MiB");
     }
 }

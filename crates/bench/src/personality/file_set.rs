@@ -30,7 +30,8 @@ const OPENED: u32 = 1;
 /// Version of the files that are there at the start.
 const FIRST: u32 = 0;
 
-/// One file of the set, there or not.
+/// One file of the set, there or not. On a line of its own: threads work on neighbours, and the set is not what is measured.
+#[repr(align(64))]
 struct Entry {
     path: String,
     /// Size when it is written whole.

@@ -25,6 +25,8 @@ use std::path::PathBuf;
 
 /// Parts of the run that both sides do, each with a seed of its own.
 const PARTS: u64 = 64;
+/// Before these parts, and at the end, it is noted how much the peak interval has.
+const LOOKS: [u64; 5] = [0, PARTS / 8, PARTS / 4, PARTS / 2, PARTS];
 /// Parts of the long run in which about as much is written as the pool has.
 const PARTS_PER_PASS: u64 = 64;
 
@@ -187,7 +189,7 @@ fn one(
     collector.tell(&format!("{personality} on the library"));
     let place = work_directory(&options.directory)?;
     let mut series = Vec::new();
-    let ours = {
+    let (ours, ours_grew) = {
         let target = library(place.path(), options.pool_bytes, &MediaModel::dram())?;
         let store = target.pool().filesystem().store();
         store.region().record_wear();
@@ -195,9 +197,7 @@ fn one(
         let mut set = plan(options, personality);
         set.populate(&target)?;
         let turns = options.turns(personality);
-        for part in 0..PARTS {
-            turn(&target, &set, turns / PARTS, part)?;
-        }
+        let ours_grew = run_both(&target, &set, turns, || peak_of(meter.spread().all()))?;
         let ours = meter.spread();
         series.push(of_spread("Perdure", ours.all()));
         series.push(of_spread("Perdure, data", ours.data()));
@@ -220,14 +220,17 @@ fn one(
         }
         drop(meter);
         target.close()?;
-        ours
+        (ours, ours_grew)
     };
     drop(place);
     if collector.wants(peak) {
         collector.tell(&format!("{personality} on PMFS's policies"));
-        let theirs = baseline(options, personality, ours.class())?;
+        let (theirs, theirs_grew) = baseline(options, personality, ours.class())?;
         collector.row(peak, || Ok(compare(&ours, &theirs)));
         series.insert(0, of_spread("PMFS's policies", &theirs));
+        collector
+            .figures
+            .push(growth(options, personality, &ours_grew, &theirs_grew));
     }
     collector.figures.push(Figure {
         name: format!("fig7_{personality}"),
@@ -239,6 +242,29 @@ fn one(
         series,
     });
     Ok(())
+}
+
+/// The peaks over the length of the run that both sides do.
+fn growth(options: &WearOptions, personality: Personality, ours: &[f64], theirs: &[f64]) -> Figure {
+    let turns = options.turns(personality) as f64 / options.files as f64;
+    let series = |label: &str, peaks: &[f64]| Series {
+        label: label.to_owned(),
+        values: peaks.iter().copied().map(Some).collect(),
+    };
+    let part = |part: &u64| format!("{}", turns * *part as f64 / PARTS as f64);
+    Figure {
+        name: format!("peak_over_turns_{personality}"),
+        title: format!("{personality}: peak interval over the length of the run"),
+        shape: Shape::Lines,
+        x_label: "turns for each file",
+        places: LOOKS.iter().map(part).collect(),
+        y_label: "bytes written",
+        series: vec![series("Perdure", ours), series("PMFS's policies", theirs)],
+    }
+}
+
+fn peak_of(intervals: &[u64]) -> f64 {
+    intervals.iter().copied().max().unwrap_or(0) as f64
 }
 
 fn of_spread(label: &str, intervals: &[u64]) -> Series {
@@ -257,12 +283,30 @@ fn turn<T: Target>(target: &T, set: &FileSet, turns: u64, part: u64) -> Result<(
     run(target, set, 1, Stop::Turns(turns), SEED + part).map(drop)
 }
 
-/// The same operations on the published baseline: bytes by interval.
+/// The part of the run that both sides do; `peak` tells how much the peak interval has at the [`LOOKS`].
+fn run_both<T: Target>(
+    target: &T,
+    set: &FileSet,
+    turns: u64,
+    mut peak: impl FnMut() -> f64,
+) -> Result<Vec<f64>, BenchError> {
+    let mut peaks = Vec::new();
+    for part in 0..PARTS {
+        if LOOKS.contains(&part) {
+            peaks.push(peak());
+        }
+        turn(target, set, turns / PARTS, part)?;
+    }
+    peaks.push(peak());
+    Ok(peaks)
+}
+
+/// The same operations on the published baseline: bytes by interval, and how the peak grew.
 fn baseline(
     options: &WearOptions,
     personality: Personality,
     class: pmem::DurabilityClass,
-) -> Result<Vec<u64>, BenchError> {
+) -> Result<(Vec<u64>, Vec<f64>), BenchError> {
     let target = Baseline::format(
         &options.directory,
         options.pool_bytes,
@@ -272,19 +316,19 @@ fn baseline(
     target.region().record_wear();
     let set = plan(options, personality);
     set.populate(&target)?;
-    for part in 0..PARTS {
-        turn(&target, &set, options.turns(personality) / PARTS, part)?;
-    }
-    Ok(intervals(&target.region().wear(), 0))
+    let written = || intervals(&target.region().wear(), 0);
+    let peaks = run_both(&target, &set, options.turns(personality), || {
+        peak_of(&written())
+    })?;
+    Ok((written(), peaks))
 }
 
 fn compare(ours: &Spread, theirs: &[u64]) -> Found {
-    let peak = |bytes: &[u64]| bytes.iter().copied().max().unwrap_or(0) as f64;
-    let (mine, other) = (peak(ours.all()), peak(theirs));
+    let (mine, other) = (peak_of(ours.all()), peak_of(theirs));
     let unused = theirs.iter().filter(|bytes| **bytes == 0).count();
     let note = format!(
         "peak of our data alone {:.1} MiB; {unused} intervals of the baseline were never written; in all {:.1} GiB on our side, {:.1} GiB on the other",
-        peak(ours.data()) / f64::from(1 << 20),
+        peak_of(ours.data()) / f64::from(1 << 20),
         ours.written() as f64 / f64::from(1 << 30),
         theirs.iter().sum::<u64>() as f64 / f64::from(1 << 30),
     );

@@ -376,10 +376,10 @@ fn an_image_that_ends_anywhere_is_checked_without_a_panic() {
     let files = tree::empty();
     file(&files, b"file", b"content");
     let image = Pool::of(&files).0.image();
-    assert!(check(&Region::from_image(image.clone()), &OPTIONS).is_clean());
+    assert!(check(&Region::from_image(&image), &OPTIONS).is_clean());
     for part in 1..32 {
         let end = image.len() * part / 32 / BLOCK_BYTES * BLOCK_BYTES;
-        let report = check(&Region::from_image(image[..end].to_vec()), &OPTIONS);
+        let report = check(&Region::from_image(&image[..end]), &OPTIONS);
         assert!(!report.is_clean(), "cut at {end}");
     }
 }
