@@ -163,14 +163,12 @@ impl Shard {
     fn evict(&mut self) -> Option<Arc<InodeState>> {
         for _ in 0..4 {
             let number = self.order.pop_front()?;
-            match self.states.get(&number) {
-                None => return None,
-                // Nobody can clone it meanwhile: clones come from nodes (there are none) or from here.
-                Some(state) if Arc::strong_count(state) == 1 && !is_worth_keeping(state) => {
-                    return self.states.remove(&number);
-                }
-                Some(_) => self.order.push_back(number),
+            let state = self.states.get_mut(&number)?;
+            // No reference of either kind but this one, and so none can be made meanwhile (D3 in `trail`).
+            if Arc::get_mut(state).is_some() && !is_worth_keeping(state) {
+                return self.states.remove(&number);
             }
+            self.order.push_back(number);
         }
         None
     }

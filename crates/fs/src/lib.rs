@@ -37,6 +37,7 @@ mod recover;
 mod rename;
 mod roam;
 mod space;
+mod trail;
 mod types;
 mod view;
 pub mod write;

@@ -8,6 +8,7 @@ use crate::format::inode::INLINE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use crate::names::{dentry_fault, directory_block};
 use crate::node::{Node, validate};
+use crate::trail;
 use crate::types::{Attributes, DirectoryEntry};
 use pmem::BLOCK_BYTES;
 use txn::Store;
@@ -49,6 +50,17 @@ impl<S: Store> FileSystem<S> {
             .find(parent.number(), &body, name)?
             .ok_or(FsError::NotFound)?;
         core.node(found.inode())
+    }
+
+    /// [`lookup`](Self::lookup) in the middle of a path: the same answer, but a directory that this thread went to lately, and whose parent has
+    /// not changed since, is found without any lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`lookup`](Self::lookup).
+    #[inline]
+    pub fn lookup_on_the_way(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
+        trail::step(parent, name, || self.lookup(parent, name))
     }
 
     /// The attributes of the object that `name` stands for, as [`lookup`](Self::lookup) and [`attributes`](Self::attributes) would give

@@ -13,6 +13,7 @@ use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::space;
 use crate::types::NewInode;
+use crate::view::View;
 use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Purpose};
 use std::sync::Arc;
@@ -194,6 +195,9 @@ impl<S: Store> Core<S> {
             body.raw.links.saturating_sub(1)
         };
         new.touch_changed(now);
+        if is_directory {
+            View::before_counting();
+        }
         // Only the cache and this operation refer to it: nobody has it open, so it goes at once.
         let last = new.links == 0 && Arc::strong_count(&child.0) <= 2;
         if last {

@@ -75,6 +75,26 @@ impl<W: Word> Sequence<W> {
     }
 }
 
+impl<W: Word> Sequence<W> {
+    /// What `take` takes, if the number is `sequence` before and after. Taking is counted somewhere, by a locked instruction.
+    #[inline]
+    fn take_at<T>(&self, sequence: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
+        if self.begin_read() != Some(sequence) {
+            return None;
+        }
+        let taken = take();
+        // Either this look comes after the odd number, or the count that follows that number sees what was taken.
+        W::fence(Ordering::SeqCst);
+        taken.filter(|_| self.0.load(Ordering::Relaxed) == sequence)
+    }
+
+    /// Between the odd number and a look at the count.
+    #[inline]
+    fn before_counting() {
+        W::fence(Ordering::SeqCst);
+    }
+}
+
 /// What a reader needs of an inode.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -136,6 +156,26 @@ impl View {
         self.accessed
             .store(raw.access_since_change(), Ordering::Relaxed);
         self.height.store(height, Ordering::Relaxed);
+    }
+
+    /// The number of the present version, unless something is changing.
+    #[inline]
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.sequence.begin_read()
+    }
+
+    /// What `take` takes, a reference to something that nobody removes without changing this inode, if the present version is `sequence`
+    /// before and after.
+    #[inline]
+    pub(crate) fn take_at<T>(&self, sequence: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
+        self.sequence.take_at(sequence, take)
+    }
+
+    /// Who holds the lock for writing, and is about to count references to what he removes, calls this in between: what
+    /// [`take_at`](Self::take_at) takes from here on it does not return.
+    #[inline]
+    pub(crate) fn before_counting() {
+        Sequence::<AtomicU64>::before_counting();
     }
 
     /// A regular file's view, unless it is being changed.
@@ -223,6 +263,42 @@ mod tests {
         fn fence(ordering: Ordering) {
             W::fence(ordering);
         }
+    }
+
+    /// One thread takes a reference while the other removes what it refers to, if nobody else has a reference.
+    fn explore_references(fences: bool) {
+        type Word = loom::sync::atomic::AtomicU64;
+        loom::model(move || {
+            let shared = Arc::new((Word::new(0), Word::new(1)));
+            let remover = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                let sequence = Sequence(&remover.0);
+                sequence.begin_change();
+                if fences {
+                    Sequence::<&Word>::before_counting();
+                }
+                let is_last = remover.1.load(Ordering::Relaxed) == 1;
+                sequence.end_change();
+                is_last
+            });
+            let taken = Sequence(&shared.0).take_at(0, || {
+                shared.1.fetch_add(1, Ordering::Relaxed);
+                Some(())
+            });
+            let is_removed = thread.join().expect("the remover ends");
+            assert!(taken.is_none() || !is_removed, "removed and in use");
+        });
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_removed() {
+        explore_references(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "removed and in use")]
+    fn a_remover_who_counts_too_early_is_caught() {
+        explore_references(false);
     }
 
     #[test]

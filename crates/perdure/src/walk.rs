@@ -174,7 +174,7 @@ impl<'a> Walker<'a> {
 
     /// One component in the middle of a path: a symbolic link is followed, and only a directory leads on.
     fn step(&mut self, directory: &Node, name: &[u8]) -> Result<Node, Cause> {
-        let mut node = self.filesystem.lookup(directory, name)?;
+        let mut node = self.filesystem.lookup_on_the_way(directory, name)?;
         if node.file_type() == FileType::Symlink {
             node = self.follow(directory, &node)?;
         }

@@ -1,0 +1,284 @@
+//! Directories on the way: the steps through upper directories that a thread took lately.
+//!
+//! Every path begins with the same few directories, and they hardly ever change. Looking a name up in one takes its lock, the cache's lock and
+//! a reference, six locked instructions on lines that all threads share, so threads that work far apart in a tree wait for each other at its
+//! root. A thread therefore remembers where a step led, and the sequence number that the directory had: as long as that is
+//! the same, nothing in the directory has changed, and the step leads there still. Only the reference is left to be counted.
+//!
+//! Invariants:
+//!
+//! * D1 A step is believed only if the directory's sequence is even and unchanged *after* the reference was counted. Who removes a directory makes
+//!   the sequence odd before it counts references, so either it sees ours or we see it (`View::take_at`).
+//! * D2 A trail holds no reference that keeps an inode in use: a removed directory is freed at once.
+//! * D3 A state that a trail knows is not taken out of the cache (`Shard::evict` asks for the only reference of either kind), because a second state of
+//!   the same inode would have a lock of its own.
+//!
+//! A step is remembered the second time in a row that its slot is asked for it: who wanders through thousands of directories
+//! pays a comparison, not two more locked instructions.
+
+use crate::format::FileType;
+use crate::node::{InodeState, Node};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::{Arc, Weak};
+use txn::checksum::mix64;
+
+/// Steps that a thread remembers.
+const STEPS: usize = 16;
+/// Longest name that is remembered.
+const NAME_BYTES_MAX: usize = 40;
+
+/// A step from a directory to one below it.
+struct Step {
+    /// Never followed; as long as it exists, no other state has its address.
+    parent: Weak<InodeState>,
+    sequence: u64,
+    name: SmallVec<[u8; NAME_BYTES_MAX]>,
+    child: Weak<InodeState>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// What was asked for last and not found here.
+    candidate: u64,
+    step: Option<Step>,
+}
+
+thread_local! {
+    static TRAIL: RefCell<[Slot; STEPS]> = RefCell::default();
+}
+
+/// Distinguishes steps well enough to find their slots; what is found is compared.
+#[inline]
+fn key(parent: &Node, name: &[u8]) -> u64 {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let (head, tail) = (name.len().min(8), name.len().saturating_sub(8));
+    let address = Arc::as_ptr(&parent.0) as u64;
+    mix64(mix64(address ^ word(&name[..head])) ^ word(&name[tail..]) ^ name.len() as u64)
+}
+
+impl Step {
+    #[inline]
+    fn is(&self, parent: &Node, name: &[u8]) -> bool {
+        ptr::eq(self.parent.as_ptr(), Arc::as_ptr(&parent.0)) && *self.name == *name
+    }
+
+    /// Where it leads, unless something changed.
+    #[inline]
+    fn child(&self, parent: &Node) -> Option<Node> {
+        let reference = || self.child.upgrade().map(Node);
+        parent.view().take_at(self.sequence, reference)
+    }
+}
+
+/// Where the step from `parent` leads by this thread's trail; `find` finds out otherwise.
+///
+/// What `find` returns is remembered if it is a directory, and `parent` did not change meanwhile.
+#[inline]
+pub(crate) fn step<E>(
+    parent: &Node,
+    name: &[u8],
+    find: impl FnOnce() -> Result<Node, E>,
+) -> Result<Node, E> {
+    let key = key(parent, name);
+    let known = TRAIL.with_borrow(|trail| {
+        let step = trail[slot(key)].step.as_ref()?;
+        step.is(parent, name).then(|| step.child(parent)).flatten()
+    });
+    match known {
+        Some(child) => Ok(child),
+        None => step_anew(key, parent, name, find),
+    }
+}
+
+#[inline(never)]
+fn step_anew<E>(
+    key: u64,
+    parent: &Node,
+    name: &[u8],
+    find: impl FnOnce() -> Result<Node, E>,
+) -> Result<Node, E> {
+    let before = parent.view().sequence();
+    let child = find()?;
+    if child.file_type() != FileType::Directory {
+        return Ok(child);
+    }
+    TRAIL.with_borrow_mut(|trail| {
+        let slot = &mut trail[slot(key)];
+        if std::mem::replace(&mut slot.candidate, key) != key || name.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        let sequence = before.filter(|_| parent.view().sequence() == before)?;
+        slot.step = Some(Step {
+            parent: Arc::downgrade(&parent.0),
+            sequence,
+            name: SmallVec::from_slice(name),
+            child: Arc::downgrade(&child.0),
+        });
+        Some(())
+    });
+    Ok(child)
+}
+
+#[inline]
+fn slot(key: u64) -> usize {
+    key as usize % STEPS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{CheckOptions, check};
+    use crate::{FileSystem, FsError, MountOptions, NewInode};
+    use pmem::Region;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use txn::{FormatOptions, Mode, PmemStore};
+
+    const OPTIONS: CheckOptions<'static> = CheckOptions {
+        threads: 1,
+        progress: None,
+    };
+    const DIRECTORY: NewInode = NewInode {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        device: 0,
+    };
+
+    fn files() -> FileSystem {
+        let options = FormatOptions {
+            size_bytes: 16 << 20,
+            ..FormatOptions::tiny()
+        };
+        let region = crate::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
+        let region = Arc::new(region.expect("a pool"));
+        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a sound pool");
+        FileSystem::mount(store, MountOptions::default()).expect("mount")
+    }
+
+    /// Goes there often enough that the step is remembered.
+    fn wear_in(files: &FileSystem, name: &[u8]) -> Node {
+        let root = files.root();
+        let go = || files.lookup_on_the_way(&root, name).expect("there");
+        (go(), go(), go()).2
+    }
+
+    #[test]
+    fn a_step_that_is_known_takes_no_lock() {
+        let files = files();
+        let root = files.root();
+        let made = files
+            .make_directory(&root, b"a", &DIRECTORY)
+            .expect("mkdir");
+        let found = wear_in(&files, b"a");
+        assert!(Arc::ptr_eq(&found.0, &made.0));
+        let held = root.0.body.write();
+        let found = files.lookup_on_the_way(&root, b"a").expect("there");
+        assert!(Arc::ptr_eq(&found.0, &made.0));
+        drop(held);
+    }
+
+    #[test]
+    fn what_changed_is_not_believed() {
+        let files = files();
+        let root = files.root();
+        for name in [&b"a"[..], b"b"] {
+            files
+                .make_directory(&root, name, &DIRECTORY)
+                .expect("mkdir");
+        }
+        let (a, b) = (
+            wear_in(&files, b"a").number(),
+            wear_in(&files, b"b").number(),
+        );
+        let moved = files.rename(&root, b"a", &root, b"c", Default::default());
+        moved.expect("rename");
+        let gone = files.lookup_on_the_way(&root, b"a");
+        assert!(matches!(gone, Err(FsError::NotFound)));
+        assert_eq!(wear_in(&files, b"c").number(), a);
+        files
+            .rename(&root, b"b", &root, b"a", Default::default())
+            .expect("rename");
+        assert_eq!(wear_in(&files, b"a").number(), b);
+    }
+
+    #[test]
+    fn a_removed_directory_is_freed_at_once_and_files_are_not_remembered() {
+        let files = files();
+        let root = files.root();
+        drop(
+            files
+                .make_directory(&root, b"a", &DIRECTORY)
+                .expect("mkdir"),
+        );
+        let free = files.statistics().free_inodes;
+        drop(wear_in(&files, b"a"));
+        files.remove_directory(&root, b"a").expect("rmdir");
+        assert_eq!(files.statistics().free_inodes, free + 1);
+        drop(files.create(&root, b"f", &DIRECTORY).expect("create"));
+        let file = wear_in(&files, b"f");
+        assert_eq!(Arc::weak_count(&file.0), 0);
+    }
+
+    #[test]
+    fn a_state_that_a_trail_knows_stays_the_only_one() {
+        let files = files();
+        let root = files.root();
+        drop(
+            files
+                .make_directory(&root, b"a", &DIRECTORY)
+                .expect("mkdir"),
+        );
+        let known = Arc::downgrade(&wear_in(&files, b"a").0);
+        for number in 0..4000 {
+            let name = format!("{number}");
+            drop(
+                files
+                    .create(&root, name.as_bytes(), &DIRECTORY)
+                    .expect("create"),
+            );
+        }
+        let found = files.lookup(&root, b"a").expect("there");
+        assert!(ptr::eq(known.as_ptr(), Arc::as_ptr(&found.0)));
+    }
+
+    /// One thread makes and removes a directory, another walks through it and makes files in it.
+    #[test]
+    fn walking_and_removing_at_the_same_time_lose_nothing() {
+        let files = files();
+        let root = files.root();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let Ok(directory) = files.lookup_on_the_way(&root, b"a") else {
+                        continue;
+                    };
+                    if files.create(&directory, b"f", &DIRECTORY).is_ok() {
+                        files.unlink(&directory, b"f").expect("just made");
+                    }
+                }
+            });
+            for _ in 0..5_000 {
+                drop(
+                    files
+                        .make_directory(&root, b"a", &DIRECTORY)
+                        .expect("mkdir"),
+                );
+                while let Err(error) = files.remove_directory(&root, b"a") {
+                    assert!(matches!(error, FsError::DirectoryNotEmpty), "{error}");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        files.checkpoint();
+        let image = Region::from_image(files.store().region().image());
+        let report = check(&image, &OPTIONS);
+        assert!(report.is_clean(), "{report:#?}");
+    }
+}
