@@ -158,12 +158,13 @@ impl<S: Store> Core<S> {
         self.options.clock.now()
     }
 
-    pub(crate) fn require_writable(&self) -> Result<(), FsError> {
+    /// The first thing that every change does, before it takes a lock. Fails if the file system is read-only.
+    pub(crate) fn begin_change(&self) -> Result<(), FsError> {
         if self.options.read_only {
-            Err(FsError::ReadOnly)
-        } else {
-            Ok(())
+            return Err(FsError::ReadOnly);
         }
+        self.store.relieve();
+        Ok(())
     }
 }
 
@@ -294,7 +295,7 @@ impl<S: Store> FileSystem<S> {
         change: &SetAttributes,
     ) -> Result<Attributes, FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let mut body = node.write();
         let now = core.now();
         let mut new = body.raw;

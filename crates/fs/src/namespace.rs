@@ -62,7 +62,7 @@ impl<S: Store> Core<S> {
         new: &NewInode,
         target: Option<&[u8]>,
     ) -> Result<Node, FsError> {
-        self.require_writable()?;
+        self.begin_change()?;
         require_name(name)?;
         let mut body = self.lock_directory(parent)?;
         if self.find(parent.number(), &body, name)?.is_some() {
@@ -223,7 +223,7 @@ impl<S: Store> Core<S> {
     }
 
     fn remove(&self, parent: &Node, name: &[u8], directory: bool) -> Result<(), FsError> {
-        self.require_writable()?;
+        self.begin_change()?;
         require_name(name)?;
         let mut body = self.lock_directory(parent)?;
         let found = self
@@ -337,7 +337,7 @@ impl<S: Store> FileSystem<S> {
     /// As [`create`](Self::create).
     pub fn create_unnamed(&self, new: &NewInode) -> Result<Node, FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let file_type = type_of_new(new)?;
         let number = core.table.take(&core.store, core.options.clock)?;
         let create = || {
@@ -369,7 +369,7 @@ impl<S: Store> FileSystem<S> {
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::TooManyLinks`].
     pub fn link(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         require_name(name)?;
         if node.number() == parent.number() {
             return Err(FsError::NotPermitted("a directory has one name only"));

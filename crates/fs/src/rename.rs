@@ -51,7 +51,7 @@ impl<S: Store> FileSystem<S> {
         options: RenameOptions,
     ) -> Result<(), FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         require_name(name)?;
         require_name(new_name)?;
         if options.exchange && (options.no_replace || options.whiteout) {

@@ -129,7 +129,7 @@ impl<S: Store> FileSystem<S> {
         options: AllocateOptions,
     ) -> Result<(), FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         if length == 0 {
             return Err(FsError::InvalidArgument("an empty range"));
         }

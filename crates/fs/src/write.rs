@@ -64,7 +64,7 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let mut body = node.write();
         write_all(core, node.number(), &mut body, offset, data)
     }
@@ -77,7 +77,7 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn append(&self, node: &Node, data: &[u8]) -> Result<u64, FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let mut body = node.write();
         let offset = body.raw.size;
         write_all(core, node.number(), &mut body, offset, data)?;

@@ -212,7 +212,7 @@ impl<S: Store> FileSystem<S> {
             return Err(FsError::AttributeTooLarge("a value has at most 64 KiB"));
         }
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let limits = quota_limits(node, name, value)?;
         let mut body = node.write();
         let mut attributes = load(&core.store, node.number(), &body.raw)?;
@@ -236,7 +236,7 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NoAttribute`], [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
     pub fn remove_xattr(&self, node: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
-        core.require_writable()?;
+        core.begin_change()?;
         let mut body = node.write();
         let mut attributes = load(&core.store, node.number(), &body.raw)?;
         let before = attributes.len();

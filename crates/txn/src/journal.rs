@@ -13,11 +13,13 @@ use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Lines remembered to have been noted since the cut; small, because it only has to catch the lines that every
 /// operation touches again (an inode's times, a directory's size).
 const FILTER_LINES: usize = 64;
+/// A half is nearly full when so many of 64 parts of it are.
+const NEARLY_FULL_OF_64: usize = 56;
 
 /// Where records of one half go, and what their checks contain.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +66,7 @@ pub(crate) enum DataOrder {
 pub(crate) struct Turn<'j> {
     region: &'j Region,
     journal: MutexGuard<'j, Journal>,
+    fill: &'j Fill,
     sequence: u64,
 }
 
@@ -101,6 +104,7 @@ impl Turn<'_> {
         }
         let salt = journal.halves[journal.active].salt;
         journal.append(self.region, record.finish(self.sequence, salt), data);
+        self.fill.0.store(journal.position, Ordering::Relaxed);
         when_durable();
         journal.apply(self.region, record);
         journal.freed.extend_from_slice(freed);
@@ -226,13 +230,21 @@ impl Journal {
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
+/// Bytes of records in the active half of a journal, for those who don't hold it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Fill(AtomicUsize);
+
 /// All journals of a pool, and the counter that orders their records.
 #[derive(Debug)]
 pub struct Journals {
     region: Arc<Region>,
     pub(crate) journals: Vec<Mutex<Journal>>,
+    /// By journal.
+    fills: Vec<Fill>,
     sequence: Counter,
     pub(crate) checkpoint: Mutex<u64>,
+    half_bytes_nearly_full: usize,
     superblock: Superblock,
 }
 
@@ -250,8 +262,10 @@ impl Journals {
         Journals {
             region,
             journals: journals.collect(),
+            fills: places.iter().map(|_| Fill::default()).collect(),
             sequence: Counter(AtomicU64::new(sequence)),
             checkpoint: Mutex::new(sequence),
+            half_bytes_nearly_full: superblock.half_bytes() / 64 * NEARLY_FULL_OF_64,
             superblock: *superblock,
         }
     }
@@ -288,13 +302,28 @@ impl Journals {
     /// number that is not used in the end leaves a gap, which means nothing.
     #[inline]
     pub(crate) fn turn(&self, slot: usize) -> Turn<'_> {
-        let journal = self.lock(slot);
+        let (index, journal) = self.lock(slot);
         // Relaxed is enough: the locks of the operation order numbers of conflicting operations.
         let sequence = self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1;
         Turn {
             region: &self.region,
             journal,
+            fill: &self.fills[index],
             sequence,
+        }
+    }
+
+    /// Whether a checkpoint will soon be needed for the journal that `slot` prefers. One load of a line that its users alone write.
+    #[inline]
+    pub(crate) fn is_nearly_full(&self, slot: usize) -> bool {
+        let fill = &self.fills[slot % self.fills.len()];
+        fill.0.load(Ordering::Relaxed) >= self.half_bytes_nearly_full
+    }
+
+    /// All journals begin a half anew; all are held.
+    pub(crate) fn empty_fills(&self) {
+        for fill in &self.fills {
+            fill.0.store(0, Ordering::Relaxed);
         }
     }
 
@@ -308,6 +337,7 @@ impl Journals {
             turn: Turn {
                 region: &self.region,
                 journal,
+                fill: &self.fills[own],
                 sequence: self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1,
             },
             _others: journals,
@@ -315,14 +345,15 @@ impl Journals {
     }
 
     /// A thread's own journal if it is not busy, else any that is not, else its own.
-    fn lock(&self, slot: usize) -> MutexGuard<'_, Journal> {
+    fn lock(&self, slot: usize) -> (usize, MutexGuard<'_, Journal>) {
         let count = self.journals.len();
         for step in 0..count {
-            if let Some(guard) = self.journals[(slot + step) % count].try_lock() {
-                return guard;
+            let index = (slot + step) % count;
+            if let Some(guard) = self.journals[index].try_lock() {
+                return (index, guard);
             }
         }
-        self.journals[slot % count].lock()
+        (slot % count, self.journals[slot % count].lock())
     }
 }
 

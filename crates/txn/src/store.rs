@@ -14,7 +14,7 @@ use crate::places::read_places;
 use crate::pool::{self, Lock, Mode};
 use crate::recovery::{self, Replay};
 use crate::saved;
-use crate::transaction::{PmemTransaction, Transaction};
+use crate::transaction::{PmemTransaction, Transaction, thread_slot};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use scatter::{Allocator, DomainId, Extent, Options, Rebuild};
@@ -67,6 +67,9 @@ pub trait Store: Send + Sync + 'static {
     fn allocator(&self) -> &Allocator;
     /// Retires all committed records and frees the blocks that they gave back.
     fn checkpoint(&self);
+    /// Takes a checkpoint if the next one is near. Who calls it before he takes locks spares others the wait: a checkpoint that
+    /// a commit needs is taken under the operation's locks, and takes as long as some hundred operations.
+    fn relieve(&self);
     /// Blocks that nobody owns any more and that the next checkpoint makes free; a checkpoint that runs counts them as used.
     fn pending_blocks(&self) -> u64;
     /// Whether nothing may be written.
@@ -212,6 +215,12 @@ impl PmemStore {
         &self.journals
     }
 
+    #[cold]
+    #[inline(never)]
+    fn checkpoint_early(&self) {
+        self.checkpoint();
+    }
+
     /// Hands blocks back to the allocator.
     pub(crate) fn release(&self, freed: &[Extent]) {
         let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
@@ -322,6 +331,13 @@ impl Store for PmemStore {
         let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
         let freed = self.journals.checkpoint(seen, room);
         self.release(&freed);
+    }
+
+    #[inline]
+    fn relieve(&self) {
+        if self.journals.is_nearly_full(thread_slot()) {
+            self.checkpoint_early();
+        }
     }
 
     fn pending_blocks(&self) -> u64 {

@@ -134,3 +134,19 @@ fn what_lay_in_a_place_before_is_not_believed() {
     // The same bytes with the right salt are: the test would notice.
     assert_eq!(recovers_with_forged_records(true), 0xbad);
 }
+
+#[test]
+fn who_relieves_the_store_first_takes_no_checkpoint_in_a_commit() {
+    let store = open(&pool());
+    let at = store.root_area() + 1024;
+    let mut checkpoints = 0;
+    for round in 0..5_000 {
+        let before = store.sequences().1;
+        store.relieve();
+        let relieved = store.sequences().1;
+        checkpoints += u32::from(relieved != before);
+        store_word(&store, at, round);
+        assert_eq!(store.sequences().1, relieved, "in commit {round}");
+    }
+    assert!(checkpoints > 10, "only {checkpoints} checkpoints");
+}
