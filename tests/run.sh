@@ -34,7 +34,7 @@ step format    60 cargo fmt --all --check
 step shell     60 tests/shell.sh
 step clippy  1200 cargo clippy --workspace --all-targets -- -D warnings
 step docs     300 env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
-step units   1800 cargo test --workspace
+step units   1800 cargo test --workspace --no-fail-fast
 step bites    600 tests/bites.sh
 step deny     120 tests/deny.sh
 for suite in tests/suites/*.sh; do

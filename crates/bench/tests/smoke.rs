@@ -150,13 +150,25 @@ fn wear_in_small() {
         .collect();
     let bars: Vec<&str> = bars.iter().map(String::as_str).collect();
     let figures: Vec<String> = PERSONALITIES
-        .map(|personality| format!("fig7_{personality}"))
-        .into();
+        .iter()
+        .flat_map(|personality| {
+            ["fig7", "peak_over_turns"].map(|kind| format!("{kind}_{personality}"))
+        })
+        .collect();
     holds_together(&evaluation, &bars, &figures);
-    for figure in &evaluation.figures {
-        assert_eq!(figure.places.len(), 128);
+    for pair in evaluation.figures.chunks(2) {
+        let [intervals, growth] = pair else {
+            panic!("two figures for each personality");
+        };
+        assert_eq!(intervals.places.len(), 128);
         // The baseline, ours, our data, the same two after the long run.
-        assert_eq!(figure.series.len(), 5, "{figure:?}");
+        assert_eq!(intervals.series.len(), 5, "{intervals:?}");
+        for series in &growth.series {
+            assert!(
+                series.values.is_sorted(),
+                "writes are never taken back: {series:?}"
+            );
+        }
     }
 }
 

@@ -223,14 +223,13 @@ fn one(
         (ours, ours_grew)
     };
     drop(place);
+    let mut growth_of_peaks = None;
     if collector.wants(peak) {
         collector.tell(&format!("{personality} on PMFS's policies"));
         let (theirs, theirs_grew) = baseline(options, personality, ours.class())?;
         collector.row(peak, || Ok(compare(&ours, &theirs)));
         series.insert(0, of_spread("PMFS's policies", &theirs));
-        collector
-            .figures
-            .push(growth(options, personality, &ours_grew, &theirs_grew));
+        growth_of_peaks = Some(growth(options, personality, &ours_grew, &theirs_grew));
     }
     collector.figures.push(Figure {
         name: format!("fig7_{personality}"),
@@ -241,6 +240,7 @@ fn one(
         y_label: "bytes written",
         series,
     });
+    collector.figures.extend(growth_of_peaks);
     Ok(())
 }
 
