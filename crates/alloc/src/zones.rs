@@ -237,3 +237,64 @@ impl Ranking {
         Some(zone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockNumber;
+
+    fn geometry(segments: u32, groups: u32) -> Geometry {
+        Geometry {
+            first_block: BlockNumber::new(7),
+            blocks_per_segment: 512,
+            segments,
+            groups,
+        }
+    }
+
+    /// Where a zone of all groups begins and ends, in segments of the pool, and where the equal part of the pool does that it stands for.
+    #[test]
+    fn zones_are_equal_parts_of_the_pool_to_half_a_segment() {
+        for (segments, groups) in [(2048, 2), (1023, 2), (1023, 3), (130, 1), (129, 64), (5, 2)] {
+            let geometry = geometry(segments, groups);
+            let zones: Vec<Zones> = (0..groups)
+                .map(|index| Zones::new(&geometry, index))
+                .collect();
+            let count = zones[0].count();
+            let mut seen = 0;
+            for zone in 0..count {
+                let of_zone = zones.iter().zip(0..).flat_map(|(of_group, index)| {
+                    let range = of_group.range(zone);
+                    assert!(!range.is_empty(), "zone {zone} of {segments}, {groups}");
+                    range.map(move |local| (local, local * groups + index))
+                });
+                for (local, segment) in of_zone {
+                    assert_eq!(zones[(segment % groups) as usize].of(local), zone);
+                    let part = f64::from(segments) / count as f64;
+                    let middle = f64::from(segment) + 0.5;
+                    assert!(middle >= part * zone as f64 && middle <= part * (zone + 1) as f64);
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, segments);
+        }
+    }
+
+    #[test]
+    fn a_zone_with_fewer_segments_is_as_worn_as_its_segments() {
+        let mut zones = Zones::new(&geometry(130, 1), 0);
+        let sizes: Vec<usize> = (0..zones.count())
+            .map(|zone| zones.range(zone).len())
+            .collect();
+        assert!(sizes.contains(&1) && sizes.contains(&2));
+        for segment in 0..130 {
+            zones.add(Class::Data, segment, 100);
+        }
+        let ranking = zones.ranking(Class::Data);
+        assert!(
+            ranking.wear[..ranking.count]
+                .iter()
+                .all(|&wear| wear == 200)
+        );
+    }
+}

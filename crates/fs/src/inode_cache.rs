@@ -187,22 +187,13 @@ fn is_worth_keeping(state: &InodeState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FileSystem, MountOptions, NewInode};
-    use pmem::Region;
-    use std::sync::Arc;
-    use txn::{FormatOptions, Mode, PmemStore};
+    use crate::NewInode;
+    use crate::testing::empty;
 
     /// Thousands of files pass through the cache by paths through one large directory that nobody has open.
     #[test]
     fn a_large_directory_keeps_its_index() {
-        let options = FormatOptions {
-            size_bytes: 32 << 20,
-            ..FormatOptions::tiny()
-        };
-        let region = crate::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
-        let region = Arc::new(region.expect("a pool"));
-        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a sound pool");
-        let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
+        let files = empty(32 << 20);
         let large = files
             .make_directory(&files.root(), b"large", &NewInode::file(0o755))
             .expect("create")

@@ -37,6 +37,8 @@ mod recover;
 mod rename;
 mod roam;
 mod space;
+#[cfg(test)]
+mod testing;
 mod trail;
 mod types;
 mod view;

@@ -134,10 +134,10 @@ fn slot(key: u64) -> usize {
 mod tests {
     use super::*;
     use crate::check::{CheckOptions, check};
-    use crate::{FileSystem, FsError, MountOptions, NewInode};
+    use crate::testing::empty;
+    use crate::{FileSystem, FsError, NewInode, RenameOptions};
     use pmem::Region;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use txn::{FormatOptions, Mode, PmemStore};
 
     const OPTIONS: CheckOptions<'static> = CheckOptions {
         threads: 1,
@@ -150,17 +150,6 @@ mod tests {
         device: 0,
     };
 
-    fn files() -> FileSystem {
-        let options = FormatOptions {
-            size_bytes: 16 << 20,
-            ..FormatOptions::tiny()
-        };
-        let region = crate::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
-        let region = Arc::new(region.expect("a pool"));
-        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a sound pool");
-        FileSystem::mount(store, MountOptions::default()).expect("mount")
-    }
-
     /// Goes there often enough that the step is remembered.
     fn wear_in(files: &FileSystem, name: &[u8]) -> Node {
         let root = files.root();
@@ -170,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_step_that_is_known_takes_no_lock() {
-        let files = files();
+        let files = empty(16 << 20);
         let root = files.root();
         let made = files
             .make_directory(&root, b"a", &DIRECTORY)
@@ -185,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_changed_is_not_believed() {
-        let files = files();
+        let files = empty(16 << 20);
         let root = files.root();
         for name in [&b"a"[..], b"b"] {
             files
@@ -196,20 +185,21 @@ mod tests {
             wear_in(&files, b"a").number(),
             wear_in(&files, b"b").number(),
         );
-        let moved = files.rename(&root, b"a", &root, b"c", Default::default());
-        moved.expect("rename");
+        let rename = |from: &[u8], to: &[u8]| {
+            let renamed = files.rename(&root, from, &root, to, RenameOptions::default());
+            renamed.expect("rename");
+        };
+        rename(b"a", b"c");
         let gone = files.lookup_on_the_way(&root, b"a");
         assert!(matches!(gone, Err(FsError::NotFound)));
         assert_eq!(wear_in(&files, b"c").number(), a);
-        files
-            .rename(&root, b"b", &root, b"a", Default::default())
-            .expect("rename");
+        rename(b"b", b"a");
         assert_eq!(wear_in(&files, b"a").number(), b);
     }
 
     #[test]
     fn a_removed_directory_is_freed_at_once_and_files_are_not_remembered() {
-        let files = files();
+        let files = empty(16 << 20);
         let root = files.root();
         drop(
             files
@@ -227,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_state_that_a_trail_knows_stays_the_only_one() {
-        let files = files();
+        let files = empty(16 << 20);
         let root = files.root();
         drop(
             files
@@ -250,7 +240,7 @@ mod tests {
     /// One thread makes and removes a directory, another walks through it and makes files in it.
     #[test]
     fn walking_and_removing_at_the_same_time_lose_nothing() {
-        let files = files();
+        let files = empty(16 << 20);
         let root = files.root();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -109,7 +109,7 @@ impl Journals {
         let mut guards: Vec<_> = self.journals.iter().map(|journal| journal.lock()).collect();
         let sequence = self.sequence();
         let retired = guards.iter_mut().map(|journal| journal.cut()).collect();
-        self.empty_fills();
+        self.checkpoint_begun();
         (sequence, retired)
     }
 }

@@ -13,13 +13,13 @@ use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Lines remembered to have been noted since the cut; small, because it only has to catch the lines that every
 /// operation touches again (an inode's times, a directory's size).
 const FILTER_LINES: usize = 64;
-/// A half is nearly full when so many of 64 parts of it are.
-const NEARLY_FULL_OF_64: usize = 56;
+/// A half is nearly full when so many of eight parts of it are.
+const NEARLY_FULL_OF_8: usize = 7;
 
 /// Where records of one half go, and what their checks contain.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ pub(crate) enum DataOrder {
 pub(crate) struct Turn<'j> {
     region: &'j Region,
     journal: MutexGuard<'j, Journal>,
-    fill: &'j Fill,
+    checkpoint_wanted: &'j CheckpointWanted,
     sequence: u64,
 }
 
@@ -104,7 +104,9 @@ impl Turn<'_> {
         }
         let salt = journal.halves[journal.active].salt;
         journal.append(self.region, record.finish(self.sequence, salt), data);
-        self.fill.0.store(journal.position, Ordering::Relaxed);
+        if journal.is_nearly_full() {
+            self.checkpoint_wanted.0.store(true, Ordering::Relaxed);
+        }
         when_durable();
         journal.apply(self.region, record);
         journal.freed.extend_from_slice(freed);
@@ -176,6 +178,10 @@ impl Journal {
         self.position + bytes <= self.half_bytes
     }
 
+    fn is_nearly_full(&self) -> bool {
+        self.position >= self.half_bytes / 8 * NEARLY_FULL_OF_8
+    }
+
     /// Writes one record and waits until it is durable, and with it the data that it checks: the commit point of a transaction.
     fn append(&mut self, region: &Region, bytes: &[u8], data: DataOrder) {
         let at = self.halves[self.active].place.start.offset() + self.position as u64;
@@ -230,21 +236,19 @@ impl Journal {
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
-/// Bytes of records in the active half of a journal, for those who don't hold it.
+/// Set when the active half of a journal is nearly full. Every change asks, and hardly one answers: on lines of its own, so that all processors keep it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Fill(AtomicUsize);
+struct CheckpointWanted(AtomicBool);
 
 /// All journals of a pool, and the counter that orders their records.
 #[derive(Debug)]
 pub struct Journals {
     region: Arc<Region>,
     pub(crate) journals: Vec<Mutex<Journal>>,
-    /// By journal.
-    fills: Vec<Fill>,
     sequence: Counter,
+    checkpoint_wanted: CheckpointWanted,
     pub(crate) checkpoint: Mutex<u64>,
-    half_bytes_nearly_full: usize,
     superblock: Superblock,
 }
 
@@ -262,10 +266,9 @@ impl Journals {
         Journals {
             region,
             journals: journals.collect(),
-            fills: places.iter().map(|_| Fill::default()).collect(),
             sequence: Counter(AtomicU64::new(sequence)),
+            checkpoint_wanted: CheckpointWanted::default(),
             checkpoint: Mutex::new(sequence),
-            half_bytes_nearly_full: superblock.half_bytes() / 64 * NEARLY_FULL_OF_64,
             superblock: *superblock,
         }
     }
@@ -302,29 +305,27 @@ impl Journals {
     /// number that is not used in the end leaves a gap, which means nothing.
     #[inline]
     pub(crate) fn turn(&self, slot: usize) -> Turn<'_> {
-        let (index, journal) = self.lock(slot);
+        let journal = self.lock(slot);
         // Relaxed is enough: the locks of the operation order numbers of conflicting operations.
         let sequence = self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1;
         Turn {
             region: &self.region,
             journal,
-            fill: &self.fills[index],
+            checkpoint_wanted: &self.checkpoint_wanted,
             sequence,
         }
     }
 
-    /// Whether a checkpoint will soon be needed for the journal that `slot` prefers. One load of a line that its users alone write.
+    /// Whether a checkpoint is wanted. Only one caller is told, and takes it.
     #[inline]
-    pub(crate) fn is_nearly_full(&self, slot: usize) -> bool {
-        let fill = &self.fills[slot % self.fills.len()];
-        fill.0.load(Ordering::Relaxed) >= self.half_bytes_nearly_full
+    pub(crate) fn claim_checkpoint(&self) -> bool {
+        let CheckpointWanted(flag) = &self.checkpoint_wanted;
+        flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed)
     }
 
-    /// All journals begin a half anew; all are held.
-    pub(crate) fn empty_fills(&self) {
-        for fill in &self.fills {
-            fill.0.store(0, Ordering::Relaxed);
-        }
+    /// All journals have begun a half anew; all are held.
+    pub(crate) fn checkpoint_begun(&self) {
+        self.checkpoint_wanted.0.store(false, Ordering::Relaxed);
     }
 
     /// Takes all journals and the next sequence number: nobody is between his turn and the end of his changes then. The record goes to journal `slot`.
@@ -337,7 +338,7 @@ impl Journals {
             turn: Turn {
                 region: &self.region,
                 journal,
-                fill: &self.fills[own],
+                checkpoint_wanted: &self.checkpoint_wanted,
                 sequence: self.sequence.0.fetch_add(1, Ordering::Relaxed) + 1,
             },
             _others: journals,
@@ -345,15 +346,14 @@ impl Journals {
     }
 
     /// A thread's own journal if it is not busy, else any that is not, else its own.
-    fn lock(&self, slot: usize) -> (usize, MutexGuard<'_, Journal>) {
+    fn lock(&self, slot: usize) -> MutexGuard<'_, Journal> {
         let count = self.journals.len();
         for step in 0..count {
-            let index = (slot + step) % count;
-            if let Some(guard) = self.journals[index].try_lock() {
-                return (index, guard);
+            if let Some(guard) = self.journals[(slot + step) % count].try_lock() {
+                return guard;
             }
         }
-        (slot % count, self.journals[slot % count].lock())
+        self.journals[slot % count].lock()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::places::read_places;
 use crate::pool::{self, Lock, Mode};
 use crate::recovery::{self, Replay};
 use crate::saved;
-use crate::transaction::{PmemTransaction, Transaction, thread_slot};
+use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use scatter::{Allocator, DomainId, Extent, Options, Rebuild};
@@ -215,12 +215,6 @@ impl PmemStore {
         &self.journals
     }
 
-    #[cold]
-    #[inline(never)]
-    fn checkpoint_early(&self) {
-        self.checkpoint();
-    }
-
     /// Hands blocks back to the allocator.
     pub(crate) fn release(&self, freed: &[Extent]) {
         let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
@@ -335,8 +329,8 @@ impl Store for PmemStore {
 
     #[inline]
     fn relieve(&self) {
-        if self.journals.is_nearly_full(thread_slot()) {
-            self.checkpoint_early();
+        if self.journals.claim_checkpoint() {
+            self.checkpoint();
         }
     }
 
