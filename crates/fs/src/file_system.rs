@@ -106,17 +106,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The node of an inode that this thread just created.
-    pub(crate) fn adopt(&self, number: InodeNumber, raw: RawInode) -> Node {
-        let adopted: Result<Node, std::convert::Infallible> =
-            self.cache.get(number, || Ok(self.state(number, raw)));
-        match adopted {
-            Ok(node) => node,
-            Err(never) => match never {},
-        }
-    }
-
-    fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
+    /// A state of an inode that has none.
+    pub(crate) fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
         let reclaim = (raw.links == 0).then(|| self.reclaimer());
         InodeState::new(number, raw, self.domain(&raw), reclaim)
     }

@@ -86,17 +86,31 @@ impl InodeCache {
             return Ok(Node(Arc::clone(state)));
         }
         let state = Arc::new(load()?);
-        shard.states.insert(number.get(), Arc::clone(&state));
-        shard.order.push_back(number.get());
-        let evicted = if shard.order.len() > IDLE_PER_SHARD {
-            shard.evict()
-        } else {
-            None
-        };
+        shard.insert(number.get(), Arc::clone(&state));
+        let evicted = shard.make_room();
         drop(shard);
         // Dropped without the lock: dropping an unlinked inode's state runs a transaction.
         drop(evicted);
         Ok(Node(state))
+    }
+
+    /// The node of an inode that this thread just created: `state`, unless somebody was faster who found its name's number in a
+    /// directory's old version, and the inode there already. [`make_room`](Self::make_room) follows.
+    #[inline]
+    pub(crate) fn insert(&self, state: Arc<InodeState>) -> Node {
+        let mut shard = self.shard(state.number).lock();
+        if let Some(other) = shard.states.get(&state.number.get()) {
+            return Node(Arc::clone(other));
+        }
+        shard.insert(state.number.get(), Arc::clone(&state));
+        Node(state)
+    }
+
+    /// Drops an idle inode if there are too many, where `number` belongs.
+    #[inline]
+    pub(crate) fn make_room(&self, number: InodeNumber) {
+        let evicted = self.shard(number).lock().make_room();
+        drop(evicted);
     }
 
     /// The inode's node, if somebody has it or had it lately.
@@ -119,8 +133,7 @@ impl InodeCache {
     pub(crate) fn restore(&self, node: &Node) {
         let number = node.number().get();
         let mut shard = self.shard(node.number()).lock();
-        shard.states.insert(number, Arc::clone(&node.0));
-        shard.order.push_back(number);
+        shard.insert(number, Arc::clone(&node.0));
     }
 
     /// Notes that a directory's index was built, and drops idle ones if all together take too much memory.
@@ -159,6 +172,22 @@ impl InodeCache {
 }
 
 impl Shard {
+    #[inline]
+    fn insert(&mut self, number: u64, state: Arc<InodeState>) {
+        self.states.insert(number, state);
+        self.order.push_back(number);
+    }
+
+    /// Takes out an idle state if there may be too many.
+    #[inline]
+    fn make_room(&mut self) -> Option<Arc<InodeState>> {
+        if self.order.len() > IDLE_PER_SHARD {
+            self.evict()
+        } else {
+            None
+        }
+    }
+
     /// Takes out an idle state, looking at a few candidates only so that a call stays cheap.
     fn evict(&mut self) -> Option<Arc<InodeState>> {
         for _ in 0..4 {

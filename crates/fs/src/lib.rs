@@ -37,6 +37,7 @@ mod recover;
 mod rename;
 mod roam;
 mod space;
+mod spin;
 #[cfg(test)]
 mod testing;
 mod trail;

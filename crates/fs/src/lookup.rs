@@ -1,9 +1,9 @@
 //! What names tell: lookup, targets of symbolic links, listings.
 
 use crate::block_map::BlockMap;
-use crate::directory;
+use crate::directory::{self, Lookup};
 use crate::error::{FsError, damaged_inode};
-use crate::file_system::FileSystem;
+use crate::file_system::{Core, FileSystem};
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use crate::names::{dentry_fault, directory_block};
@@ -16,6 +16,38 @@ use txn::checksum::crc32c;
 
 /// Cookie of the first dentry's offset: 0 and 1 lead to `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
+
+impl<S: Store> Core<S> {
+    /// The inode that `name` stands for, neither `.` nor `..`. Nearly always without the directory's lock.
+    #[inline]
+    pub(crate) fn find_node(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
+        let node = match self.look_up(parent, name) {
+            Lookup::Found {
+                candidate,
+                departures,
+                ..
+            } => parent.take_child(departures, || self.node(candidate.inode).ok()),
+            Lookup::Absent => return Err(FsError::NotFound),
+            Lookup::Unknown => None,
+        };
+        node.map_or_else(|| self.find_node_under_lock(parent, name), Ok)
+    }
+
+    /// [`find_node`](Self::find_node), when a name leaves the directory at the same time, or nobody used it before.
+    #[cold]
+    #[inline(never)]
+    fn find_node_under_lock(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
+        let body = parent.read();
+        if body.directory.is_some() {
+            let found = self.find(parent.number(), &body, name)?;
+            return self.node(found.ok_or(FsError::NotFound)?.inode());
+        }
+        drop(body);
+        let body = self.lock_directory(parent)?;
+        let found = self.find(parent.number(), &body, name)?;
+        self.node(found.ok_or(FsError::NotFound)?.inode())
+    }
+}
 
 impl<S: Store> FileSystem<S> {
     /// Finds a name. `.` and `..` work too.
@@ -33,23 +65,12 @@ impl<S: Store> FileSystem<S> {
         if name.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong { length: name.len() });
         }
-        let body = parent.read();
         if name == b".." {
+            let body = parent.read();
             body.require_directory()?;
             return core.node(InodeNumber::new(body.raw.parent));
         }
-        if body.directory.is_some() {
-            let found = core
-                .find(parent.number(), &body, name)?
-                .ok_or(FsError::NotFound)?;
-            return core.node(found.inode());
-        }
-        drop(body);
-        let body = core.lock_directory(parent)?;
-        let found = core
-            .find(parent.number(), &body, name)?
-            .ok_or(FsError::NotFound)?;
-        core.node(found.inode())
+        core.find_node(parent, name)
     }
 
     /// [`lookup`](Self::lookup) in the middle of a path: the same answer, but a directory that this thread went to lately, and whose parent has
@@ -188,5 +209,96 @@ impl<S: Store> FileSystem<S> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::empty;
+    use crate::{FileSystem, FsError, NewInode, Node, RenameOptions};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    fn owned_by(uid: u32) -> NewInode {
+        NewInode {
+            uid,
+            ..NewInode::file(0o644)
+        }
+    }
+
+    /// Runs `change` many times while another thread looks, as often as it can.
+    fn beside(look: impl Fn() + Sync, mut change: impl FnMut()) {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    look();
+                }
+            });
+            for _ in 0..200_000 {
+                change();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    fn create(files: &FileSystem, name: &[u8], uid: u32) -> Node {
+        let created = files.create(&files.root(), name, &owned_by(uid));
+        created.expect("room for a file")
+    }
+
+    /// Two names take turns with one inode number. What is found by a name is what the name stood for, and stays in use.
+    #[test]
+    fn a_name_never_leads_to_what_another_name_stands_for() {
+        let files = empty(16 << 20);
+        let root = files.root();
+        let look = || match files.lookup(&root, b"one") {
+            Ok(node) => {
+                let uid = files.attributes(&node).expect("in use").uid;
+                assert_eq!(uid, 1, "of {node:?}");
+            }
+            Err(FsError::NotFound) => {}
+            Err(error) => panic!("{error}"),
+        };
+        beside(look, || {
+            for (name, uid) in [(b"one", 1), (b"two", 2)] {
+                drop(create(&files, name, uid));
+                files.unlink(&root, name).expect("just made");
+            }
+        });
+        assert_eq!(files.core.table.free_count() % 16, 15 - 1, "nothing leaks");
+    }
+
+    /// A file goes to and fro between two names in one directory, and between two directories. Who looks where it comes from, and then where
+    /// it goes to, finds it.
+    #[test]
+    fn a_file_that_moves_is_somewhere() {
+        let files = empty(16 << 20);
+        let root = files.root();
+        let below = files
+            .make_directory(&root, b"below", &NewInode::file(0o755))
+            .expect("mkdir");
+        drop(create(&files, b"there", 1));
+        for other in [&root, &below] {
+            let places = [(&root, &b"there"[..]), (other, b"hence")];
+            let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let look = || {
+                let turn = done.load(Ordering::SeqCst);
+                let is_at = |side: usize| files.lookup(places[side].0, places[side].1).is_ok();
+                let is_seen = is_at(turn % 2) || is_at((turn + 1) % 2);
+                let is_one_turn = begun.load(Ordering::SeqCst) <= turn + 1;
+                assert!(
+                    is_seen || !is_one_turn,
+                    "neither where it was nor where it goes"
+                );
+            };
+            beside(look, || {
+                let turn = begun.fetch_add(1, Ordering::SeqCst);
+                let (from, to) = (places[turn % 2], places[(turn + 1) % 2]);
+                let options = RenameOptions::default();
+                let renamed = files.rename(from.0, from.1, to.0, to.1, options);
+                renamed.expect("rename");
+                done.store(turn + 1, Ordering::SeqCst);
+            });
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! The names in one directory: its index, and dentries found, planned and logged.
 
 use crate::block_map::{BlockMap, MapEditor};
-use crate::directory::{self, Candidate, Directory, Edit, Plan, name_is_valid, record_bytes};
+use crate::directory::{
+    self, Candidate, Directory, Edit, Lookup, Plan, name_is_valid, record_bytes,
+};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::Core;
 use crate::format::inode::INODE_BYTES;
 use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, Pointer, RawInode};
 use crate::inode_table::InodeTable;
-use crate::node::{Body, Node};
+use crate::node::{Body, BodyWrite, Node};
 use crate::roam::Change;
 use pmem::{BLOCK_BYTES, LINE_BYTES, Offset};
 use scatter::{DomainId, Purpose};
@@ -64,7 +66,8 @@ impl<S: Store> Core<S> {
         if body.directory.is_some() {
             return Ok(());
         }
-        let mut directory = Box::new(Directory::new(number));
+        let names = body.names.clone().unwrap_or_default();
+        let mut directory = Box::new(Directory::over(number, names));
         let blocks = body.raw.size / BLOCK_BYTES as u64;
         if blocks > directory::BLOCKS_MAX {
             return Err(damaged_inode(
@@ -84,7 +87,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// Finds a name in a directory whose index is built.
+    /// Finds a name in a directory that the caller has locked, and whose index is built.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -96,36 +99,60 @@ impl<S: Store> Core<S> {
             return Err(damaged_inode(number, "its index is missing"));
         };
         let map = BlockMap::of(number, &body.raw);
-        let found = index.find(name, |candidate| {
-            // The next thing that the caller needs is the inode: all lines travel at the same time.
-            let home = InodeTable::home(candidate.inode);
-            if let Some(inode) = self.store.homes().place(home) {
-                for line in (0..INODE_BYTES).step_by(LINE_BYTES) {
-                    self.store.prefetch(inode + line as u64);
-                }
-            }
-            let offset = candidate.offset.bytes();
-            let in_block = offset % BLOCK_BYTES as u64;
-            let at = directory_block(&self.store, &map, offset / BLOCK_BYTES as u64)? + in_block;
-            let rest = BLOCK_BYTES - in_block as usize;
-            // Nearly always the candidate is right and its name short; then only its own bytes are needed, and little room for them.
-            let expected = record_bytes(name.len()).min(rest);
-            let mut buffer = [0; SHORT_RECORD_BYTES];
-            if let Some(record) = buffer.get_mut(..expected) {
-                self.store.read(at, record);
-                let found = record.get(NAME_AT..).unwrap_or_default();
-                if usize::from(record[2]) == name.len() && found.starts_with(name) {
-                    return index
-                        .has_name(candidate, name, record)
-                        .map_err(dentry_fault);
-                }
-            }
-            self.look_closely(index, candidate, name, at, rest)
-        })?;
+        let found = index.find(name, |candidate| self.verify(&map, candidate, name))?;
         Ok(found.map(|(candidate, file_type)| Found {
             candidate,
             file_type,
         }))
+    }
+
+    /// Finds a name without the directory's lock.
+    #[inline]
+    pub(crate) fn look_up(&self, directory: &Node, name: &[u8]) -> Lookup<FileType> {
+        let Some(names) = directory.names() else {
+            return Lookup::Unknown;
+        };
+        names.look_up(name, |map, candidate| {
+            let map = BlockMap {
+                inode: directory.number(),
+                root: map.root,
+                height: map.height,
+            };
+            self.verify(&map, candidate, name)
+        })
+    }
+
+    /// Whether the candidate's dentry has this name.
+    #[inline]
+    fn verify(
+        &self,
+        map: &BlockMap,
+        candidate: Candidate,
+        name: &[u8],
+    ) -> Result<Option<FileType>, FsError> {
+        // The next thing that the caller needs is the inode: all lines travel at the same time.
+        let home = InodeTable::home(candidate.inode);
+        if let Some(inode) = self.store.homes().place(home) {
+            for line in (0..INODE_BYTES).step_by(LINE_BYTES) {
+                self.store.prefetch(inode + line as u64);
+            }
+        }
+        let offset = candidate.offset.bytes();
+        let in_block = offset % BLOCK_BYTES as u64;
+        let at = directory_block(&self.store, map, offset / BLOCK_BYTES as u64)? + in_block;
+        let rest = BLOCK_BYTES - in_block as usize;
+        // Nearly always the candidate is right and its name short; then only its own bytes are needed, and little room for them.
+        let expected = record_bytes(name.len()).min(rest);
+        let mut buffer = [0; SHORT_RECORD_BYTES];
+        if let Some(record) = buffer.get_mut(..expected) {
+            self.store.read(at, record);
+            let found = record.get(NAME_AT..).unwrap_or_default();
+            if usize::from(record[2]) == name.len() && found.starts_with(name) {
+                return directory::has_name(map.inode, candidate, name, record)
+                    .map_err(dentry_fault);
+            }
+        }
+        self.look_closely(map.inode, candidate, name, at, rest)
     }
 
     /// Whether the candidate at `at`, `rest` bytes before the end of its block, has this name, however long, or another, or is damaged.
@@ -133,7 +160,7 @@ impl<S: Store> Core<S> {
     #[inline(never)]
     fn look_closely(
         &self,
-        index: &Directory,
+        number: InodeNumber,
         candidate: Candidate,
         name: &[u8],
         at: Offset,
@@ -142,9 +169,7 @@ impl<S: Store> Core<S> {
         let mut buffer = [0; RECORD_BYTES_MAX];
         let record = &mut buffer[..RECORD_BYTES_MAX.min(rest)];
         self.store.read(at, record);
-        index
-            .has_name(candidate, name, record)
-            .map_err(dentry_fault)
+        directory::has_name(number, candidate, name, record).map_err(dentry_fault)
     }
 
     /// Logs edits of a directory's blocks.
@@ -245,10 +270,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Locks a directory for change, with its index built.
-    pub(crate) fn lock_directory<'n>(
-        &self,
-        node: &'n Node,
-    ) -> Result<crate::node::BodyWrite<'n>, FsError> {
+    pub(crate) fn lock_directory<'n>(&self, node: &'n Node) -> Result<BodyWrite<'n>, FsError> {
         let mut body = node.write();
         self.build_directory(node.number(), &mut body)?;
         Ok(body)

@@ -9,11 +9,10 @@ use crate::format::{
     SYMLINK_BYTES_MAX, Timestamp,
 };
 use crate::names::{require_empty, require_name};
-use crate::node::{Body, Node};
+use crate::node::{Body, InodeState, Node};
 use crate::operation::Operation;
 use crate::space;
 use crate::types::NewInode;
-use crate::view::View;
 use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Purpose};
 use std::sync::Arc;
@@ -22,6 +21,20 @@ use txn::{Store, Transaction};
 
 /// Mode bit: inherit the group.
 const SET_GROUP_ID: u32 = 0o2000;
+
+/// An inode that shall be made.
+struct Wanted<'a> {
+    file_type: FileType,
+    new: &'a NewInode,
+    /// Of a symbolic link.
+    target: Option<&'a [u8]>,
+}
+
+/// A new inode without a name: its part of the transaction, and its state. Dropping it undoes everything.
+struct Draft<'c, S: Store> {
+    transaction: Operation<'c, S>,
+    state: Arc<InodeState>,
+}
 
 impl<S: Store> Core<S> {
     /// The first version of a new inode, in slot `number`. Returns what the slot held and what it shall hold.
@@ -58,94 +71,110 @@ impl<S: Store> Core<S> {
         &self,
         parent: &Node,
         name: &[u8],
-        file_type: FileType,
-        new: &NewInode,
-        target: Option<&[u8]>,
+        wanted: &Wanted<'_>,
     ) -> Result<Node, FsError> {
         self.begin_change()?;
         require_name(name)?;
+        let created = self
+            .table
+            .take(&self.store, self.options.clock)
+            .and_then(|number| {
+                let created = self.create_numbered(parent, name, number, wanted);
+                created.inspect_err(|_| self.table.release(number))
+            });
+        match created {
+            // A name that is there is there, even if there is no room for another inode.
+            Err(FsError::NoSpace | FsError::NoInodes | FsError::QuotaExceeded { .. })
+                if self.find_node(parent, name).is_ok() =>
+            {
+                Err(FsError::AlreadyExists)
+            }
+            created => created,
+        }
+    }
+
+    /// Everything that concerns the new inode alone is done before the directory is locked: others wait for that lock.
+    fn create_numbered(
+        &self,
+        parent: &Node,
+        name: &[u8],
+        number: InodeNumber,
+        wanted: &Wanted<'_>,
+    ) -> Result<Node, FsError> {
+        let mut draft = self.draft(parent.number(), number, wanted, None)?;
         let mut body = self.lock_directory(parent)?;
         if self.find(parent.number(), &body, name)?.is_some() {
             return Err(FsError::AlreadyExists);
         }
-        let number = self.table.take(&self.store, self.options.clock)?;
-        let created = self.create_locked(
-            parent.number(),
-            &mut body,
-            name,
-            number,
-            file_type,
-            new,
-            target,
-        );
-        match created {
-            Ok(raw) => Ok(self.adopt(number, raw)),
-            Err(error) => {
-                self.table.release(number);
-                Err(error)
-            }
-        }
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn create_locked(
-        &self,
-        parent: InodeNumber,
-        body: &mut Body,
-        name: &[u8],
-        number: InodeNumber,
-        file_type: FileType,
-        new: &NewInode,
-        target: Option<&[u8]>,
-    ) -> Result<RawInode, FsError> {
-        let now = self.now();
-        let is_directory = file_type == FileType::Directory;
-        let mut wanted = *new;
-        let mut permissions = new.mode & MODE_PERMISSION_MASK;
         if body.raw.mode & SET_GROUP_ID != 0 {
-            wanted.gid = body.raw.gid;
-            permissions |= if is_directory { SET_GROUP_ID } else { 0 };
+            drop(draft);
+            draft = self.draft(parent.number(), number, wanted, Some(body.raw.gid))?;
         }
-        let links = if is_directory { 2 } else { 1 };
-        let (old, mut raw) = self.new_inode(
-            number,
-            file_type.mode_bits() | permissions,
-            links,
-            &wanted,
-            now,
-        )?;
-        let mut transaction = self.begin();
+        let Draft {
+            mut transaction,
+            state,
+        } = draft;
         let mut new_parent = body.raw;
-        if is_directory {
-            raw.parent = parent.get();
+        if wanted.file_type == FileType::Directory {
             new_parent.links = new_parent
                 .links
                 .checked_add(1)
                 .filter(|&l| l <= LINKS_MAX)
                 .ok_or(FsError::TooManyLinks)?;
         }
-        if let Some(target) = target {
-            self.write_target(number, &mut raw, target, &mut transaction)?;
-        }
         let Some(index) = &body.directory else {
-            return Err(damaged_inode(parent, "its index is missing"));
+            return Err(damaged_inode(parent.number(), "its index is missing"));
         };
         let mut plan = index.plan();
         self.insert_name(
-            (parent, body),
+            (parent.number(), &body),
             &mut new_parent,
             &mut plan,
             name,
-            (number, file_type),
+            (number, wanted.file_type),
             &mut transaction,
         )?;
-        transaction.log_inode(number, &old, &mut raw)?;
-        new_parent.touch_modified(now);
-        transaction.log_inode(parent, &body.raw, &mut new_parent)?;
+        // Asked for under the lock: a directory's times never go back.
+        new_parent.touch_modified(self.now());
+        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
         transaction.commit()?;
+        let node = self.cache.insert(state);
         body.raw = new_parent;
-        self.commit_plan(parent, body, plan);
-        Ok(raw)
+        self.commit_plan(parent.number(), &mut body, plan);
+        drop(body);
+        self.cache.make_room(number);
+        Ok(node)
+    }
+
+    /// A new inode in slot `number`, logged; with `group`, that of its directory, it belongs to that group.
+    fn draft(
+        &self,
+        parent: InodeNumber,
+        number: InodeNumber,
+        wanted: &Wanted<'_>,
+        group: Option<u32>,
+    ) -> Result<Draft<'_, S>, FsError> {
+        let is_directory = wanted.file_type == FileType::Directory;
+        let mut new = *wanted.new;
+        let mut mode = wanted.file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
+        if let Some(gid) = group {
+            new.gid = gid;
+            mode |= if is_directory { SET_GROUP_ID } else { 0 };
+        }
+        let links = if is_directory { 2 } else { 1 };
+        let (old, mut raw) = self.new_inode(number, mode, links, &new, self.now())?;
+        if is_directory {
+            raw.parent = parent.get();
+        }
+        let mut transaction = self.begin();
+        if let Some(target) = wanted.target {
+            self.write_target(number, &mut raw, target, &mut transaction)?;
+        }
+        transaction.log_inode(number, &old, &mut raw)?;
+        Ok(Draft {
+            transaction,
+            state: Arc::new(self.state(number, raw)),
+        })
     }
 
     /// Stores a symbolic link's target: inline if it is short, else in a block.
@@ -195,9 +224,7 @@ impl<S: Store> Core<S> {
             body.raw.links.saturating_sub(1)
         };
         new.touch_changed(now);
-        if is_directory {
-            View::before_counting();
-        }
+        child.view().leave();
         // Only the cache and this operation refer to it: nobody has it open, so it goes at once.
         let last = new.links == 0 && Arc::strong_count(&child.0) <= 2;
         if last {
@@ -225,6 +252,9 @@ impl<S: Store> Core<S> {
     fn remove(&self, parent: &Node, name: &[u8], directory: bool) -> Result<(), FsError> {
         self.begin_change()?;
         require_name(name)?;
+        // A first search brings everything here that the second one needs, so that others wait a shorter time.
+        let expected = self.find_node(parent, name)?;
+        let mut transaction = self.begin();
         let mut body = self.lock_directory(parent)?;
         let found = self
             .find(parent.number(), &body, name)?
@@ -234,7 +264,11 @@ impl<S: Store> Core<S> {
             (false, true) => return Err(FsError::IsADirectory),
             _ => {}
         }
-        let child = self.node(found.inode())?;
+        let child = if expected.number() == found.inode() {
+            expected
+        } else {
+            self.node(found.inode())?
+        };
         let mut child_body = if directory {
             self.lock_directory(&child)?
         } else {
@@ -242,7 +276,6 @@ impl<S: Store> Core<S> {
         };
         require_empty(&child_body)?;
         let now = self.now();
-        let mut transaction = self.begin();
         let mut new_parent = body.raw;
         let Some(index) = &body.directory else {
             return Err(damaged_inode(parent.number(), "its index is missing"));
@@ -265,6 +298,8 @@ impl<S: Store> Core<S> {
         transaction.commit()?;
         body.raw = new_parent;
         self.commit_plan(parent.number(), &mut body, plan);
+        // The child stays locked until it is forgotten; its directory need not.
+        drop(body);
         self.link_dropped(&child, &mut child_body, new_child, freed);
         Ok(())
     }
@@ -279,8 +314,12 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NameTooLong`], [`FsError::InvalidArgument`], [`FsError::NoSpace`], [`FsError::NoInodes`],
     /// [`FsError::ReadOnly`], [`FsError::Corrupt`].
     pub fn create(&self, parent: &Node, name: &[u8], new: &NewInode) -> Result<Node, FsError> {
-        self.core
-            .create_named(parent, name, type_of_new(new)?, new, None)
+        let wanted = Wanted {
+            file_type: type_of_new(new)?,
+            new,
+            target: None,
+        };
+        self.core.create_named(parent, name, &wanted)
     }
 
     /// Makes a directory: one transaction.
@@ -294,8 +333,12 @@ impl<S: Store> FileSystem<S> {
         name: &[u8],
         new: &NewInode,
     ) -> Result<Node, FsError> {
-        self.core
-            .create_named(parent, name, FileType::Directory, new, None)
+        let wanted = Wanted {
+            file_type: FileType::Directory,
+            new,
+            target: None,
+        };
+        self.core.create_named(parent, name, &wanted)
     }
 
     /// Makes a symbolic link to `target` (1 to 4,095 bytes): one transaction.
@@ -325,8 +368,12 @@ impl<S: Store> FileSystem<S> {
             gid,
             device: 0,
         };
-        self.core
-            .create_named(parent, name, FileType::Symlink, &new, Some(target))
+        let wanted = Wanted {
+            file_type: FileType::Symlink,
+            new: &new,
+            target: Some(target),
+        };
+        self.core.create_named(parent, name, &wanted)
     }
 
     /// Makes a file without a name (`O_TMPFILE`): it is freed when its last node drops, unless it is
@@ -350,10 +397,8 @@ impl<S: Store> FileSystem<S> {
         };
         match create() {
             Ok(raw) => {
-                let node = core.adopt(number, raw);
-                core.cache.forget(number);
                 core.unlinked();
-                Ok(node)
+                Ok(Node(Arc::new(core.state(number, raw))))
             }
             Err(error) => {
                 core.table.release(number);

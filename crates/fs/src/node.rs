@@ -1,9 +1,10 @@
 //! Inodes in use: one state per inode in DRAM, shared by all who refer to it.
 
-use crate::directory::Directory;
+use crate::directory::{Directory, MapRoot, Names};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::Reclaim;
 use crate::format::{FileType, InodeNumber, RawInode};
+use crate::spin::then_wait;
 use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scatter::DomainId;
@@ -34,12 +35,12 @@ impl Node {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Body> {
-        spin(|| self.0.body.try_read()).unwrap_or_else(|| self.0.body.read())
+        then_wait(|| self.0.body.try_read(), || self.0.body.read())
     }
 
     #[inline]
     pub(crate) fn write(&self) -> BodyWrite<'_> {
-        let body = spin(|| self.0.body.try_write()).unwrap_or_else(|| self.0.body.write());
+        let body = then_wait(|| self.0.body.try_write(), || self.0.body.write());
         self.0.view.begin_change();
         BodyWrite {
             body,
@@ -47,41 +48,32 @@ impl Node {
         }
     }
 
+    /// The names of a directory, for lookups without its lock.
+    #[inline]
+    pub(crate) fn names(&self) -> Option<&Names> {
+        self.0.names.as_deref()
+    }
+
+    /// Of a directory: the inode that `take` takes a reference to, if a name stands for it that was there when the directory had seen
+    /// `departures`.
+    ///
+    /// The name may be gone before the reference is counted, the inode removed, and its number another one's. Not so if the name is still
+    /// there afterwards, which is so if no other one has left, and the inode still has one.
+    #[inline]
+    pub(crate) fn take_child(
+        &self,
+        departures: u64,
+        take: impl FnOnce() -> Option<Node>,
+    ) -> Option<Node> {
+        let names = self.names()?;
+        take().filter(|child| child.view().is_surely_named() && names.departures() == departures)
+    }
+
     /// What readers without the lock see.
     #[inline]
     pub(crate) fn view(&self) -> &View {
         &self.0.view
     }
-}
-
-/// Attempts to take a lock before the thread sleeps: a few microseconds in all, longer than most operations hold an inode and
-/// shorter than sleeping and being woken up takes. Two threads that create and remove in one directory do 1.5 times as much with it.
-const ATTEMPTS: usize = 40;
-/// Pauses between two attempts, so that the line with the lock is not taken from its holder all the time.
-const PAUSES: usize = 8;
-
-#[inline]
-fn spin<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
-    let first = attempt();
-    if first.is_some() {
-        return first;
-    }
-    spin_on(attempt)
-}
-
-#[cold]
-#[inline(never)]
-fn spin_on<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
-    for _ in 0..ATTEMPTS {
-        for _ in 0..PAUSES {
-            std::hint::spin_loop();
-        }
-        let found = attempt();
-        if found.is_some() {
-            return found;
-        }
-    }
-    None
 }
 
 /// An inode's state, locked for writing. Dropping it shows readers the new version.
@@ -109,7 +101,14 @@ impl DerefMut for BodyWrite<'_> {
 impl Drop for BodyWrite<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.view.end_change(&self.body.raw);
+        let body = &mut *self.body;
+        if let Some(directory) = &mut body.directory {
+            directory.open(MapRoot {
+                root: body.raw.root,
+                height: body.raw.height,
+            });
+        }
+        self.view.end_change(&body.raw);
     }
 }
 
@@ -119,6 +118,8 @@ pub(crate) struct InodeState {
     generation: u32,
     file_type: FileType,
     view: View,
+    /// Of a directory; shared with the state that its lock protects.
+    names: Option<Arc<Names>>,
     pub(crate) body: RwLock<Body>,
 }
 
@@ -136,6 +137,8 @@ pub(crate) struct Body {
     pub(crate) domain: DomainId,
     /// Names and free ranges of a directory, once it was used.
     pub(crate) directory: Option<Box<Directory>>,
+    /// The names that it is to be over.
+    pub(crate) names: Option<Arc<Names>>,
     /// Who frees the inode when its last user is gone; only an unlinked one has it, because counting references to one object
     /// in every operation would make all processors wait for each other.
     pub(crate) reclaim: Option<Weak<dyn Reclaim>>,
@@ -169,10 +172,13 @@ impl InodeState {
         domain: DomainId,
         reclaim: Option<Weak<dyn Reclaim>>,
     ) -> InodeState {
+        let is_directory = raw.file_type() == Some(FileType::Directory);
+        let names = is_directory.then(Arc::default);
         let body = Body {
             raw,
             domain,
             directory: None,
+            names: names.clone(),
             reclaim,
         };
         InodeState {
@@ -181,6 +187,7 @@ impl InodeState {
             // An inode in use always has a known type: it is checked when the inode is loaded.
             file_type: raw.file_type().unwrap_or(FileType::Regular),
             view: View::new(&raw),
+            names,
             body: RwLock::new(body),
         }
     }

@@ -115,18 +115,27 @@ impl<S: Store> Core<S> {
             from.number() < to.number()
         };
         if from_first {
-            let first = self.lock_directory(from)?;
+            let first = self.lock_to_exchange(from)?;
             Ok(Parents {
                 from: first,
-                to: Some(self.lock_directory(to)?),
+                to: Some(self.lock_to_exchange(to)?),
             })
         } else {
-            let first = self.lock_directory(to)?;
+            let first = self.lock_to_exchange(to)?;
             Ok(Parents {
-                from: self.lock_directory(from)?,
+                from: self.lock_to_exchange(from)?,
                 to: Some(first),
             })
         }
+    }
+
+    /// Locks one of two directories that change at the same moment: nobody shall see one without the other.
+    fn lock_to_exchange<'n>(&self, node: &'n Node) -> Result<BodyWrite<'n>, FsError> {
+        let mut body = self.lock_directory(node)?;
+        if let Some(directory) = &mut body.directory {
+            directory.shut();
+        }
+        Ok(body)
     }
 
     /// Whether `ancestor` is above `node` (or is it). The caller holds the rename lock and no inode's.

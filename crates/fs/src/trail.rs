@@ -2,13 +2,13 @@
 //!
 //! Every path begins with the same few directories, and they hardly ever change. Looking a name up in one takes its lock, the cache's lock and
 //! a reference, six locked instructions on lines that all threads share, so threads that work far apart in a tree wait for each other at its
-//! root. A thread therefore remembers where a step led, and the sequence number that the directory had: as long as that is
-//! the same, nothing in the directory has changed, and the step leads there still. Only the reference is left to be counted.
+//! root. A thread therefore remembers where a step led, and how many departures the directory had seen: as long as that is
+//! the same, no name has left the directory, and the step leads there still. Only the reference is left to be counted.
 //!
 //! Invariants:
 //!
-//! * D1 A step is believed only if the directory's sequence is even and unchanged *after* the reference was counted. Who removes a directory makes
-//!   the sequence odd before it counts references, so either it sees ours or we see it (`View::take_at`).
+//! * D1 A step is believed only if the directory has seen no other departure *after* the reference was counted, and the child has a name. Who takes
+//!   that away says so before he counts references, so either he sees ours or we see it (`Node::take_child`).
 //! * D2 A trail holds no reference that keeps an inode in use: a removed directory is freed at once.
 //! * D3 A state that a trail knows is not taken out of the cache (`Shard::evict` asks for the only reference of either kind), because a second state of
 //!   the same inode would have a lock of its own.
@@ -16,6 +16,7 @@
 //! A step is remembered the second time in a row that its slot is asked for it: who wanders through thousands of directories
 //! pays a comparison, not two more locked instructions.
 
+use crate::directory::Names;
 use crate::format::FileType;
 use crate::node::{InodeState, Node};
 use smallvec::SmallVec;
@@ -33,7 +34,7 @@ const NAME_BYTES_MAX: usize = 40;
 struct Step {
     /// Never followed; as long as it exists, no other state has its address.
     parent: Weak<InodeState>,
-    sequence: u64,
+    departures: u64,
     name: SmallVec<[u8; NAME_BYTES_MAX]>,
     child: Weak<InodeState>,
 }
@@ -71,14 +72,13 @@ impl Step {
     /// Where it leads, unless something changed.
     #[inline]
     fn child(&self, parent: &Node) -> Option<Node> {
-        let reference = || self.child.upgrade().map(Node);
-        parent.view().take_at(self.sequence, reference)
+        parent.take_child(self.departures, || self.child.upgrade().map(Node))
     }
 }
 
 /// Where the step from `parent` leads by this thread's trail; `find` finds out otherwise.
 ///
-/// What `find` returns is remembered if it is a directory, and `parent` did not change meanwhile.
+/// What `find` returns is remembered if it is a directory, and no name left `parent` meanwhile.
 #[inline]
 pub(crate) fn step<E>(
     parent: &Node,
@@ -103,7 +103,8 @@ fn step_anew<E>(
     name: &[u8],
     find: impl FnOnce() -> Result<Node, E>,
 ) -> Result<Node, E> {
-    let before = parent.view().sequence();
+    let departures = || parent.names().map(Names::departures);
+    let before = departures();
     let child = find()?;
     if child.file_type() != FileType::Directory {
         return Ok(child);
@@ -113,10 +114,10 @@ fn step_anew<E>(
         if std::mem::replace(&mut slot.candidate, key) != key || name.len() > NAME_BYTES_MAX {
             return None;
         }
-        let sequence = before.filter(|_| parent.view().sequence() == before)?;
+        let departures = before.filter(|_| departures() == before)?;
         slot.step = Some(Step {
             parent: Arc::downgrade(&parent.0),
-            sequence,
+            departures,
             name: SmallVec::from_slice(name),
             child: Arc::downgrade(&child.0),
         });

@@ -75,23 +75,31 @@ impl<W: Word> Sequence<W> {
     }
 }
 
-impl<W: Word> Sequence<W> {
-    /// What `take` takes, if the number is `sequence` before and after. Taking is counted somewhere, by a locked instruction.
+/// Whether an inode has a name, for who has just counted a reference to it.
+///
+/// Who takes the last name away says so before he looks whether anybody else refers to the inode. So either he sees a new reference, or
+/// whoever counted that sees that the name is about to go.
+#[derive(Debug)]
+struct Named<W>(W);
+
+impl<W: Word> Named<W> {
+    /// The name may be going. The caller counts references next.
     #[inline]
-    fn take_at<T>(&self, sequence: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
-        if self.begin_read() != Some(sequence) {
-            return None;
-        }
-        let taken = take();
-        // Either this look comes after the odd number, or the count that follows that number sees what was taken.
+    fn leave(&self) {
+        self.0.store(0, Ordering::Relaxed);
         W::fence(Ordering::SeqCst);
-        taken.filter(|_| self.0.load(Ordering::Relaxed) == sequence)
     }
 
-    /// Between the odd number and a look at the count.
     #[inline]
-    fn before_counting() {
+    fn set(&self, named: bool) {
+        self.0.store(u64::from(named), Ordering::Relaxed);
+    }
+
+    /// The caller has counted a reference.
+    #[inline]
+    fn is_sure(&self) -> bool {
         W::fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -100,6 +108,7 @@ impl<W: Word> Sequence<W> {
 pub(crate) struct View {
     /// Odd while the inode's lock is held for writing.
     sequence: Sequence<AtomicU64>,
+    named: Named<AtomicU64>,
     size: AtomicU64,
     root: AtomicU64,
     /// The last access, if it is later than the last change.
@@ -125,6 +134,7 @@ impl View {
     pub(crate) fn new(raw: &RawInode) -> View {
         let view = View {
             sequence: Sequence(AtomicU64::new(0)),
+            named: Named(AtomicU64::new(0)),
             size: AtomicU64::new(0),
             root: AtomicU64::new(0),
             accessed: AtomicI64::new(0),
@@ -156,26 +166,20 @@ impl View {
         self.accessed
             .store(raw.access_since_change(), Ordering::Relaxed);
         self.height.store(height, Ordering::Relaxed);
+        self.named.set(raw.links > 0);
     }
 
-    /// The number of the present version, unless something is changing.
+    /// The inode may be about to lose its last name. The caller holds its lock for writing, and looks next whether somebody
+    /// refers to it; what it has become shows when the lock is released.
     #[inline]
-    pub(crate) fn sequence(&self) -> Option<u64> {
-        self.sequence.begin_read()
+    pub(crate) fn leave(&self) {
+        self.named.leave();
     }
 
-    /// What `take` takes, a reference to something that nobody removes without changing this inode, if the present version is `sequence`
-    /// before and after.
+    /// Whether the inode keeps its name until somebody notices the reference that the caller has counted.
     #[inline]
-    pub(crate) fn take_at<T>(&self, sequence: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
-        self.sequence.take_at(sequence, take)
-    }
-
-    /// Who holds the lock for writing, and is about to count references to what he removes, calls this in between: what
-    /// [`take_at`](Self::take_at) takes from here on it does not return.
-    #[inline]
-    pub(crate) fn before_counting() {
-        Sequence::<AtomicU64>::before_counting();
+    pub(crate) fn is_surely_named(&self) -> bool {
+        self.named.is_sure()
     }
 
     /// A regular file's view, unless it is being changed.
@@ -265,40 +269,32 @@ mod tests {
         }
     }
 
-    /// One thread takes a reference while the other removes what it refers to, if nobody else has a reference.
-    fn explore_references(fences: bool) {
+    /// One thread takes a reference while the other takes the name away, and with it the inode if nobody else has a reference.
+    fn explore_references(look: fn(&Named<&loom::sync::atomic::AtomicU64>) -> bool) {
         type Word = loom::sync::atomic::AtomicU64;
         loom::model(move || {
-            let shared = Arc::new((Word::new(0), Word::new(1)));
+            let shared = Arc::new((Word::new(1), Word::new(1)));
             let remover = Arc::clone(&shared);
             let thread = loom::thread::spawn(move || {
-                let sequence = Sequence(&remover.0);
-                sequence.begin_change();
-                if fences {
-                    Sequence::<&Word>::before_counting();
-                }
-                let is_last = remover.1.load(Ordering::Relaxed) == 1;
-                sequence.end_change();
-                is_last
+                Named(&remover.0).leave();
+                remover.1.load(Ordering::Relaxed) == 1
             });
-            let taken = Sequence(&shared.0).take_at(0, || {
-                shared.1.fetch_add(1, Ordering::Relaxed);
-                Some(())
-            });
+            shared.1.fetch_add(1, Ordering::Relaxed);
+            let is_believed = look(&Named(&shared.0));
             let is_removed = thread.join().expect("the remover ends");
-            assert!(taken.is_none() || !is_removed, "removed and in use");
+            assert!(!(is_believed && is_removed), "removed and in use");
         });
     }
 
     #[test]
     fn what_is_in_use_is_not_removed() {
-        explore_references(true);
+        explore_references(|named| named.is_sure());
     }
 
     #[test]
     #[should_panic(expected = "removed and in use")]
-    fn a_remover_who_counts_too_early_is_caught() {
-        explore_references(false);
+    fn a_reader_who_looks_too_early_is_caught() {
+        explore_references(|named| named.0.load(Ordering::Relaxed) != 0);
     }
 
     #[test]

@@ -211,14 +211,27 @@ impl FreeSpace {
         let mut index = block;
         let mut value = longest;
         for level in 0..self.levels.len() {
-            if self.levels[level][index] == value {
+            let before = std::mem::replace(&mut self.levels[level][index], value);
+            index /= FAN_OUT;
+            let Some(&maximum) = self
+                .levels
+                .get(level + 1)
+                .and_then(|nodes| nodes.get(index))
+            else {
+                return;
+            };
+            // The children are looked at only if the greatest of them has become smaller.
+            if value < maximum && before < maximum {
                 return;
             }
-            self.levels[level][index] = value;
-            index /= FAN_OUT;
-            let nodes = &self.levels[level];
-            let children = &nodes[index * FAN_OUT..nodes.len().min((index + 1) * FAN_OUT)];
-            value = children.iter().copied().max().unwrap_or(0);
+            if value < maximum {
+                let nodes = &self.levels[level];
+                let children = &nodes[index * FAN_OUT..nodes.len().min((index + 1) * FAN_OUT)];
+                value = children.iter().fold(value, |most, &child| most.max(child));
+            }
+            if value == maximum {
+                return;
+            }
         }
     }
 

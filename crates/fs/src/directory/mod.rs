@@ -11,12 +11,15 @@
 //! 2. The caller writes all edits, in the order they were returned, in one transaction.
 //! 3. After that transaction is durable, [`Directory::commit`] makes the DRAM state follow. Dropping the plan aborts.
 //!
+//! Names are shared with lookups, which need not hold the directory's lock ([`Names`]); everything else is for who holds it.
+//!
 //! Dentries never move while they live, so a dentry's offset is a stable readdir cookie.
 
 mod free_map;
 mod free_space;
 mod name_index;
 mod name_tag;
+mod names;
 mod plan;
 mod record;
 mod state;
@@ -24,13 +27,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use names::Names;
+pub(crate) use names::{Lookup, MapRoot};
 pub use plan::{Edit, Plan};
 pub use record::{
     DentryFault, DentryOffset, Entry, FaultKind, FileType, Record, Records, entries, name_is_valid,
     record_bytes, records, write_fresh_block,
 };
 pub(crate) use record::{decode, free_header, write_dentry};
-pub use state::{Candidate, Directory};
+pub use state::{Candidate, Directory, has_name};
 
 /// Bytes of a directory block.
 pub const BLOCK_BYTES: usize = 4096;

@@ -42,6 +42,13 @@ pub(super) enum Change {
     },
 }
 
+impl Change {
+    /// Does a name go, or is it given to another inode?
+    pub(super) fn is_departure(&self) -> bool {
+        !matches!(self, Change::Insert { .. })
+    }
+}
+
 /// One transaction's changes of one directory. Calls see what earlier calls of the same plan did to the free ranges (space
 /// of a removed dentry may be used at once); [`Directory::find`] does not see them. Hand the plan to
 /// [`Directory::commit`] once the transaction is durable, or drop it.

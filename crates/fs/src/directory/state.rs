@@ -2,11 +2,13 @@
 
 use pmem::deliberate::{self, Bug};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 use super::free_map::FreeMap;
 use super::free_space::{BlockSpace, FreeSpace};
 use super::name_index::{IndexEntry, NameIndex};
 use super::name_tag::name_tag;
+use super::names::{MapRoot, Names};
 use super::plan::{Change, Plan};
 use super::record::{self, Record};
 use super::{
@@ -34,11 +36,25 @@ pub struct Candidate {
     pub inode: InodeNumber,
 }
 
+/// Does the candidate's dentry, in directory `number`, have this name? `record` are the bytes of the medium from the candidate's offset to the
+/// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
+/// is a fault, not a missing name.
+pub fn has_name(
+    number: InodeNumber,
+    candidate: Candidate,
+    name: &[u8],
+    record: &[u8],
+) -> Result<Option<FileType>, DentryFault> {
+    record::has_name(number, candidate.offset, candidate.inode, name, record)
+}
+
 /// Names and free ranges of one directory, in DRAM. See the module for how it changes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Directory {
     number: InodeNumber,
-    pub(super) index: NameIndex,
+    names: Arc<Names>,
+    /// What lookups know, if they know anything.
+    map: Option<MapRoot>,
     pub(super) free: FreeSpace,
     /// Counts commits, to notice a plan that was made for another state.
     generation: u64,
@@ -47,9 +63,15 @@ pub struct Directory {
 impl Directory {
     /// A directory without blocks.
     pub fn new(number: InodeNumber) -> Self {
+        Self::over(number, Arc::default())
+    }
+
+    /// A directory without blocks that shares its names with lookups, once they are [open](Self::open).
+    pub fn over(number: InodeNumber, names: Arc<Names>) -> Self {
         Self {
             number,
-            index: NameIndex::default(),
+            names,
+            map: None,
             free: FreeSpace::default(),
             generation: 0,
         }
@@ -89,45 +111,24 @@ impl Directory {
             }
         }
         self.free.push(&BlockSpace::new(map));
-        for entry in &found {
-            self.index.insert(entry);
-        }
+        self.names.change(false, |index| {
+            for entry in &found {
+                index.insert(entry);
+            }
+        });
         self.generation += 1;
         Ok(())
     }
 
     /// Finds the dentry of a name. The index knows tags of names only, so `verify` has to look at the medium: it returns
     /// something if the candidate's dentry has the name, `None` if not (once in thousands of calls), or an error.
-    /// [`Directory::has_name`] is what it should ask.
+    /// [`has_name`] is what it should ask.
     pub fn find<T, E>(
         &self,
         name: &[u8],
-        mut verify: impl FnMut(Candidate) -> Result<Option<T>, E>,
+        verify: impl FnMut(Candidate) -> Result<Option<T>, E>,
     ) -> Result<Option<(Candidate, T)>, E> {
-        self.index
-            .find(name_tag(name), |entry| {
-                let offset = DentryOffset::from_units(entry.offset);
-                let candidate = Candidate {
-                    offset,
-                    inode: InodeNumber::new(entry.inode.into()),
-                };
-                verify(candidate)
-                    .map(|found| found.map(|value| (candidate, value)))
-                    .transpose()
-            })
-            .transpose()
-    }
-
-    /// Does the candidate's dentry have this name? `record` are the bytes of the medium from the candidate's offset to the
-    /// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
-    /// is a fault, not a missing name.
-    pub fn has_name(
-        &self,
-        candidate: Candidate,
-        name: &[u8],
-        record: &[u8],
-    ) -> Result<Option<FileType>, DentryFault> {
-        record::has_name(self.number, candidate.offset, candidate.inode, name, record)
+        self.names.find(name, verify)
     }
 
     /// Starts a plan.
@@ -166,15 +167,33 @@ impl Directory {
             }
         }
         debug_assert_eq!(self.free.blocks(), plan.blocks);
-        for change in &plan.changes {
-            self.apply(*change);
+        let departs = plan.changes.iter().any(Change::is_departure);
+        self.names.change(departs, |index| {
+            for change in &plan.changes {
+                Self::apply(index, *change);
+            }
+        });
+    }
+
+    /// All blocks are loaded, and are found by `map`: lookups may come. To be called again whenever the map has another root.
+    #[inline]
+    pub(crate) fn open(&mut self, map: MapRoot) {
+        if self.map != Some(map) {
+            self.names.open(map);
+            self.map = Some(map);
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    /// Until the next [`open`](Self::open) lookups have to wait for who holds the directory's lock.
+    pub(crate) fn shut(&mut self) {
+        self.names.shut();
+        self.map = None;
+    }
+
+    fn apply(index: &mut NameIndex, change: Change) {
         let known = match change {
             Change::Insert { tag, offset, inode } => {
-                self.index.insert(&IndexEntry {
+                index.insert(&IndexEntry {
                     tag,
                     offset: offset.units(),
                     inode: stored_inode(inode),
@@ -182,10 +201,9 @@ impl Directory {
                 true
             }
             Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
-            Change::Remove { tag, offset } => self.index.remove(tag, offset.units()),
+            Change::Remove { tag, offset } => index.remove(tag, offset.units()),
             Change::Replace { tag, offset, inode } => {
-                self.index
-                    .set_inode(tag, offset.units(), stored_inode(inode))
+                index.set_inode(tag, offset.units(), stored_inode(inode))
             }
         };
         debug_assert!(
@@ -201,7 +219,7 @@ impl Directory {
 
     /// Names.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.names.len()
     }
 
     /// Has the directory no names?
@@ -221,7 +239,7 @@ impl Directory {
 
     /// Bytes of DRAM that this state takes, itself included.
     pub fn heap_bytes(&self) -> usize {
-        size_of::<Self>() + self.index.heap_bytes() + self.free.heap_bytes()
+        size_of::<Self>() + self.names.heap_bytes() + self.free.heap_bytes()
     }
 
     /// The free ranges of a block in order: byte in the block, and length in bytes. For `fsck`, which compares
@@ -231,5 +249,18 @@ impl Directory {
         let map = self.free.map(block_index as usize);
         map.ranges()
             .map(|range| (range.start * UNIT_BYTES, range.length * UNIT_BYTES))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.names.close();
+    }
+}
+
+#[cfg(test)]
+impl Directory {
+    pub(super) fn assert_consistent(&self) {
+        self.names.change(false, |index| index.assert_consistent());
     }
 }

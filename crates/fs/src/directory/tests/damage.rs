@@ -112,7 +112,8 @@ fn a_dentry_damaged_after_loading_is_a_fault_not_a_missing_name() {
     image.insert_now(b"present", 5);
     let look = |block: &[u8; BLOCK_BYTES]| {
         image.state.find(b"present", |candidate| {
-            image.state.has_name(
+            has_name(
+                DIRECTORY,
                 candidate,
                 b"present",
                 &block[candidate.offset.byte_in_block()..],
@@ -235,7 +236,7 @@ proptest! {
             for entry in entries(&bytes, 0, DIRECTORY) {
                 let entry = entry.unwrap();
                 let found = state.find(entry.name, |candidate| {
-                    state.has_name(candidate, entry.name, &bytes[candidate.offset.byte_in_block()..])
+                    has_name(DIRECTORY, candidate, entry.name, &bytes[candidate.offset.byte_in_block()..])
                 });
                 prop_assert!(found.unwrap().is_some());
             }

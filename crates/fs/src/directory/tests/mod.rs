@@ -40,8 +40,7 @@ impl Image {
             .find(name, |candidate| {
                 let offset = candidate.offset;
                 let block = &self.blocks[offset.block_index() as usize];
-                self.state
-                    .has_name(candidate, name, &block[offset.byte_in_block()..])
+                has_name(DIRECTORY, candidate, name, &block[offset.byte_in_block()..])
             })
             .expect("the medium is sound")
     }
@@ -165,7 +164,7 @@ impl Image {
             assert_eq!(state.free_bytes(), free_bytes);
             assert_eq!(state.blocks(), self.blocks.len() as u64);
             state.free.assert_consistent();
-            state.index.assert_consistent();
+            state.assert_consistent();
         }
         for (name, inode) in model {
             let (candidate, _) = self.find(name).expect("a name of the model is found");
