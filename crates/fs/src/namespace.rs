@@ -1,6 +1,7 @@
 //! Creation, links, removal.
 
 use crate::block_map::{BlockMap, MapEditor};
+use crate::directory::Lookup;
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::inode::INLINE_BYTES;
@@ -75,6 +76,10 @@ impl<S: Store> Core<S> {
     ) -> Result<Node, FsError> {
         self.begin_change()?;
         require_name(name)?;
+        // A first search, which also brings what the second one needs, so that others wait a shorter time.
+        if let Lookup::Found { .. } = self.look_up(parent, name) {
+            return Err(FsError::AlreadyExists);
+        }
         let created = self
             .table
             .take(&self.store, self.options.clock)

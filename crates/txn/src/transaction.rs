@@ -118,6 +118,9 @@ enum Data {
 }
 
 /// A transaction of [`PmemStore`].
+///
+/// What it changes is fetched when it is told of the change: the record is applied behind its fence, where each line that is not there
+/// would be waited for.
 #[derive(Debug)]
 pub struct PmemTransaction<'s> {
     store: &'s PmemStore,
@@ -253,6 +256,7 @@ impl<'s> PmemTransaction<'s> {
 impl Transaction for PmemTransaction<'_> {
     #[inline]
     fn store(&mut self, at: Offset, bytes: &[u8]) {
+        self.store.region().prefetch(at);
         self.record.store(at, bytes);
     }
 
@@ -271,6 +275,7 @@ impl Transaction for PmemTransaction<'_> {
         if deliberate::is(Bug::TornPointer) {
             return self.store_in_halves(at, word);
         }
+        self.store.region().prefetch(at);
         self.record.store_word(at, word);
     }
 

@@ -83,11 +83,13 @@ fn one(
             continue;
         }
         let both = Both::make(collector, options, personality, files)?;
-        if wants_bar || wants_figure {
-            let (ours, theirs) = both.compare(collector, options, bar)?;
-            curve.ours.push(Some(ours));
-            curve.theirs.push(Some(theirs));
-        }
+        let compared = if wants_bar || wants_figure {
+            Some(both.compare(collector, options, bar)?)
+        } else {
+            None
+        };
+        curve.ours.push(compared.map(|(ours, _)| ours));
+        curve.theirs.push(compared.map(|(_, theirs)| theirs));
         if wants_threads {
             both.threads(collector, options)?;
         }
