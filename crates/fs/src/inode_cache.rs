@@ -94,8 +94,8 @@ impl InodeCache {
         Ok(Node(state))
     }
 
-    /// The node of an inode that this thread just created: `state`, unless somebody was faster who found its name's number in a
-    /// directory's old version, and the inode there already. [`make_room`](Self::make_room) follows.
+    /// The node of an inode that this thread just created: `state`, unless a lookup by number made one meanwhile.
+    /// [`make_room`](Self::make_room) follows.
     #[inline]
     pub(crate) fn insert(&self, state: Arc<InodeState>) -> Node {
         let mut shard = self.shard(state.number).lock();

@@ -66,7 +66,7 @@ impl Directory {
         Self::over(number, Arc::default())
     }
 
-    /// A directory without blocks that shares its names with lookups, once they are [open](Self::open).
+    /// A directory without blocks that shares its names with lookups, once they are open.
     pub fn over(number: InodeNumber, names: Arc<Names>) -> Self {
         Self {
             number,
