@@ -23,7 +23,8 @@ use txn::{Domain, OpenError, PmemStore, Store, Transaction};
 /// kernel does it for a mount, and who uses the library owns the pool.
 ///
 /// Locks: directories before what they contain, two directories ancestor first (else by number), two
-/// other inodes by number; renames between directories hold one lock for the whole file system.
+/// other inodes by number; renames between directories hold one lock for the whole file system. Looking a name up takes none of them,
+/// unless the directory changes at the same moment in a way that matters.
 pub struct FileSystem<S: Store = PmemStore> {
     pub(crate) core: Arc<Core<S>>,
     root: Node,
