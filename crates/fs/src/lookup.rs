@@ -22,15 +22,26 @@ impl<S: Store> Core<S> {
     #[inline]
     pub(crate) fn find_node(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
         let node = match self.look_up(parent, name) {
-            Lookup::Found {
-                candidate,
-                departures,
-                ..
-            } => parent.take_child(departures, || self.node(candidate.inode).ok()),
+            Lookup::Found { inode, departures } => {
+                parent.take_child(departures, || self.node(inode).ok())
+            }
             Lookup::Absent => return Err(FsError::NotFound),
             Lookup::Unknown => None,
         };
         node.map_or_else(|| self.find_node_under_lock(parent, name), Ok)
+    }
+
+    /// Whether there is such a name, neither `.` nor `..`.
+    #[inline]
+    pub(crate) fn has_name(&self, parent: &Node, name: &[u8]) -> Result<bool, FsError> {
+        match self.look_up(parent, name) {
+            Lookup::Found { .. } => Ok(true),
+            Lookup::Absent => Ok(false),
+            Lookup::Unknown => {
+                let body = self.lock_directory(parent)?;
+                Ok(self.find(parent.number(), &body, name)?.is_some())
+            }
+        }
     }
 
     /// [`find_node`](Self::find_node), when a name leaves the directory at the same time, or nobody used it before.

@@ -57,16 +57,13 @@ pub(crate) fn require_name(name: &[u8]) -> Result<(), FsError> {
 
 impl<S: Store> Core<S> {
     /// Builds the index of a directory that was not used before.
-    pub(crate) fn build_directory(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-    ) -> Result<(), FsError> {
+    pub(crate) fn build_directory(&self, node: &Node, body: &mut Body) -> Result<(), FsError> {
         body.require_directory()?;
         if body.directory.is_some() {
             return Ok(());
         }
-        let names = body.names.clone().unwrap_or_default();
+        let number = node.number();
+        let names = node.names().cloned().unwrap_or_default();
         let mut directory = Box::new(Directory::over(number, names));
         let blocks = body.raw.size / BLOCK_BYTES as u64;
         if blocks > directory::BLOCKS_MAX {
@@ -108,7 +105,7 @@ impl<S: Store> Core<S> {
 
     /// Finds a name without the directory's lock.
     #[inline]
-    pub(crate) fn look_up(&self, directory: &Node, name: &[u8]) -> Lookup<FileType> {
+    pub(crate) fn look_up(&self, directory: &Node, name: &[u8]) -> Lookup {
         let Some(names) = directory.names() else {
             return Lookup::Unknown;
         };
@@ -272,7 +269,7 @@ impl<S: Store> Core<S> {
     /// Locks a directory for change, with its index built.
     pub(crate) fn lock_directory<'n>(&self, node: &'n Node) -> Result<BodyWrite<'n>, FsError> {
         let mut body = node.write();
-        self.build_directory(node.number(), &mut body)?;
+        self.build_directory(node, &mut body)?;
         Ok(body)
     }
 }

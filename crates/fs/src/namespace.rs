@@ -1,7 +1,6 @@
 //! Creation, links, removal.
 
 use crate::block_map::{BlockMap, MapEditor};
-use crate::directory::Lookup;
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::inode::INLINE_BYTES;
@@ -76,26 +75,14 @@ impl<S: Store> Core<S> {
     ) -> Result<Node, FsError> {
         self.begin_change()?;
         require_name(name)?;
-        // A first search, which also brings what the second one needs, so that others wait a shorter time.
-        if let Lookup::Found { .. } = self.look_up(parent, name) {
+        // A name that is there is there, even if there is no room for another inode. And a first search brings what the second one
+        // needs, so that others wait a shorter time.
+        if self.has_name(parent, name)? {
             return Err(FsError::AlreadyExists);
         }
-        let created = self
-            .table
-            .take(&self.store, self.options.clock)
-            .and_then(|number| {
-                let created = self.create_numbered(parent, name, number, wanted);
-                created.inspect_err(|_| self.table.release(number))
-            });
-        match created {
-            // A name that is there is there, even if there is no room for another inode.
-            Err(FsError::NoSpace | FsError::NoInodes | FsError::QuotaExceeded { .. })
-                if self.find_node(parent, name).is_ok() =>
-            {
-                Err(FsError::AlreadyExists)
-            }
-            created => created,
-        }
+        let number = self.table.take(&self.store, self.options.clock)?;
+        let created = self.create_numbered(parent, name, number, wanted);
+        created.inspect_err(|_| self.table.release(number))
     }
 
     /// Everything that concerns the new inode alone is done before the directory is locked: others wait for that lock.

@@ -50,8 +50,8 @@ impl Node {
 
     /// The names of a directory, for lookups without its lock.
     #[inline]
-    pub(crate) fn names(&self) -> Option<&Names> {
-        self.0.names.as_deref()
+    pub(crate) fn names(&self) -> Option<&Arc<Names>> {
+        self.0.names.as_ref()
     }
 
     /// Of a directory: the inode that `take` takes a reference to, if a name stands for it that was there when the directory had seen
@@ -137,8 +137,6 @@ pub(crate) struct Body {
     pub(crate) domain: DomainId,
     /// Names and free ranges of a directory, once it was used.
     pub(crate) directory: Option<Box<Directory>>,
-    /// The names that it is to be over.
-    pub(crate) names: Option<Arc<Names>>,
     /// Who frees the inode when its last user is gone; only an unlinked one has it, because counting references to one object
     /// in every operation would make all processors wait for each other.
     pub(crate) reclaim: Option<Weak<dyn Reclaim>>,
@@ -173,12 +171,10 @@ impl InodeState {
         reclaim: Option<Weak<dyn Reclaim>>,
     ) -> InodeState {
         let is_directory = raw.file_type() == Some(FileType::Directory);
-        let names = is_directory.then(Arc::default);
         let body = Body {
             raw,
             domain,
             directory: None,
-            names: names.clone(),
             reclaim,
         };
         InodeState {
@@ -187,7 +183,7 @@ impl InodeState {
             // An inode in use always has a known type: it is checked when the inode is loaded.
             file_type: raw.file_type().unwrap_or(FileType::Regular),
             view: View::new(&raw),
-            names,
+            names: is_directory.then(Arc::default),
             body: RwLock::new(body),
         }
     }

@@ -287,7 +287,7 @@ impl<S: Store> Core<S> {
         let lock_other = |node: &'n Node| {
             let mut body = node.write();
             if body.raw.file_type() == Some(FileType::Directory) {
-                self.build_directory(node.number(), &mut body)?;
+                self.build_directory(node, &mut body)?;
             }
             Ok::<_, FsError>(body)
         };

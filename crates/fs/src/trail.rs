@@ -16,7 +16,6 @@
 //! A step is remembered the second time in a row that its slot is asked for it: who wanders through thousands of directories
 //! pays a comparison, not two more locked instructions.
 
-use crate::directory::Names;
 use crate::format::FileType;
 use crate::node::{InodeState, Node};
 use smallvec::SmallVec;
@@ -103,7 +102,7 @@ fn step_anew<E>(
     name: &[u8],
     find: impl FnOnce() -> Result<Node, E>,
 ) -> Result<Node, E> {
-    let departures = || parent.names().map(Names::departures);
+    let departures = || parent.names().map(|names| names.departures());
     let before = departures();
     let child = find()?;
     if child.file_type() != FileType::Directory {

@@ -39,13 +39,11 @@ struct State {
 
 /// What a lookup of [`Names`] gives.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Lookup<T> {
+pub(crate) enum Lookup {
     /// The name is there.
     Found {
-        /// Its dentry.
-        candidate: Candidate,
-        /// What was found there.
-        found: T,
+        /// What it stands for.
+        inode: InodeNumber,
         /// Departures until then.
         departures: u64,
     },
@@ -74,7 +72,7 @@ impl Names {
         &self,
         name: &[u8],
         mut verify: impl FnMut(MapRoot, Candidate) -> Result<Option<T>, E>,
-    ) -> Lookup<T> {
+    ) -> Lookup {
         let state = self.read();
         let Some(map) = state.map else {
             return Lookup::Unknown;
@@ -86,9 +84,8 @@ impl Names {
             Ok(None) | Err(_) => Err(()),
         };
         match state.find(name, verify) {
-            Ok(Some((candidate, found))) => Lookup::Found {
-                candidate,
-                found,
+            Ok(Some((candidate, _))) => Lookup::Found {
+                inode: candidate.inode,
                 departures: self.departures(),
             },
             Ok(None) => Lookup::Absent,
