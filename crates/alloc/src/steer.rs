@@ -153,23 +153,14 @@ impl Group {
     }
 
     /// The first zone that is level and has a broken leaf with room.
+    ///
+    /// That metadata comes first here, too, is what leaves long free runs: a block of it is written in place and seldom freed, and taking
+    /// the least worn zone each time would put a few of them into each of many segments.
     fn seek_broken(&mut self, pool: usize, need: Need) -> Option<Place> {
-        let class = self.pools[pool].class;
-        let level = self.zones.level(class);
-        if class == Class::Data {
-            return level
-                .iter()
-                .find_map(|zone| self.seek_broken_in(pool, zone, need));
-        }
-        // Metadata is little, and what is written to it in place matters more than how densely it lies.
-        let ranking = self.zones.ranking(class);
-        let mut zones = level.with_room(&self.pools[pool].broken_bounds, need.blocks);
-        while let Some(zone) = ranking.pop_least(&mut zones) {
-            if let Some(place) = self.seek_broken_in(pool, zone, need) {
-                return Some(place);
-            }
-        }
-        None
+        let level = self.zones.level(self.pools[pool].class);
+        level
+            .iter()
+            .find_map(|zone| self.seek_broken_in(pool, zone, need))
     }
 
     #[inline]

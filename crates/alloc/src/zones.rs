@@ -14,6 +14,8 @@ const LEVEL_PART_OF_MEAN: u64 = 48;
 const LEVEL_PART_OF_ZONE: u64 = 128;
 /// A weight of one.
 const WEIGHT_ONE: u64 = 256;
+/// Parts that a segment is cut into where it lies in two zones; wear of zones is counted in as many parts of a block.
+const PARTS: u64 = 256;
 /// Writes after which it is looked anew which zones are level.
 const LOOK_EVERY_BLOCKS: u64 = 256;
 
@@ -88,18 +90,64 @@ impl ZoneSet {
     }
 }
 
+/// Where a segment lies.
+#[derive(Debug, Clone, Copy)]
+struct Site {
+    /// Where most of it is: the segment is a place of this zone.
+    zone: u8,
+    /// Where the rest is; the wear of one hot segment, put down to one of two zones, would be a tenth of it.
+    neighbour: u8,
+    parts_in_neighbour: u8,
+}
+
+impl Site {
+    /// The site of a segment among `pool` segments cut into `count` equal zones.
+    fn new(segment: u64, pool: u64, count: u64) -> Self {
+        // In units of which a segment is `count` long and a zone `pool`.
+        let (start, end) = (segment * count, (segment + 1) * count);
+        let zone = (start + end) / (2 * pool);
+        let (before, behind) = (
+            (zone * pool).saturating_sub(start),
+            end.saturating_sub((zone + 1) * pool),
+        );
+        // Zones are no shorter than segments, so only one end sticks out.
+        let neighbour = if before > 0 {
+            zone - 1
+        } else {
+            zone + u64::from(behind > 0)
+        };
+        Self {
+            zone: zone as u8,
+            neighbour: neighbour as u8,
+            parts_in_neighbour: ((before + behind) * PARTS / count) as u8,
+        }
+    }
+
+    /// How many parts of it are in which zone.
+    fn parts(self) -> [(usize, u64); 2] {
+        let rest = u64::from(self.parts_in_neighbour);
+        [
+            (usize::from(self.zone), PARTS - rest),
+            (usize::from(self.neighbour), rest),
+        ]
+    }
+}
+
 /// Blocks written per zone of one group.
 #[derive(Debug)]
 pub(crate) struct Zones {
     /// The first segment of each zone, and the end of the last one.
     starts: Vec<u32>,
-    /// The zone of each segment.
-    zone_of: Vec<u8>,
-    /// By zone: how much its wear counts for, in 1/256, because it has fewer segments than the largest.
+    /// By segment.
+    sites: Vec<Site>,
+    /// By zone: parts of segments.
+    sizes: Vec<u64>,
+    /// By zone: how much its wear counts for, in 1/256, because it is smaller than the largest.
     weights: Vec<u64>,
     blocks_per_segment: u32,
-    /// By [`Class`]. What was written before the pool was opened counts as data.
+    /// By [`Class`], in parts of a block. What was written before the pool was opened counts as data.
     wear: Vec<[u64; 2]>,
+    /// Blocks.
     total: u64,
     /// By class: the zones that were level at the last look, and the total then.
     level: [(ZoneSet, u64); 2],
@@ -110,21 +158,26 @@ impl Zones {
     pub(crate) fn new(geometry: &Geometry, index: u32) -> Self {
         let (pool, groups) = (u64::from(geometry.segments), u64::from(geometry.groups));
         let count = (pool / groups).clamp(1, ZONES as u64);
-        let zone_of: Vec<u8> = (u64::from(index)..pool)
+        let sites: Vec<Site> = (u64::from(index)..pool)
             .step_by(groups as usize)
-            .map(|segment| ((2 * segment + 1) * count / (2 * pool)) as u8)
+            .map(|segment| Site::new(segment, pool, count))
             .collect();
         let starts: Vec<u32> = (0..=count)
-            .map(|zone| zone_of.partition_point(|&of| u64::from(of) < zone) as u32)
+            .map(|zone| sites.partition_point(|site| u64::from(site.zone) < zone) as u32)
             .collect();
-        let sizes = starts.windows(2).map(|pair| u64::from(pair[1] - pair[0]));
-        let largest = sizes.clone().max().unwrap_or(0);
+        let mut sizes = vec![0; count as usize];
+        for (zone, parts) in sites.iter().flat_map(|site| site.parts()) {
+            sizes[zone] += parts;
+        }
+        let largest = sizes.iter().copied().max().unwrap_or(0);
         Self {
             weights: sizes
-                .map(|size| largest * WEIGHT_ONE / size.max(1))
+                .iter()
+                .map(|&size| largest * WEIGHT_ONE / size.max(1))
                 .collect(),
             starts,
-            zone_of,
+            sites,
+            sizes,
             blocks_per_segment: geometry.blocks_per_segment as u32,
             wear: vec![[0; 2]; count as usize],
             total: 0,
@@ -143,7 +196,7 @@ impl Zones {
 
     #[inline]
     pub(crate) fn of(&self, local: u32) -> usize {
-        usize::from(self.zone_of[local as usize])
+        usize::from(self.sites[local as usize].zone)
     }
 
     /// The segments of a zone.
@@ -152,34 +205,45 @@ impl Zones {
     }
 
     pub(crate) fn add(&mut self, class: Class, local: u32, blocks: u64) {
-        let zone = self.of(local);
-        self.wear[zone][class as usize] += blocks;
+        for (zone, parts) in self.sites[local as usize].parts() {
+            self.wear[zone][class as usize] += blocks * parts;
+        }
         self.total += blocks;
     }
 
     pub(crate) fn take_off(&mut self, class: Class, local: u32, blocks: u64) {
-        let zone = self.of(local);
-        self.wear[zone][class as usize] -= blocks;
+        for (zone, parts) in self.sites[local as usize].parts() {
+            self.wear[zone][class as usize] -= blocks * parts;
+        }
         self.total -= blocks;
     }
 
-    /// All writes to a zone.
-    pub(crate) fn all(&self, zone: usize) -> u64 {
-        self.wear[zone].iter().sum()
-    }
-
-    /// Mean wear of a zone's segments.
+    /// Mean wear of a zone's segments, in blocks.
     pub(crate) fn mean_of_segments(&self, zone: usize) -> u64 {
-        let Range { start, end } = self.range(zone);
-        self.all(zone) / u64::from(end - start).max(1)
+        self.wear[zone].iter().sum::<u64>() / self.sizes[zone].max(1)
     }
 
-    /// All writes to the group.
+    /// All writes to the group, in blocks.
     pub(crate) fn total(&self) -> u64 {
-        self.wear
-            .iter()
-            .map(|[data, metadata]| data + metadata)
-            .sum()
+        self.total
+    }
+
+    /// Looks for a zone that does not count what the segments do, `wear` blocks each: its number, what it counts, and what they do, in
+    /// parts of a block. The number is that of zones if it is the total.
+    pub(crate) fn compare(&self, wear: &[u64]) -> Option<(usize, u64, u64)> {
+        let mut counted = vec![0; self.count()];
+        for (site, blocks) in self.sites.iter().zip(wear) {
+            for (zone, parts) in site.parts() {
+                counted[zone] += blocks * parts;
+            }
+        }
+        let zones = self.wear.iter().map(|classes| classes.iter().sum());
+        let totals = (self.total * PARTS, wear.iter().sum::<u64>() * PARTS);
+        let pairs = zones.zip(counted).chain([totals]);
+        pairs
+            .enumerate()
+            .find(|(_, (ours, theirs))| ours != theirs)
+            .map(|(zone, (ours, theirs))| (zone, ours, theirs))
     }
 
     /// Zones that are not much more worn than the mean, as of a moment ago: among them, other wishes may decide.
@@ -192,7 +256,7 @@ impl Zones {
         let Ranking { wear, count } = self.ranking(class);
         let mean = wear[..count].iter().sum::<u64>() / count as u64;
         let zone_blocks =
-            u64::from(self.blocks_per_segment) * self.zone_of.len() as u64 / count as u64;
+            u64::from(self.blocks_per_segment) * self.sites.len() as u64 / count as u64;
         let slack =
             (mean / LEVEL_PART_OF_MEAN).clamp(zone_blocks / LEVEL_PART_OF_ZONE, zone_blocks);
         let level = ZoneSet::of(count, |zone| wear[zone] <= mean + slack);
@@ -212,7 +276,7 @@ impl Zones {
                 Class::Data => data,
                 Class::Metadata => data + metadata,
             };
-            *rank = wear * weight / WEIGHT_ONE;
+            *rank = wear / PARTS * weight / WEIGHT_ONE;
         }
         ranking
     }
@@ -281,20 +345,38 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_with_fewer_segments_is_as_worn_as_its_segments() {
-        let mut zones = Zones::new(&geometry(130, 1), 0);
-        let sizes: Vec<usize> = (0..zones.count())
-            .map(|zone| zones.range(zone).len())
-            .collect();
-        assert!(sizes.contains(&1) && sizes.contains(&2));
-        for segment in 0..130 {
-            zones.add(Class::Data, segment, 100);
+    fn a_smaller_zone_is_as_worn_as_its_segments() {
+        for segments in [130, 255, 2047] {
+            let mut zones = Zones::new(&geometry(segments, 1), 0);
+            for segment in 0..segments {
+                zones.add(Class::Data, segment, 1_000);
+            }
+            let ranking = zones.ranking(Class::Data);
+            let wear = &ranking.wear[..ranking.count];
+            let (least, most) = (wear.iter().min().unwrap(), wear.iter().max().unwrap());
+            assert!(most - least <= most / 64, "{segments}: {least} to {most}");
         }
-        let ranking = zones.ranking(Class::Data);
+    }
+
+    /// 2,047 segments in 128 zones: the 1,023rd lies half in zone 63 and half in zone 64.
+    #[test]
+    fn wear_of_a_segment_that_lies_in_two_zones_counts_for_both() {
+        let mut zones = Zones::new(&geometry(2047, 1), 0);
+        zones.add(Class::Data, 1023, 1_000);
+        let wear = zones.ranking(Class::Data).wear;
+        assert_eq!(zones.of(1023), 64);
         assert!(
-            ranking.wear[..ranking.count]
-                .iter()
-                .all(|&wear| wear == 200)
+            wear[63].abs_diff(500) <= 5 && wear[64].abs_diff(500) <= 5,
+            "{} {}",
+            wear[63],
+            wear[64]
         );
+        let mut by_segment = vec![0; 2047];
+        assert!(zones.compare(&by_segment).is_some());
+        by_segment[1023] = 1_000;
+        assert_eq!(zones.compare(&by_segment), None);
+        zones.take_off(Class::Data, 1023, 999);
+        by_segment[1023] = 1;
+        assert_eq!(zones.compare(&by_segment), None);
     }
 }

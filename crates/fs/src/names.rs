@@ -262,7 +262,7 @@ impl<S: Store> Core<S> {
         if let Some(block) = changed
             && self.roaming.draw(Change::Name)
         {
-            self.move_block(number, body, block);
+            self.move_block(number, body, block, Change::Name);
         }
     }
 

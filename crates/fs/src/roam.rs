@@ -7,6 +7,9 @@
 //! as often as it is hot, a cold one never, and moving costs a fixed share of all writes (a block for some five hundred changes) whatever the
 //! load. The count goes to a line of the thread's own.
 //!
+//! The allocator, which levels by what it knows was written, learns of changes in place by lots as well: a block that moves stands for all changes
+//! that drew; pieces of data, up to sixteen lines each and most of them appended once, draw by the line, and whoever wins is charged one block.
+//!
 //! A move is a transaction of its own, right behind the operation that drew the lot and under its locks; blocks of the inode table, which belong to sixteen
 //! inodes, move while all journals are held (`txn::homes`). Failing to move, for want of room for instance, is no failure of the operation.
 //!
@@ -20,6 +23,7 @@ use crate::format::{InodeNumber, Pointer};
 use crate::node::Body;
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES};
 use scatter::{DomainId, Extent, Purpose};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use txn::checksum::mix64;
 use txn::transaction::thread_slot;
@@ -38,7 +42,11 @@ pub(crate) enum Change {
     Data,
 }
 
-const KINDS: usize = 4;
+/// [`Change`]s, and lines of data in place.
+const KINDS: usize = 5;
+const DATA_LINES: usize = 4;
+/// Lines of data in place for which a block of wear is charged.
+const LINES_PER_CHARGE: u32 = (BLOCK_BYTES / LINE_BYTES) as u32;
 
 /// Changes in place after which a block moves, on average: 512 lines, most of them, deposited in a block of 64.
 pub(crate) const ROAM_AFTER: u32 = 512;
@@ -70,40 +78,65 @@ impl Roaming {
     }
 
     /// How often a block that moves was written whole without the allocator's knowledge: one block moves for `after` changes of about a
-    /// line each, so it stands for all of them.
-    fn wear_blocks(&self) -> u64 {
-        (u64::from(self.after) * LINE_BYTES as u64).div_ceil(BLOCK_BYTES as u64)
+    /// line each, so it stands for all of them. Data in place was charged by its lines.
+    fn wear_blocks(&self, change: Change) -> u64 {
+        match change {
+            Change::Data => 0,
+            _ => (u64::from(self.after) * LINE_BYTES as u64).div_ceil(BLOCK_BYTES as u64),
+        }
     }
 
     /// Draws a lot for a change: whether its block is to move.
+    #[inline]
+    pub(crate) fn draw(&self, change: Change) -> bool {
+        self.draw_lots(change as usize, 1, self.after)
+    }
+
+    /// Draws a lot for each line that a write of data in place touched: whether its block is charged.
+    #[inline]
+    fn draw_lines(&self, lines: u32) -> bool {
+        self.draw_lots(DATA_LINES, lines, LINES_PER_CHARGE)
+    }
+
+    /// Draws `lots` lots of one kind, of which every `after`th wins, on average; at most one of them.
     ///
     /// Two threads with one set of lots may lose a step, which matters to nobody; a locked instruction would.
     #[inline]
-    pub(crate) fn draw(&self, change: Change) -> bool {
-        let lots = &self.threads[thread_slot() & (self.threads.len() - 1)];
-        let left = &lots.left[change as usize];
-        let now = left.load(Ordering::Relaxed);
-        if now > 1 {
-            left.store(now - 1, Ordering::Relaxed);
+    fn draw_lots(&self, kind: usize, lots: u32, after: u32) -> bool {
+        let own = &self.threads[thread_slot() & (self.threads.len() - 1)];
+        let now = own.left[kind].load(Ordering::Relaxed);
+        if now > lots {
+            own.left[kind].store(now - lots, Ordering::Relaxed);
             return false;
         }
-        self.end_of_lots(lots, left, now == 0)
+        own.end(kind, lots, after)
     }
+}
 
-    /// The last lot is drawn, or none has been shuffled yet.
+impl Lots {
+    /// The last lot of a kind is drawn, or none has been shuffled yet.
     #[cold]
-    fn end_of_lots(&self, lots: &Lots, left: &AtomicU32, is_first: bool) -> bool {
-        let next = self.until_next(lots);
-        let wins = !is_first || next == 1;
-        left.store(next - u32::from(is_first && !wins), Ordering::Relaxed);
-        wins
+    fn end(&self, kind: usize, lots: u32, after: u32) -> bool {
+        let left = &self.left[kind];
+        let mut now = left.load(Ordering::Relaxed);
+        if now == 0 {
+            now = self.until_next(after);
+            if now > lots {
+                left.store(now - lots, Ordering::Relaxed);
+                return false;
+            }
+        }
+        // What was drawn behind the winner counts for the next one.
+        let next = self.until_next(after).saturating_sub(lots - now);
+        left.store(next.max(1), Ordering::Relaxed);
+        true
     }
 
     /// A random number of lots, because loads have rhythms: with a fixed one it might be the same block each time.
-    fn until_next(&self, lots: &Lots) -> u32 {
-        let won = lots.won.load(Ordering::Relaxed).wrapping_add(1);
-        lots.won.store(won, Ordering::Relaxed);
-        1 + (mix64(u64::from(won)) % (2 * u64::from(self.after) - 1)) as u32
+    fn until_next(&self, after: u32) -> u32 {
+        let won = self.won.load(Ordering::Relaxed).wrapping_add(1);
+        self.won.store(won, Ordering::Relaxed);
+        1 + (mix64(u64::from(won)) % (2 * u64::from(after) - 1)) as u32
     }
 }
 
@@ -122,16 +155,41 @@ impl<S: Store> Core<S> {
         let index = number.get() / INODES_PER_BLOCK;
         let moved = self
             .table
-            .move_block(&self.store, index, self.roaming.wear_blocks())
+            .move_block(&self.store, index, self.roaming.wear_blocks(Change::Inode))
             .map(drop);
         note("a block of the inode table", number, moved);
+    }
+
+    /// Draws the lots of a change of bytes `in_block` of `block`, in place; that is block `index` of a file that the caller has locked.
+    #[inline]
+    pub(crate) fn changed_data(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+        (index, block): (u64, BlockNumber),
+        in_block: Range<usize>,
+    ) {
+        let lines = in_block.end.div_ceil(LINE_BYTES) - in_block.start / LINE_BYTES;
+        if self.roaming.draw_lines(lines as u32) {
+            self.store.allocator().charge(block, 1);
+        }
+        if self.roaming.draw(Change::Data) {
+            self.move_block(number, body, index, Change::Data);
+        }
     }
 
     /// Moves block `index` of a file or directory that the caller has locked.
     #[cold]
     #[inline(never)]
-    pub(crate) fn move_block(&self, number: InodeNumber, body: &mut Body, index: u64) {
-        note("a block", number, self.try_move_block(number, body, index));
+    pub(crate) fn move_block(
+        &self,
+        number: InodeNumber,
+        body: &mut Body,
+        index: u64,
+        change: Change,
+    ) {
+        let moved = self.try_move_block(number, body, index, change);
+        note("a block", number, moved);
     }
 
     fn try_move_block(
@@ -139,6 +197,7 @@ impl<S: Store> Core<S> {
         number: InodeNumber,
         body: &mut Body,
         index: u64,
+        change: Change,
     ) -> Result<(), FsError> {
         let map = BlockMap::of(number, &body.raw);
         let slot = map.slot(&self.store, index)?;
@@ -148,7 +207,9 @@ impl<S: Store> Core<S> {
                 unwritten: false,
             }) => {
                 let home = (from, body.domain);
-                self.move_one(number, body, home, slot, |to| map.word(index, to))
+                self.move_one(number, body, home, slot, |to| map.word(index, to))?;
+                self.charge_moved(from, change);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -173,7 +234,9 @@ impl<S: Store> Core<S> {
         };
         let slot = map.node_slot(&self.store, index)?;
         let home = (at.block(), DomainId::METADATA);
-        self.move_one(number, body, home, slot, |to| map.node_word(index, to))
+        self.move_one(number, body, home, slot, |to| map.node_word(index, to))?;
+        self.charge_moved(home.0, Change::Pointer);
+        Ok(())
     }
 
     /// Copies a block to a fresh one of its domain and makes the pointer in `slot` point there.
@@ -202,9 +265,12 @@ impl<S: Store> Core<S> {
         transaction.log_inode(number, &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
-        let wear_blocks = self.roaming.wear_blocks();
-        self.store.allocator().charge(from, wear_blocks);
         Ok(())
+    }
+
+    fn charge_moved(&self, from: BlockNumber, change: Change) {
+        let wear_blocks = self.roaming.wear_blocks(change);
+        self.store.allocator().charge(from, wear_blocks);
     }
 }
 
@@ -225,6 +291,41 @@ mod tests {
         assert_eq!(
             roaming.threads[0].left[Change::Data as usize].load(Ordering::Relaxed),
             0
+        );
+    }
+
+    #[test]
+    fn lines_of_data_win_in_proportion() {
+        let roaming = Roaming::new(ROAM_AFTER, 1);
+        for lines in [1, 3, 16] {
+            let wins = (0..100_000).filter(|_| roaming.draw_lines(lines)).count();
+            let expected = (100_000 * lines / LINES_PER_CHARGE) as usize;
+            assert!(wins.abs_diff(expected) < expected / 20, "{lines}: {wins}");
+        }
+    }
+
+    /// What the allocator levels by is what went to the medium, pieces of data in place included.
+    #[test]
+    fn the_allocator_knows_what_is_appended_in_pieces() {
+        let filesystem = crate::testing::empty(64 << 20);
+        let new = crate::NewInode::file(0o600);
+        let log = filesystem.create_unnamed(&new).expect("a file");
+        let store = filesystem.store();
+        let known = || store.allocator().wear().iter().sum::<u64>();
+        let before = known();
+        store.region().record_wear();
+        for _ in 0..20_000 {
+            filesystem.append(&log, &[7; 512]).expect("room");
+        }
+        filesystem.checkpoint();
+        let geometry = store.geometry();
+        let written: u64 = store.region().wear()[geometry.header_blocks as usize..]
+            .iter()
+            .sum();
+        let (known, written) = (known() - before, written / BLOCK_BYTES as u64);
+        assert!(
+            known.abs_diff(written) < written / 10,
+            "{known} of {written} blocks"
         );
     }
 

@@ -150,10 +150,10 @@ fn write_once<S: Store>(
     let is_in_place = if range.block_count() > 1 {
         false
     } else if range.data.len() <= LOGGED_WRITE_BYTES_MAX {
-        if write_logged(core, number, body, range)? {
-            if core.roaming.draw(Change::Data) {
-                core.move_block(number, body, range.first_block());
-            }
+        if let Some(block) = write_logged(core, number, body, range)? {
+            let start = (range.offset % BLOCK) as usize;
+            let in_block = start..start + range.data.len();
+            core.changed_data(number, body, (range.first_block(), block), in_block);
             return Ok(());
         }
         false
@@ -236,26 +236,27 @@ fn overwrite_block<S: Store>(
     Ok(true)
 }
 
-/// Writes a range inside one written block through the record. `false` if the block is not written: nothing happened then.
+/// Writes a range inside one written block through the record, and returns that block. `None` if the block is not written: nothing
+/// happened then.
 #[inline]
 fn write_logged<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
     range: &Range<'_>,
-) -> Result<bool, FsError> {
+) -> Result<Option<BlockNumber>, FsError> {
     let map = BlockMap::of(number, &body.raw);
     let Some(Pointer {
         block,
         unwritten: false,
     }) = map.lookup(&core.store, range.first_block())?
     else {
-        return Ok(false);
+        return Ok(None);
     };
     let mut transaction = core.begin();
     transaction.store(block.offset() + range.offset % BLOCK, range.data);
     commit_in_place(core, number, body, range, &mut transaction)?;
-    Ok(true)
+    Ok(Some(block))
 }
 
 /// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the
