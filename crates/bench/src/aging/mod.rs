@@ -13,6 +13,7 @@ mod beside;
 mod generator;
 mod loop_device;
 mod removal;
+mod threads;
 mod throughput;
 
 use crate::error::BenchError;
@@ -20,7 +21,7 @@ use crate::evaluation::{Collector, Evaluation, Plan};
 use crate::machine::Machine;
 use crate::measure::Rounds;
 use crate::ops::bed::{create_pool, work_directory};
-use crate::personality::{FileSet, Outcome, Personality, Stop, run};
+use crate::personality::{FileSet, Outcome, Personality, Stop, run, run_on};
 use crate::report::Better;
 use crate::target::{Library, Target};
 use pmem::MediaModel;
@@ -228,13 +229,27 @@ impl<T: Target> Bed<T> {
         duration: Duration,
         round: u64,
     ) -> Result<Outcome, BenchError> {
-        run(
+        let stop = Stop::After(duration);
+        run(&self.target, &self.set, threads, stop, SEED + round)
+    }
+
+    /// The same, a thread on each of these processors: operations per second.
+    pub(crate) fn rate_on(
+        &self,
+        processors: &[usize],
+        duration: Duration,
+        round: u64,
+    ) -> Result<f64, BenchError> {
+        let (stop, threads) = (Stop::After(duration), processors.len());
+        let outcome = run_on(
+            processors,
             &self.target,
             &self.set,
             threads,
-            Stop::After(duration),
+            stop,
             SEED + round,
-        )
+        )?;
+        Ok(outcome.rate)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Throughput over the number of files (Fig. 8) and of threads (Fig. 9), and with a million files.
+//! Throughput over the number of files (Fig. 8), and with a million files.
 
-use super::{AgingOptions, Bed, in_turn, library, pair, short};
+use super::{AgingOptions, Bed, in_turn, library, pair, short, threads};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Figure, Found, Series, Shape};
 use crate::measure::median;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// A million files need at least a block each, and what belongs to them.
 const MANY_POOL_FACTOR: u64 = 3;
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Bars of a personality: at 32K files, at 8K, at a million, and for threads.
 fn bars(personality: Personality) -> [Option<&'static str>; 4] {
@@ -57,7 +57,7 @@ fn one(
     options: &AgingOptions,
     personality: Personality,
 ) -> Result<(), BenchError> {
-    let [at_32k, at_8k, at_1m, _] = bars(personality);
+    let [at_32k, at_8k, at_1m, threads_bar] = bars(personality);
     let mut counts = options.files.clone();
     counts.sort_unstable();
     let mut curve = Curve::default();
@@ -73,7 +73,7 @@ fn one(
         }
         // The least number of files has the threads and the bar at 8K, the next one the bar at 32K.
         let bar = [at_8k, at_32k].get(place).copied().flatten();
-        let wants_threads = place == 0 && collector.wants(bars(personality)[3].unwrap_or(""));
+        let wants_threads = place == 0 && collector.wants(threads_bar.unwrap_or(""));
         let wants_many = place == 0 && at_1m.is_some_and(|name| collector.wants(name));
         let wants_bar = bar.is_some_and(|name| collector.wants(name));
         let wants_figure = options.only.is_empty();
@@ -91,7 +91,7 @@ fn one(
         curve.ours.push(compared.map(|(ours, _)| ours));
         curve.theirs.push(compared.map(|(_, theirs)| theirs));
         if wants_threads {
-            both.threads(collector, options)?;
+            threads::measure(collector, options, &both, threads_bar)?;
         }
         if wants_many {
             few = Some((both.place, both.ours));
@@ -125,9 +125,9 @@ pub(super) fn series(label: &str, values: Vec<Option<f64>>) -> Series {
 }
 
 /// Both sides with the same file set.
-struct Both {
-    ours: Bed<Library>,
-    theirs: Bed<Baseline>,
+pub(super) struct Both {
+    pub(super) ours: Bed<Library>,
+    pub(super) theirs: Bed<Baseline>,
     // After the pool in it.
     place: TempDir,
 }
@@ -158,7 +158,7 @@ impl Both {
         })
     }
 
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         let set = &self.ours.set;
         format!("{} with {} files", set.personality(), set.files())
     }
@@ -196,44 +196,6 @@ impl Both {
             collector.row(bar, || Ok(Found::of(&rounds).noted(note)));
         }
         Ok((rounds.ours(), rounds.theirs()))
-    }
-
-    /// Fig. 9, and the bar about two threads.
-    fn threads(&self, collector: &mut Collector, options: &AgingOptions) -> Result<(), BenchError> {
-        let personality = self.ours.set.personality();
-        let counts = &options.threads;
-        let sides = in_turn(options.rounds, 2 * counts.len(), |side, round| {
-            let threads = counts[side / 2];
-            let outcome = match side % 2 {
-                0 => self.ours.run(threads, options.duration(), round)?,
-                _ => self.theirs.run(threads, options.duration(), round)?,
-            };
-            Ok(outcome.rate)
-        })?;
-        let of_side = |parity: usize| {
-            let medians = sides.iter().skip(parity).step_by(2);
-            medians.map(|rates| Some(median(rates))).collect()
-        };
-        collector.figures.push(Figure {
-            name: format!("fig9_{personality}"),
-            title: format!("Fig. 9: {}, over the number of threads", self.label()),
-            shape: Shape::Lines,
-            x_label: "threads",
-            places: counts.iter().map(usize::to_string).collect(),
-            y_label: "operations/s",
-            series: vec![
-                series("Perdure", of_side(0)),
-                series("PMFS's policies", of_side(1)),
-            ],
-        });
-        let at = |threads| counts.iter().position(|count| *count == threads);
-        if let (Some(bar), Some(one), Some(two)) = (bars(personality)[3], at(1), at(2)) {
-            let theirs = pair(&sides[2 * two + 1], &sides[2 * one + 1]).ratios()[1];
-            let note = format!("PMFS's policies: {theirs:.2}");
-            let rounds = pair(&sides[2 * two], &sides[2 * one]);
-            collector.row(bar, || Ok(Found::of(&rounds).noted(note)));
-        }
-        Ok(())
     }
 }
 

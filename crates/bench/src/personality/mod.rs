@@ -9,7 +9,7 @@ mod run;
 mod sizes;
 
 pub(crate) use file_set::FileSet;
-pub(crate) use run::{Outcome, Stop, run};
+pub(crate) use run::{Outcome, Stop, run, run_on};
 pub(crate) use sizes::{Random, TreeSizes};
 
 use serde::{Serialize, Serializer};

@@ -82,7 +82,18 @@ pub(crate) fn run<T: Target>(
     stop: Stop,
     seed: u64,
 ) -> Result<Outcome, BenchError> {
-    let processors = processors();
+    run_on(&processors(), target, set, threads, stop, seed)
+}
+
+/// The same on these processors, in this order.
+pub(crate) fn run_on<T: Target>(
+    processors: &[usize],
+    target: &T,
+    set: &FileSet,
+    threads: usize,
+    stop: Stop,
+    seed: u64,
+) -> Result<Outcome, BenchError> {
     let pinned = threads <= processors.len();
     let (barrier, failed) = (Barrier::new(threads), AtomicBool::new(false));
     let turns = AtomicU64::new(0);
