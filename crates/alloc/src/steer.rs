@@ -19,6 +19,8 @@ const DRAIN_LEAD: u64 = 4;
 const ROOM_FOR_SINGLES: u32 = 32;
 /// Blocks of the aligned window that single blocks of metadata come from.
 const METADATA_WINDOW: u32 = 64;
+/// Single blocks of metadata come from one of so many level zones, chosen at random.
+const METADATA_ZONES: usize = 4;
 /// Homes move on to the next group when one was written this part of the pool more than another.
 const TURNS_PER_PASS: u64 = 128;
 
@@ -152,15 +154,21 @@ impl Group {
         self.seek_clean(shared, own, need)
     }
 
-    /// The first zone that is level and has a broken leaf with room.
-    ///
-    /// That metadata comes first here, too, is what leaves long free runs: a block of it is written in place and seldom freed, and taking
-    /// the least worn zone each time would put a few of them into each of many segments.
+    /// The first zone that is level and has a broken leaf with room; for metadata, one of the first few.
     fn seek_broken(&mut self, pool: usize, need: Need) -> Option<Place> {
-        let level = self.zones.level(self.pools[pool].class);
-        level
-            .iter()
-            .find_map(|zone| self.seek_broken_in(pool, zone, need))
+        let class = self.pools[pool].class;
+        let level = self.zones.level(class);
+        if class == Class::Data {
+            return level
+                .iter()
+                .find_map(|zone| self.seek_broken_in(pool, zone, need));
+        }
+        // Metadata stays, so it lies densely, in few leaves; but it is written in place, so what is young must not all lie in one.
+        let zones = level.with_room(&self.pools[pool].broken_bounds, need.blocks);
+        let choice = zones.iter().take(METADATA_ZONES).count() as u32;
+        let first = self.random.below(choice.max(1)) as usize;
+        let mut in_turn = zones.iter().skip(first).chain(zones.iter().take(first));
+        in_turn.find_map(|zone| self.seek_broken_in(pool, zone, need))
     }
 
     #[inline]
