@@ -126,8 +126,9 @@ impl Lots {
                 return false;
             }
         }
-        // What was drawn behind the winner counts for the next one.
-        let next = self.until_next(after).saturating_sub(lots - now);
+        // What was drawn behind the winner counts for the next one. (Another thread with these lots may have shuffled them meanwhile.)
+        let behind = lots.saturating_sub(now);
+        let next = self.until_next(after).saturating_sub(behind);
         left.store(next.max(1), Ordering::Relaxed);
         true
     }
