@@ -305,6 +305,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn threads_may_share_their_lots() {
+        let roaming = Roaming::new(ROAM_AFTER, 1);
+        let draw = || (0..1_000_000).filter(|_| roaming.draw_lines(16)).count();
+        let wins = std::thread::scope(|scope| {
+            let other = scope.spawn(draw);
+            draw() + other.join().expect("no panic")
+        });
+        // Steps that both take at once count once.
+        assert!((100_000..=520_000).contains(&wins), "{wins}");
+    }
+
     /// What the allocator levels by is what went to the medium, pieces of data in place included.
     #[test]
     fn the_allocator_knows_what_is_appended_in_pieces() {
