@@ -68,7 +68,7 @@ turn; then with a million files on the library. A pool that was filled to 75 % w
 times its size is compared with a fresh one. At the end the personalities run side by side on the library, the FUSE
 mount, tmpfs and ext4 on a loop device (as root).
 
-It takes 8 GiB of memory at --size 4G, and 17 GiB with a million files. With --files 8192,32768 --rounds 3, all other
+It takes 12 GiB of memory at --size 4G, and 17 GiB with a million files. With --files 8192,32768 --rounds 3, all other
 rows take eight minutes.
 
 With --target the personalities run in that directory, whatever file system it is, and nothing else is measured.
