@@ -42,9 +42,9 @@ pub(crate) enum Change {
     Data,
 }
 
-/// [`Change`]s, and lines of data in place.
-const KINDS: usize = 5;
-const DATA_LINES: usize = 4;
+/// Lines of data in place have lots of their own, behind those of the [`Change`]s.
+const DATA_LINES: usize = Change::Data as usize + 1;
+const KINDS: usize = DATA_LINES + 1;
 /// Lines of data in place for which a block of wear is charged.
 const LINES_PER_CHARGE: u32 = (BLOCK_BYTES / LINE_BYTES) as u32;
 

@@ -7,7 +7,8 @@ use crate::evaluation::{Collector, Figure, Found, Shape};
 use crate::measure::{median, processors};
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;
-use crate::target::Library;
+use crate::target::{Library, Target};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Fig. 9, and the bar.
@@ -70,10 +71,7 @@ fn two(
     let duration = options.duration();
     let sides = in_turn(options.rounds, 5, |side, round| match side {
         0 => both.ours.rate_on(&[first, second], duration, round),
-        1 => {
-            let on = |processor| both.ours.rate_on(&[processor], duration, round);
-            Ok((on(first)? + on(second)?) / 2.0)
-        }
+        1 => one_in_turn(&both.ours, [first, second], duration, round),
         2 => std::thread::scope(|scope| {
             let beside = scope.spawn(|| other.rate_on(&[second], duration, round));
             let here = both.ours.rate_on(&[first], duration, round);
@@ -81,10 +79,7 @@ fn two(
             Ok(here? + beside.join().map_err(panicked)??)
         }),
         3 => both.theirs.rate_on(&[first, second], duration, round),
-        _ => {
-            let on = |processor| both.theirs.rate_on(&[processor], duration, round);
-            Ok((on(first)? + on(second)?) / 2.0)
-        }
+        _ => one_in_turn(&both.theirs, [first, second], duration, round),
     })?;
     other.target.close()?;
     drop(place);
@@ -94,6 +89,17 @@ fn two(
     let rounds = pair(&sides[0], &sides[1]);
     collector.row(bar, || Ok(Found::of(&rounds).noted(note)));
     Ok(())
+}
+
+/// Operations per second of one thread that has each processor in turn.
+fn one_in_turn<T: Target>(
+    bed: &Bed<T>,
+    processors: [usize; 2],
+    duration: Duration,
+    round: u64,
+) -> Result<f64, BenchError> {
+    let [first, second] = processors.map(|processor| bed.rate_on(&[processor], duration, round));
+    Ok((first? + second?) / 2.0)
 }
 
 /// A pool of its own with the same file set, in use for as long.
