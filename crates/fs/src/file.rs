@@ -1,11 +1,13 @@
 //! Reading files: their content, and where there is some.
 
 use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX};
+use crate::copies::Reading;
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
 use crate::format::Pointer;
 use crate::node::Node;
 use crate::types::AccessTime;
+use crate::view::Snapshot;
 use pmem::BLOCK_BYTES;
 use txn::{Store, Transaction};
 
@@ -33,10 +35,7 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     fn read_unlocked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<usize> {
         let core = &*self.core;
-        let snapshot = node.view().snapshot()?;
-        if access_is_stale(&core.options, snapshot.accessed) {
-            return None;
-        }
+        let snapshot = self.believable(node)?;
         let left = snapshot.size.saturating_sub(offset);
         let length = (into.len() as u64).min(left) as usize;
         if length > 0 {
@@ -47,14 +46,27 @@ impl<S: Store> FileSystem<S> {
             };
             let into = &mut into[..length];
             let in_block = (offset % BLOCK) as usize;
-            if in_block + length <= BLOCK_BYTES {
+            let reading = Reading {
+                core,
+                node,
+                snapshot: Some(&snapshot),
+            };
+            if in_block + length > BLOCK_BYTES {
+                reading.range(&map, offset, into).ok()?;
+            } else if !reading.read_copy(offset / BLOCK, in_block, into) {
                 let pointer = map.lookup(&core.store, offset / BLOCK).ok()?;
-                read_block(core, pointer, in_block, into);
-            } else {
-                read_range(core, &map, offset, into).ok()?;
+                reading.block(offset / BLOCK, pointer, in_block, into);
             }
         }
         node.view().is_current(&snapshot).then_some(length)
+    }
+
+    /// What a reader without the lock sees of a file, unless somebody changes it, or the reader would have to.
+    #[inline]
+    pub(crate) fn believable(&self, node: &Node) -> Option<Snapshot> {
+        let snapshot = node.view().snapshot()?;
+        let is_stale = access_is_stale(&self.core.options, snapshot.accessed);
+        (!is_stale).then_some(snapshot)
     }
 
     #[cold]
@@ -67,7 +79,12 @@ impl<S: Store> FileSystem<S> {
         }
         let length = (into.len() as u64).min(body.raw.size - offset) as usize;
         let into = &mut into[..length];
-        read_range(core, &BlockMap::of(node.number(), &body.raw), offset, into)?;
+        let reading = Reading {
+            core,
+            node,
+            snapshot: None,
+        };
+        reading.range(&BlockMap::of(node.number(), &body.raw), offset, into)?;
         let stale = access_is_stale(&core.options, body.raw.access_since_change());
         drop(body);
         if stale {
@@ -145,25 +162,41 @@ fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     }
 }
 
-/// Copies a range that lies inside the file.
-fn read_range<S: Store>(
-    core: &Core<S>,
-    map: &BlockMap,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<(), FsError> {
-    let first = offset / BLOCK;
-    let last = (offset + into.len() as u64 - 1) / BLOCK;
-    let mut rest = into;
-    let mut in_block = (offset % BLOCK) as usize;
-    map.lookup_range(&core.store, first, last - first + 1, |_, pointer| {
-        let length = rest.len().min(BLOCK_BYTES - in_block);
-        let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
-        read_block(core, pointer, in_block, part);
-        rest = tail;
-        in_block = 0;
-    })?;
-    Ok(())
+impl<S: Store> Reading<'_, S> {
+    /// Copies a range that lies inside the file.
+    fn range(&self, map: &BlockMap, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+        let first = offset / BLOCK;
+        let last = (offset + into.len() as u64 - 1) / BLOCK;
+        let mut rest = into;
+        let mut in_block = (offset % BLOCK) as usize;
+        map.lookup_range(
+            &self.core.store,
+            first,
+            last - first + 1,
+            |index, pointer| {
+                let length = rest.len().min(BLOCK_BYTES - in_block);
+                let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
+                if !self.read_copy(index, in_block, part) {
+                    self.block(index, pointer, in_block, part);
+                }
+                rest = tail;
+                in_block = 0;
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Copies a part of a block out of the medium.
+    #[inline]
+    fn block(&self, index: u64, pointer: Option<Pointer>, in_block: usize, into: &mut [u8]) {
+        match pointer {
+            Some(Pointer {
+                block,
+                unwritten: false,
+            }) => self.read_medium(index, block, in_block, into),
+            _ => into.fill(0),
+        }
+    }
 }
 
 #[inline]

@@ -1,5 +1,6 @@
 //! The mounted file system: what all operations share.
 
+use crate::copies::Copies;
 use crate::error::FsError;
 use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
 use crate::inode_cache::InodeCache;
@@ -50,6 +51,8 @@ impl<S: Store> std::fmt::Debug for FileSystem<S> {
 
 /// State shared by all clones.
 pub(crate) struct Core<S: Store> {
+    /// Before the store, which it reads in the background: fields are dropped in this order.
+    pub(crate) copies: Copies,
     pub(crate) store: S,
     pub(crate) options: MountOptions,
     pub(crate) table: InodeTable,
@@ -175,6 +178,7 @@ impl<S: Store> FileSystem<S> {
             after => after,
         };
         let core = Arc::new_cyclic(|this| Core {
+            copies: Copies::begin(&store, &options.read_cache),
             store,
             options,
             table: recovered.table,
@@ -294,6 +298,8 @@ impl<S: Store> FileSystem<S> {
         let mut transaction = core.begin();
         if let Some(size) = change.size_bytes {
             body.require_regular()?;
+            let cut = size..body.raw.size;
+            body.changes_content(core, cut);
             space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
             new.touch_modified(now);
         }

@@ -203,8 +203,11 @@ impl Shard {
     }
 }
 
-/// Whether an idle inode is a directory that would be expensive to have again.
+/// Whether an idle inode is a directory that would be expensive to have again, or a file with copies in DRAM, which would go with it.
 fn is_worth_keeping(state: &InodeState) -> bool {
+    if state.copies.get().is_some_and(|copies| !copies.is_empty()) {
+        return true;
+    }
     state.body.try_read().is_some_and(|body| {
         let bytes = body
             .directory

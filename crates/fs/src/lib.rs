@@ -19,6 +19,7 @@
 pub mod block_map;
 pub mod check;
 mod clock;
+mod copies;
 pub mod directory;
 mod error;
 pub mod file;
@@ -47,12 +48,14 @@ pub mod write;
 pub mod xattr;
 
 pub use clock::Clock;
+pub use copies::{Held, ReadCacheState};
 pub use error::FsError;
 pub use file_system::FileSystem;
 pub use format::{FileType, InodeNumber, Timestamp};
 pub use mkfs::{mkfs, mkfs_region};
 pub use node::Node;
+pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
 pub use types::{
-    AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, RenameOptions,
-    SetAttributes, SpaceStatistics, TimeChange, XattrMode,
+    AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, ReadCacheMode,
+    ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange, XattrMode,
 };

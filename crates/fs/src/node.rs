@@ -1,15 +1,17 @@
 //! Inodes in use: one state per inode in DRAM, shared by all who refer to it.
 
+use crate::copies::CopiesSlot;
 use crate::directory::{Directory, MapRoot, Names};
 use crate::error::{FsError, damaged_inode};
-use crate::file_system::Reclaim;
+use crate::file_system::{Core, Reclaim};
 use crate::format::{FileType, InodeNumber, RawInode};
 use crate::spin::then_wait;
 use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scatter::DomainId;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
+use txn::Store;
 
 /// A reference to an inode. Clones refer to the same one.
 ///
@@ -44,7 +46,8 @@ impl Node {
         self.0.view.begin_change();
         BodyWrite {
             body,
-            view: &self.0.view,
+            state: &self.0,
+            content: 0..0,
         }
     }
 
@@ -79,7 +82,20 @@ impl Node {
 /// An inode's state, locked for writing. Dropping it shows readers the new version.
 pub(crate) struct BodyWrite<'n> {
     body: RwLockWriteGuard<'n, Body>,
-    view: &'n View,
+    state: &'n InodeState,
+    /// Bytes of the file that are being changed, if there could be copies of them.
+    content: Range<u64>,
+}
+
+impl BodyWrite<'_> {
+    /// These bytes of the file are going to change: whatever becomes of that, their copies in DRAM end before anybody else has the lock (C1 in `copies`).
+    #[inline]
+    pub(crate) fn changes_content<S: Store>(&mut self, core: &Core<S>, range: Range<u64>) {
+        if core.copies.cache.is_some() {
+            self.state.prefetch_copies(&range);
+            self.content = range;
+        }
+    }
 }
 
 impl Deref for BodyWrite<'_> {
@@ -108,7 +124,10 @@ impl Drop for BodyWrite<'_> {
                 height: body.raw.height,
             });
         }
-        self.view.end_change(&body.raw);
+        if !self.content.is_empty() {
+            self.state.forget_copies(&self.content);
+        }
+        self.state.view.end_change(&body.raw);
     }
 }
 
@@ -118,6 +137,8 @@ pub(crate) struct InodeState {
     generation: u32,
     file_type: FileType,
     view: View,
+    /// Of a file, once it has some.
+    pub(crate) copies: CopiesSlot,
     /// Of a directory; shared with the state that its lock protects.
     names: Option<Arc<Names>>,
     pub(crate) body: RwLock<Body>,
@@ -183,6 +204,7 @@ impl InodeState {
             // An inode in use always has a known type: it is checked when the inode is loaded.
             file_type: raw.file_type().unwrap_or(FileType::Regular),
             view: View::new(&raw),
+            copies: CopiesSlot::new(),
             names: is_directory.then(Arc::default),
             body: RwLock::new(body),
         }

@@ -139,6 +139,9 @@ impl<S: Store> FileSystem<S> {
             .ok_or(FsError::FileTooLarge)?;
         let mut body = node.write();
         body.require_regular()?;
+        if options.punch_hole || options.zero_range {
+            body.changes_content(core, offset..end);
+        }
         match (options.punch_hole, options.zero_range) {
             (true, true) => Err(FsError::NotSupported(
                 "punching and zeroing at the same time",

@@ -136,6 +136,31 @@ pub enum AccessTime {
     Strict,
 }
 
+/// Whether hot blocks are copied to DRAM.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ReadCacheMode {
+    /// No.
+    #[default]
+    Off,
+    /// If the medium is slower to read than DRAM, which is measured when the file system is mounted.
+    Auto,
+    /// Yes.
+    On,
+}
+
+/// How hot blocks are copied to DRAM.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ReadCacheOptions {
+    /// Whether they are.
+    pub mode: ReadCacheMode,
+    /// Most bytes of copies; 0 = a quarter of the memory that is available when the file system is mounted.
+    pub budget_bytes: u64,
+    /// A block is hot when it is read for this time within the window, 1 to 63; 0 = the default, 2.
+    pub threshold: u32,
+    /// How long a read is remembered, at least, in milliseconds; 0 = the default, 10 seconds.
+    pub window_ms: u32,
+}
+
 /// How to mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MountOptions {
@@ -152,6 +177,8 @@ pub struct MountOptions {
     /// Changes in place after which a block of metadata moves, on average, so that no corner of the medium wears out; 0 = the default, 512. Less spreads writes
     /// sooner and costs more of them.
     pub roam_after: u32,
+    /// Copies of hot blocks in DRAM.
+    pub read_cache: ReadCacheOptions,
 }
 
 /// How to rename (`renameat2`).

@@ -46,6 +46,12 @@ pub enum Bug {
     ForgetJournalPlace,
     /// A transaction changes an inode where it was before its block moved.
     ForgetMove,
+    /// A reader believes what it copied out of the read cache without looking whether the page is still the same.
+    SkipVersionCheck,
+    /// The read cache shows a page before its bytes are there.
+    PublishBeforeCopy,
+    /// A write leaves the read cache's copies as they are.
+    ForgetInvalidation,
 }
 
 #[cfg(feature = "deliberate-bugs")]

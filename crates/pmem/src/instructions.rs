@@ -292,6 +292,21 @@ unsafe fn stream_lines_sse2(to: *mut u8, from: Source, length: usize) {
     }
 }
 
+/// Takes lines out of all caches and waits until they are gone.
+///
+/// # Safety
+/// `length` bytes from `from` on are mapped.
+pub(crate) unsafe fn evict_lines(from: *const u8, length: usize) {
+    let first = from.addr() % LINE_BYTES;
+    for at in (0..first + length).step_by(LINE_BYTES) {
+        let line = from.wrapping_sub(first).wrapping_add(at);
+        // SAFETY: a line of the range; clflush changes no memory, and every x86-64 has it.
+        unsafe { asm!("clflush [{line}]", line = in(reg) line, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: every x86-64 has mfence.
+    unsafe { asm!("mfence", options(nostack, preserves_flags)) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

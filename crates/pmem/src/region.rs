@@ -9,8 +9,9 @@ use zerocopy::FromBytes;
 
 use crate::emulator::Emulator;
 use crate::mapping::Mapping;
+use crate::media::wait_until;
 use crate::watch::{Flags, Watch};
-use crate::{Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, copy};
+use crate::{Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, copy, instructions};
 
 /// A range of byte-addressable memory with a durability class.
 ///
@@ -214,18 +215,36 @@ impl Region {
     #[inline]
     pub fn read(&self, at: Offset, into: &mut [u8]) {
         let from = self.address(at, into.len());
-        if self.flags.any() {
-            self.wait_for_read(into.len());
-        }
+        let end = self.begin_read(into.len());
         // SAFETY: the range is inside the region; `into` is exclusive, so private.
         unsafe { copy::copy_out(from, into.as_mut_ptr(), into.len()) };
+        self.end_read(end);
+    }
+
+    /// When a read that begins now is over by the media model, if there is one.
+    #[inline]
+    fn begin_read(&self, bytes: usize) -> u64 {
+        if self.flags.any() {
+            self.begin_modelled_read(bytes)
+        } else {
+            0
+        }
     }
 
     /// Reads of a line and more wait for a media model; see [`crate::MediaModel`] for why smaller ones don't.
     #[cold]
-    fn wait_for_read(&self, bytes: usize) {
+    fn begin_modelled_read(&self, bytes: usize) -> u64 {
         if bytes >= LINE_BYTES {
-            self.watch.timing.wait_for_read(bytes);
+            self.watch.timing.begin_read(bytes)
+        } else {
+            0
+        }
+    }
+
+    #[inline]
+    fn end_read(&self, end: u64) {
+        if end != 0 {
+            wait_until(end);
         }
     }
 
@@ -269,15 +288,13 @@ impl Region {
     #[inline]
     pub fn load<T: FromBytes>(&self, at: Offset) -> T {
         let from = self.address(at, size_of::<T>());
-        if self.flags.any() {
-            self.wait_for_read(size_of::<T>());
-        }
+        let end = self.begin_read(size_of::<T>());
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: the range is inside the region; all bytes of `value` are written, and any bytes are a valid `T`.
-        unsafe {
-            copy::copy_out(from, value.as_mut_ptr().cast(), size_of::<T>());
-            value.assume_init()
-        }
+        // SAFETY: the range is inside the region; all bytes of `value` are written.
+        unsafe { copy::copy_out(from, value.as_mut_ptr().cast(), size_of::<T>()) };
+        self.end_read(end);
+        // SAFETY: written just now, and any bytes are a valid `T`.
+        unsafe { value.assume_init() }
     }
 
     /// Does the region hold these bytes at `at`?
@@ -288,17 +305,20 @@ impl Region {
         unsafe { copy::equals(from, bytes.as_ptr(), bytes.len()) }
     }
 
+    /// Takes the lines of a range out of the processor's caches, so that what is measured next is the memory. Changes nothing.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    pub fn evict(&self, at: Offset, length: usize) {
+        let from = self.address(at, length);
+        // SAFETY: the range is mapped.
+        unsafe { instructions::evict_lines(from, length) };
+    }
+
     /// Asks the processor to fetch the line of `at`. Any offset is allowed, also one outside.
     #[inline]
     pub fn prefetch(&self, at: Offset) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let address = self
-            .base
-            .as_ptr()
-            .wrapping_add(at.get() as usize)
-            .cast::<i8>();
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
+        crate::prefetch(self.base.as_ptr().wrapping_add(at.get() as usize));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::places::read_places;
 use crate::pool::{self, Lock, Mode};
+use crate::read_speed::ReadSpeed;
 use crate::recovery::{self, Replay};
 use crate::saved;
 use crate::transaction::{PmemTransaction, Transaction};
@@ -22,6 +23,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use zerocopy::FromBytes;
+
+/// Copies whole blocks out.
+pub type BlockReader = Box<dyn Fn(BlockNumber, &mut [u8; BLOCK_BYTES]) + Send>;
 
 /// Where blocks live: loads at memory speed, changes by transactions.
 ///
@@ -49,6 +53,10 @@ pub trait Store: Send + Sync + 'static {
     fn prefetch(&self, at: Offset);
     /// Copies bulk data out of a block.
     fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]);
+    /// The same for a thread of its own, which may outlive a borrow; whole blocks. Ends before the store is closed.
+    fn reader(&self) -> BlockReader;
+    /// How fast a block is read here, against DRAM; `None` for a store that is known to be slow.
+    fn read_speed(&self) -> Option<ReadSpeed>;
     /// Area of [`ROOT_AREA_BYTES`](crate::layout::ROOT_AREA_BYTES) that belongs to the layer above.
     fn root_area(&self) -> Offset;
     /// Where segments and blocks are.
@@ -268,6 +276,21 @@ impl Store for PmemStore {
     #[inline]
     fn homes(&self) -> &Homes {
         &self.homes
+    }
+
+    fn reader(&self) -> BlockReader {
+        let region = Arc::clone(&self.region);
+        let first = self.geometry.first_block();
+        let end = BlockNumber::new(self.geometry.total_bytes() / BLOCK_BYTES as u64);
+        Box::new(move |block, into| {
+            if (first..end).contains(&block) {
+                region.read(block.offset(), into);
+            }
+        })
+    }
+
+    fn read_speed(&self) -> Option<ReadSpeed> {
+        Some(ReadSpeed::measure(&self.region, &self.geometry))
     }
 
     fn root_area(&self) -> Offset {

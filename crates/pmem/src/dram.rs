@@ -1,0 +1,184 @@
+//! Memory of this process that threads may read while others write it: what caches keep their copies in.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{Advice, madvise};
+
+use crate::mapping::Mapping;
+use crate::{BLOCK_BYTES, copy, instructions};
+
+/// A range of zeroed memory, whole blocks of 4 KiB. Nothing is taken from the machine before it is written, and [`discard`](Dram::discard) gives it back.
+///
+/// A copy that races with a change gets some mixture of old and new bytes and nothing worse; whoever reads without a lock finds out
+/// afterwards whether to believe it. Ordinary memory does not allow that in Rust.
+#[derive(Debug)]
+pub struct Dram {
+    memory: Mapping,
+    length: usize,
+}
+
+impl Dram {
+    /// Addresses for `length` bytes, rounded up to whole blocks; of huge pages where the kernel has some.
+    ///
+    /// # Errors
+    /// There are no addresses left (`ulimit -v`), or `length` is 0.
+    pub fn new(length: usize) -> io::Result<Dram> {
+        let length = length
+            .checked_next_multiple_of(BLOCK_BYTES)
+            .filter(|&length| length > 0)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let memory = Mapping::private(length)?;
+        Ok(Dram { memory, length })
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    fn address(&self, at: usize, length: usize) -> *mut u8 {
+        assert!(
+            at.checked_add(length).is_some_and(|end| end <= self.length),
+            "outside of the memory"
+        );
+        self.memory.base().as_ptr().wrapping_add(at)
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn copy_out(&self, at: usize, into: &mut [u8]) {
+        let from = self.address(at, into.len());
+        // SAFETY: the range is inside; `into` is exclusive, so private.
+        unsafe { copy::copy_out(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies bytes in, in no particular order.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn copy_in(&self, at: usize, bytes: &[u8]) {
+        let to = self.address(at, bytes.len());
+        // SAFETY: the range is inside; `bytes` is shared, so unchanging.
+        unsafe { copy::copy_in(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Takes the lines of a range out of the processor's caches.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn evict(&self, at: usize, length: usize) {
+        let from = self.address(at, length);
+        // SAFETY: the range is mapped.
+        unsafe { instructions::evict_lines(from, length) };
+    }
+
+    /// Asks the processor to fetch the line of `at`. Any place is allowed, also one outside.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        prefetch(self.memory.base().as_ptr().wrapping_add(at));
+    }
+
+    /// The bytes in place.
+    ///
+    /// # Safety
+    /// Nobody changes or discards the range as long as the result lives.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub unsafe fn bytes(&self, at: usize, length: usize) -> &[u8] {
+        let from = self.address(at, length);
+        // SAFETY: inside the mapping, initialised (zeroed), and unchanging by contract.
+        unsafe { std::slice::from_raw_parts(from, length) }
+    }
+
+    /// The whole memory as words, for who does without [`copy_in`](Dram::copy_in).
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        let words = self.length / size_of::<AtomicU64>();
+        // SAFETY: aligned to blocks, zeroed, and of that length; who changes a word does it atomically, or by `copy_in`, `discard`,
+        // which are opaque and never tear an aligned word.
+        unsafe { std::slice::from_raw_parts(self.memory.base().as_ptr().cast(), words) }
+    }
+
+    /// Gives whole blocks back to the machine; they read as zeros from now on.
+    ///
+    /// # Panics
+    /// If the range is not inside, or not of whole blocks.
+    pub fn discard(&self, at: usize, length: usize) {
+        let from = self.address(at, length);
+        assert!(
+            at.is_multiple_of(BLOCK_BYTES) && length.is_multiple_of(BLOCK_BYTES),
+            "only whole blocks can be given back"
+        );
+        // SAFETY: our own private mapping; its bytes become zeros, which whoever reads at the same time has to expect. A kernel that
+        // refuses keeps the memory, and the bytes.
+        if unsafe { madvise(from.cast(), length, Advice::LinuxDontNeed) }.is_err() {
+            self.zero(at, length);
+        }
+    }
+
+    #[cold]
+    fn zero(&self, at: usize, length: usize) {
+        for block in (at..at + length).step_by(BLOCK_BYTES) {
+            self.copy_in(block, &[0; BLOCK_BYTES]);
+        }
+    }
+}
+
+/// Asks the processor to fetch the line of an address. Any address is allowed.
+#[inline]
+pub fn prefetch<T>(address: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn bytes_come_back_until_they_are_given_back() {
+        let dram = Dram::new(3 * BLOCK_BYTES - 1).expect("memory");
+        assert_eq!(dram.length(), 3 * BLOCK_BYTES);
+        dram.copy_in(BLOCK_BYTES - 2, b"four");
+        let mut out = [1; 4];
+        dram.copy_out(BLOCK_BYTES - 2, &mut out);
+        assert_eq!(&out, b"four");
+        // SAFETY: nobody else has this memory.
+        assert_eq!(unsafe { dram.bytes(BLOCK_BYTES - 2, 4) }, b"four");
+        dram.discard(BLOCK_BYTES, BLOCK_BYTES);
+        dram.copy_out(BLOCK_BYTES - 2, &mut out);
+        assert_eq!(&out, b"fo\0\0");
+        let last_word = &dram.words()[BLOCK_BYTES / 8 - 1];
+        assert_eq!(
+            last_word.load(Ordering::Relaxed).to_le_bytes(),
+            *b"\0\0\0\0\0\0fo"
+        );
+        dram.zero(0, BLOCK_BYTES);
+        assert_eq!(last_word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of the memory")]
+    fn nobody_reads_outside() {
+        Dram::new(1)
+            .expect("memory")
+            .copy_out(BLOCK_BYTES - 1, &mut [0; 2]);
+    }
+
+    #[test]
+    fn no_memory_is_an_error() {
+        assert!(Dram::new(0).is_err());
+        assert!(Dram::new(usize::MAX).is_err());
+        assert!(Dram::new(1 << 60).is_err());
+    }
+}

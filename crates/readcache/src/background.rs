@@ -1,0 +1,293 @@
+//! The background thread: copies what readers point to, evicts what was not read for longest, resizes tables, gives memory back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pmem::{BLOCK_BYTES, BlockNumber};
+
+use crate::cache::Source;
+use crate::file::FileCache;
+use crate::memory::Memory;
+use crate::shared::{Request, Shared};
+use crate::word::State;
+
+/// How long the thread looks for work again and again before it has to be woken up: waking costs the reader who does it a microsecond or two.
+const ALERT: Duration = Duration::from_millis(100);
+const NAP: Duration = Duration::from_millis(1);
+/// How long it works without a look whether others want the medium.
+const STINT: Duration = Duration::from_micros(50);
+/// How many times as long as a stint it leaves the medium to others, while they read from it: misses take 1.6 times as long beside a copying thread, and
+/// copies can wait.
+const REST: u32 = 15;
+/// How often memory is looked at while copies are held.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
+/// Parts of the budget that one pass of eviction makes free.
+const EVICTED_PART: u32 = 32;
+/// Parts of the budget after whose filling the clock moves.
+const CLOCK_PART: u32 = 128;
+/// The machine is short of memory when less than this part of it is available.
+const RESERVE_PART: u64 = 16;
+/// Ages that are told apart, in moves of the clock. All that is older is equally old.
+const AGES: usize = 1 << 12;
+
+/// The background thread's own state.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+    source: Source,
+    memory: Box<dyn Fn() -> Option<Memory> + Send>,
+    window: Duration,
+    began: Instant,
+    watched: Instant,
+    misses_seen: u64,
+    fills_since_tick: u32,
+}
+
+impl Background {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        source: Source,
+        memory: Box<dyn Fn() -> Option<Memory> + Send>,
+        window: Duration,
+    ) -> Background {
+        let now = Instant::now();
+        Background {
+            shared,
+            source,
+            memory,
+            window: window.max(Duration::from_millis(1)),
+            began: now,
+            watched: now,
+            misses_seen: 0,
+            fills_since_tick: 0,
+        }
+    }
+
+    /// Works until it is told to end.
+    pub(crate) fn run(mut self) {
+        let mut worked = Instant::now();
+        while !self.shared.must_end.load(Ordering::Acquire) {
+            self.tell_time();
+            if self.work_off() {
+                worked = Instant::now();
+            }
+            let has_missed = self.has_missed();
+            self.watch_memory();
+            if worked.elapsed() < ALERT {
+                std::thread::park_timeout(NAP);
+            } else if has_missed || self.shared.frames.in_use() > 0 {
+                std::thread::park_timeout(WATCH_EVERY);
+            } else if self.shared.fall_asleep() {
+                std::thread::park();
+                self.shared.woke_up();
+            }
+        }
+    }
+
+    /// Readers do not look at a clock: they are told in which window they are.
+    fn tell_time(&self) {
+        let windows = self.began.elapsed().as_nanos() / self.window.as_nanos();
+        self.shared.hotness.set_window(windows as u64);
+    }
+
+    /// Whether somebody has read from the medium since the last look.
+    fn has_missed(&mut self) -> bool {
+        let misses = self.shared.meter.misses();
+        misses != std::mem::replace(&mut self.misses_seen, misses)
+    }
+
+    /// Does what was asked for. Whether there was anything.
+    fn work_off(&mut self) -> bool {
+        let mut has_worked = false;
+        let mut begin = Instant::now();
+        while let Some(request) = self.shared.next_request() {
+            has_worked = true;
+            match request {
+                Request::Fill { file, level, index } => self.fill(file, level.into(), index),
+                Request::Room { file, block } => {
+                    if let Some(file) = self.shared.file(file) {
+                        file.make_room(block);
+                    }
+                }
+                Request::Reclaim => self.evict(),
+            }
+            if self.shared.must_end.load(Ordering::Relaxed) {
+                break;
+            }
+            let stint = begin.elapsed();
+            if stint >= STINT {
+                if self.has_missed() {
+                    self.rest(stint * REST);
+                }
+                begin = Instant::now();
+            }
+        }
+        has_worked
+    }
+
+    /// Leaves the medium to others for a while.
+    fn rest(&self, span: Duration) {
+        let end = Instant::now() + span;
+        while !self.shared.must_end.load(Ordering::Relaxed) && !self.shared.is_urgent() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::park_timeout(left.min(NAP));
+        }
+    }
+
+    /// Copies what an entry points to.
+    fn fill(&mut self, place: u32, level: usize, index: u32) {
+        let Some(file) = self.shared.file(place) else {
+            return;
+        };
+        let Some(table) = file.table(level) else {
+            return;
+        };
+        let entry = table.entry(index);
+        let prepared = entry.word();
+        if prepared.state() != State::Prep {
+            return;
+        }
+        if prepared.frame().is_none() && self.is_full() {
+            self.evict();
+        }
+        let home = BlockNumber::new(entry.home());
+        if !file.fill(entry, prepared, |into| (self.source)(home, into)) {
+            entry.abandon(prepared);
+        }
+        self.fills_since_tick += 1;
+        if self.fills_since_tick >= (self.shared.frames.limit() / CLOCK_PART).max(1) {
+            self.fills_since_tick = 0;
+            self.shared.advance_clock();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.frames.in_use() >= self.shared.frames.limit()
+    }
+
+    /// Takes the pages that were not read for longest away from their entries.
+    fn evict(&self) {
+        let frames = &self.shared.frames;
+        let limit = frames.limit();
+        let in_use = frames.in_use();
+        let wanted = in_use.saturating_sub(limit) + (limit / EVICTED_PART).max(1);
+        let now = self.shared.advance_clock();
+        let files = self.shared.files();
+        let oldest = Oldest::among(&files, now, wanted);
+        let mut evicted = 0;
+        let mut at_limit = oldest.at_limit;
+        for file in &files {
+            let mut live = 0;
+            for entry in file.current_table().iter() {
+                let word = entry.word();
+                live += usize::from(word.state() != State::Invalid);
+                let is_free = word.state() == State::Invalid;
+                let age = age(now, entry.used());
+                let goes = if is_free || age > oldest.limit {
+                    true
+                } else if age == oldest.limit && at_limit > 0 {
+                    at_limit -= 1;
+                    true
+                } else {
+                    false
+                };
+                if goes && let Some(frame) = entry.evict_from(word) {
+                    frames.give_back(frame);
+                    evicted += u64::from(!is_free);
+                    live -= usize::from(!is_free);
+                }
+            }
+            file.note_live(live);
+            file.shrink(live);
+        }
+        self.shared
+            .meter
+            .evictions
+            .fetch_add(evicted, Ordering::Relaxed);
+    }
+
+    /// Gives memory back if the machine is short of it, and takes it again when that is over.
+    fn watch_memory(&mut self) {
+        if self.watched.elapsed() < WATCH_EVERY {
+            return;
+        }
+        self.watched = Instant::now();
+        let frames = &self.shared.frames;
+        let Some(memory) = (self.memory)() else {
+            return;
+        };
+        let reserve = memory.total_bytes / RESERVE_PART;
+        let limit = frames.limit();
+        if memory.available_bytes < reserve {
+            let missing = (reserve - memory.available_bytes) / BLOCK_BYTES as u64;
+            let step = (missing as u32)
+                .max(frames.count() / RESERVE_PART as u32)
+                .max(1);
+            let lower = limit.min(frames.in_use()).saturating_sub(step);
+            frames.set_limit(lower);
+            self.evict();
+            frames.discard_free();
+            tracing::debug!(
+                pages = lower,
+                "the machine is short of memory: the read cache shrinks"
+            );
+        } else if limit < frames.count() && memory.available_bytes > 2 * reserve {
+            let step = (frames.count() / RESERVE_PART as u32).max(1);
+            frames.set_limit(limit.saturating_add(step));
+        }
+    }
+}
+
+/// Moves of the clock since an entry was read.
+fn age(now: u64, used: u64) -> usize {
+    (now.saturating_sub(used) as usize).min(AGES - 1)
+}
+
+/// Which pages go: all that are older than a limit, and some that are just as old.
+struct Oldest {
+    limit: usize,
+    at_limit: u32,
+}
+
+impl Oldest {
+    /// The oldest pages of these files, `wanted` in all, those that no entry needs included.
+    fn among(files: &[Arc<FileCache>], now: u64, wanted: u32) -> Oldest {
+        let mut ages = vec![0_u32; AGES];
+        let mut wanted = wanted;
+        for entry in files.iter().flat_map(|file| file.current_table().iter()) {
+            let word = entry.word();
+            match word.state() {
+                _ if word.evict().is_none() => {}
+                State::Invalid => wanted = wanted.saturating_sub(1),
+                _ => ages[age(now, entry.used())] += 1,
+            }
+        }
+        for (limit, count) in ages.into_iter().enumerate().rev() {
+            if count >= wanted {
+                return Oldest {
+                    limit,
+                    at_limit: wanted,
+                };
+            }
+            wanted -= count;
+        }
+        // Fewer than wanted: all go.
+        Oldest {
+            limit: 0,
+            at_limit: u32::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_never_overflow() {
+        assert_eq!((age(5, 3), age(5, 9), age(u64::MAX, 0)), (2, 0, AGES - 1));
+    }
+}

@@ -1,0 +1,130 @@
+//! Which blocks were read how often lately.
+//!
+//! The paper counts beside the block index. Ours is on the medium, where counting would wear it out, so the counts are in DRAM: a
+//! table of fixed size, some counters for each page of the budget, found by a hash of file and block. A counter belongs to one block at a time: whoever hashes to
+//! it next takes it over. So a scan pushes counts out, but never adds to those of others.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Counters for each page of the budget.
+const COUNTERS_PER_PAGE: usize = 4;
+const COUNTERS_MIN: usize = 1 << 10;
+
+const COUNT_BITS: u32 = 6;
+const WINDOW_BITS: u32 = 10;
+/// Largest threshold.
+pub(crate) const THRESHOLD_MAX: u32 = (1 << COUNT_BITS) - 1;
+
+/// Counts of reads by block, within windows of time.
+pub(crate) struct Hotness {
+    /// Tag of the block, number of the window, count.
+    counters: Box<[AtomicU32]>,
+    threshold: u32,
+    /// Number of the present window.
+    window: AtomicU32,
+}
+
+impl Hotness {
+    /// A block is hot when it is read for the `threshold`-th time within a window, or two that follow each other.
+    pub(crate) fn new(pages: u32, threshold: u32) -> Hotness {
+        let counters = (pages as usize * COUNTERS_PER_PAGE)
+            .max(COUNTERS_MIN)
+            .next_power_of_two();
+        Hotness {
+            counters: (0..counters).map(|_| AtomicU32::new(0)).collect(),
+            threshold: threshold.clamp(1, THRESHOLD_MAX),
+            window: AtomicU32::new(0),
+        }
+    }
+
+    /// The present window is the one with this number.
+    pub(crate) fn set_window(&self, number: u64) {
+        let number = number as u32 & ((1 << WINDOW_BITS) - 1);
+        self.window.store(number, Ordering::Relaxed);
+    }
+
+    /// Counts a read of `block` of `file` that found no copy. Whether it is hot now.
+    ///
+    /// Two threads that count at the same moment may count one.
+    #[inline]
+    pub(crate) fn count(&self, file: u64, block: u64) -> bool {
+        if self.threshold == 1 {
+            return true;
+        }
+        let hash = hash(file, block);
+        let counter = &self.counters[self.index(hash)];
+        let tag = (hash as u32) >> (COUNT_BITS + WINDOW_BITS) << (COUNT_BITS + WINDOW_BITS);
+        let window = self.window.load(Ordering::Relaxed);
+        let old = counter.load(Ordering::Relaxed);
+        let is_its = (old ^ tag) >> (COUNT_BITS + WINDOW_BITS) == 0;
+        let age = window.wrapping_sub(old >> COUNT_BITS) & ((1 << WINDOW_BITS) - 1);
+        let count = if is_its && age <= 1 {
+            (old & THRESHOLD_MAX) + 1
+        } else {
+            1
+        };
+        let is_hot = count >= self.threshold;
+        let kept = if is_hot { 0 } else { count };
+        counter.store(tag | window << COUNT_BITS | kept, Ordering::Relaxed);
+        is_hot
+    }
+
+    /// The block will be counted soon: fetches the line of its counter, while the caller waits for the medium.
+    #[inline]
+    pub(crate) fn prefetch(&self, file: u64, block: u64) {
+        pmem::prefetch(&self.counters[self.index(hash(file, block))]);
+    }
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.counters.len() - 1)
+    }
+}
+
+#[inline]
+fn hash(file: u64, block: u64) -> u64 {
+    let hash = (file.rotate_left(32) ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_hot_at_the_threshold_and_then_counted_anew() {
+        let hotness = Hotness::new(100, 3);
+        let counts: Vec<bool> = (0..6).map(|_| hotness.count(1, 5)).collect();
+        assert_eq!(counts, [false, false, true, false, false, true]);
+        let eager = Hotness::new(100, 0);
+        assert!(eager.count(1, 5), "a threshold of one at least");
+    }
+
+    #[test]
+    fn blocks_and_files_are_told_apart() {
+        let hotness = Hotness::new(1 << 12, 2);
+        let all = (0..8).flat_map(|file| (0..1000).map(move |block| (file, block)));
+        let early = all.filter(|&(file, block)| hotness.count(file, block));
+        let early = early.count();
+        assert!(
+            early <= 2,
+            "{early} blocks were hot when they were read once"
+        );
+    }
+
+    #[test]
+    fn old_counts_are_forgotten() {
+        let hotness = Hotness::new(100, 2);
+        assert!(!hotness.count(1, 1));
+        hotness.set_window(1);
+        assert!(hotness.count(1, 1), "within two windows");
+        assert!(!hotness.count(1, 1));
+        hotness.set_window(3);
+        assert!(!hotness.count(1, 1), "too long ago");
+        hotness.set_window(3 + 1024);
+        assert!(
+            hotness.count(1, 1),
+            "1,024 windows look like none: a copy too early, no harm"
+        );
+    }
+}

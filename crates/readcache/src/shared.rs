@@ -1,0 +1,184 @@
+//! What readers, writers and the background thread share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::Thread;
+
+use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
+
+use crate::file::FileCache;
+use crate::frames::Frames;
+use crate::hotness::Hotness;
+use crate::statistics::Meter;
+
+/// Requests that wait for the background thread; further ones are dropped, and come again with the next read.
+const REQUESTS_MAX: usize = 16 << 10;
+/// The same for those that go before all others.
+const URGENT_MAX: usize = 256;
+
+/// What the background thread is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    /// Copy what this entry points to.
+    Fill {
+        /// Place of the file in the register.
+        file: u32,
+        /// Its table.
+        level: u8,
+        /// The entry's number in it.
+        index: u32,
+    },
+    /// Make room for a block of a file.
+    Room {
+        /// Place of the file in the register.
+        file: u32,
+        /// The block.
+        block: u64,
+    },
+    /// Make pages free.
+    Reclaim,
+}
+
+/// The files with copies, by the places that requests name.
+#[derive(Default)]
+struct Register {
+    files: Vec<Weak<FileCache>>,
+    free: Vec<u32>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) frames: Frames,
+    pub(crate) hotness: Hotness,
+    pub(crate) meter: Meter,
+    /// Counts what the background thread does; when an entry was read last is told by it. A clock that stands still while nothing is filled or
+    /// evicted is as good for that as time.
+    clock: AtomicU64,
+    requests: ArrayQueue<Request>,
+    /// Those that make room for others.
+    urgent: ArrayQueue<Request>,
+    register: Mutex<Register>,
+    /// Set when the background thread must be woken up.
+    is_asleep: AtomicBool,
+    pub(crate) must_end: AtomicBool,
+    pub(crate) thread: OnceLock<Thread>,
+}
+
+impl Shared {
+    pub(crate) fn new(frames: Frames, hotness: Hotness) -> Shared {
+        Shared {
+            frames,
+            hotness,
+            meter: Meter::new(),
+            clock: AtomicU64::new(1),
+            requests: ArrayQueue::new(REQUESTS_MAX),
+            urgent: ArrayQueue::new(URGENT_MAX),
+            register: Mutex::default(),
+            is_asleep: AtomicBool::new(false),
+            must_end: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clock_now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// Time goes on. Only the background thread moves it.
+    pub(crate) fn advance_clock(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Asks the background thread for something; false if it has too much to do already.
+    pub(crate) fn ask(&self, request: Request) -> bool {
+        let is_taken = match request {
+            Request::Fill { .. } => self.requests.push(request).is_ok(),
+            Request::Room { .. } | Request::Reclaim => self.urgent.push(request).is_ok(),
+        };
+        // Either the thread sees the request before it sleeps, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        self.wake_if_asleep();
+        is_taken
+    }
+
+    /// Wakes the background thread up if it sleeps until somebody does.
+    #[inline]
+    pub(crate) fn wake_if_asleep(&self) {
+        if self.is_asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.is_asleep.swap(false, Ordering::Relaxed)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    pub(crate) fn next_request(&self) -> Option<Request> {
+        self.urgent.pop().or_else(|| self.requests.pop())
+    }
+
+    /// Whether somebody waits for room.
+    pub(crate) fn is_urgent(&self) -> bool {
+        !self.urgent.is_empty()
+    }
+
+    /// The background thread is about to sleep: `false` if there is something to do after all.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_idle = self.requests.is_empty() && self.urgent.is_empty();
+        let may = is_idle && !self.must_end.load(Ordering::Relaxed);
+        if !may {
+            self.is_asleep.store(false, Ordering::Relaxed);
+        }
+        may
+    }
+
+    pub(crate) fn woke_up(&self) {
+        self.is_asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// A new file. `None` if there is no memory for it.
+    pub(crate) fn add_file(self: &Arc<Self>, tag: u64) -> Option<Arc<FileCache>> {
+        let mut register = self.register.lock();
+        let place = register.free.pop().unwrap_or(register.files.len() as u32);
+        match FileCache::new(tag, place, Arc::clone(self)) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                let weak = Arc::downgrade(&file);
+                match register.files.get_mut(place as usize) {
+                    Some(slot) => *slot = weak,
+                    None => register.files.push(weak),
+                }
+                Some(file)
+            }
+            Err(error) => {
+                register.free.push(place);
+                tracing::warn!(%error, "no memory for a table of the read cache");
+                None
+            }
+        }
+    }
+
+    /// The file at a place is gone.
+    pub(crate) fn forget(&self, place: u32) {
+        self.register.lock().free.push(place);
+    }
+
+    pub(crate) fn file(&self, place: u32) -> Option<Arc<FileCache>> {
+        let register = self.register.lock();
+        register.files.get(place as usize).and_then(Weak::upgrade)
+    }
+
+    /// All files there are.
+    pub(crate) fn files(&self) -> Vec<Arc<FileCache>> {
+        let register = self.register.lock();
+        register.files.iter().filter_map(Weak::upgrade).collect()
+    }
+}
