@@ -22,6 +22,8 @@ mod entry;
 mod file;
 mod frames;
 mod hotness;
+#[cfg(test)]
+mod interleavings;
 mod memory;
 mod shared;
 mod statistics;
