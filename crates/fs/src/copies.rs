@@ -164,16 +164,19 @@ impl<S: Store> Reading<'_, S> {
         in_block: usize,
         into: &mut [u8],
     ) {
-        match (&self.core.copies.cache, self.snapshot) {
-            (Some(cache), Some(snapshot)) => {
-                let tag = self.node.number().get();
-                cache.will_miss(tag, block);
-                self.core.store.read_data(home, in_block, into);
-                let is_current = || self.node.view().is_current(snapshot);
-                cache.missed(&self.node.0.copies, tag, block, home, is_current);
-            }
-            _ => self.core.store.read_data(home, in_block, into),
-        }
+        let Some(cache) = &self.core.copies.cache else {
+            return self.core.store.read_data(home, in_block, into);
+        };
+        let tag = self.node.number().get();
+        cache.will_miss(tag, block);
+        self.core.store.read_data(home, in_block, into);
+        // Nothing changes while the reader holds the lock.
+        let is_current = || {
+            let view = self.node.view();
+            self.snapshot
+                .is_none_or(|snapshot| view.is_current(snapshot))
+        };
+        cache.missed(&self.node.0.copies, tag, block, home, is_current);
     }
 }
 

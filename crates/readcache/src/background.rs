@@ -110,6 +110,12 @@ impl Background {
                     }
                 }
                 Request::Reclaim => self.evict(),
+                #[cfg(test)]
+                Request::Resize { file, level } => {
+                    if let Some(file) = self.shared.file(file) {
+                        file.resize(level).expect("memory");
+                    }
+                }
             }
             if self.shared.must_end.load(Ordering::Relaxed) {
                 break;

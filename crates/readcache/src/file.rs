@@ -96,6 +96,12 @@ impl FileCache {
             .unwrap_or(&self.smallest)
     }
 
+    #[cfg(test)]
+    pub(crate) fn ask_to_resize(&self, level: usize) -> bool {
+        let file = self.place;
+        self.shared.ask(Request::Resize { file, level })
+    }
+
     pub(crate) fn current_table(&self) -> &Table {
         self.current()
     }

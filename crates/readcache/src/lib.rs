@@ -27,6 +27,8 @@ mod interleavings;
 mod memory;
 mod shared;
 mod statistics;
+#[cfg(all(test, not(feature = "deliberate-bugs")))]
+mod stress;
 mod table;
 mod word;
 

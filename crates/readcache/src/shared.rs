@@ -38,6 +38,14 @@ pub(crate) enum Request {
     },
     /// Make pages free.
     Reclaim,
+    /// Give a file a table of this level.
+    #[cfg(test)]
+    Resize {
+        /// Place of the file in the register.
+        file: u32,
+        /// The level.
+        level: usize,
+    },
 }
 
 /// The files with copies, by the places that requests name.
@@ -94,7 +102,7 @@ impl Shared {
     pub(crate) fn ask(&self, request: Request) -> bool {
         let is_taken = match request {
             Request::Fill { .. } => self.requests.push(request).is_ok(),
-            Request::Room { .. } | Request::Reclaim => self.urgent.push(request).is_ok(),
+            _ => self.urgent.push(request).is_ok(),
         };
         // Either the thread sees the request before it sleeps, or we see that it sleeps.
         fence(Ordering::SeqCst);
