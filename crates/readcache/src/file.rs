@@ -484,6 +484,8 @@ impl Drop for FileCache {
     fn drop(&mut self) {
         // Nobody holds a page: each holds the file. Nobody fills one: who does holds it too.
         for entry in self.all_tables().flat_map(Table::iter) {
+            // What is only pointed to can own a page of its last life.
+            entry.clear();
             if let Some(frame) = entry.evict() {
                 self.shared.frames.give_back(frame);
             }
