@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use pmem::{BLOCK_BYTES, BlockNumber};
 
 use crate::cache::Source;
+use crate::entry::NOWHERE;
 use crate::file::FileCache;
 use crate::memory::Memory;
 use crate::shared::{Request, Shared};
@@ -113,7 +114,7 @@ impl Background {
                 #[cfg(test)]
                 Request::Resize { file, level } => {
                     if let Some(file) = self.shared.file(file) {
-                        file.resize(level).expect("memory");
+                        file.resize(level);
                     }
                 }
             }
@@ -152,14 +153,15 @@ impl Background {
             return;
         };
         let entry = table.entry(index);
-        let prepared = entry.word();
-        if prepared.state() != State::Prep {
+        let (prepared, home) = (entry.word(), entry.home());
+        // The entry may have had another life since the request; in this one somebody else may be about to fill it.
+        if prepared.state() != State::Prep || home == NOWHERE {
             return;
         }
         if prepared.frame().is_none() && self.is_full() {
             self.evict();
         }
-        let home = BlockNumber::new(entry.home());
+        let home = BlockNumber::new(home);
         if !file.fill(entry, prepared, |into| (self.source)(home, into)) {
             entry.abandon(prepared);
         }

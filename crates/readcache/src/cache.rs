@@ -137,9 +137,8 @@ impl ReadCache {
         home: BlockNumber,
         is_current: impl FnOnce() -> bool,
     ) {
-        if let Some(file) = self.file(file, tag) {
-            file.point(block, home.get(), is_current);
-        }
+        let file = self.file(file, tag);
+        file.point(block, home.get(), is_current);
     }
 
     /// The same for a store so slow that its bytes are not fetched twice: `bytes` is the block, and becomes the copy at once if the block is hot.
@@ -151,20 +150,14 @@ impl ReadCache {
         bytes: &[u8; BLOCK_BYTES],
         is_current: impl FnOnce() -> bool,
     ) {
-        if self.count_miss(file, tag, block)
-            && let Some(file) = self.file(file, tag)
-        {
-            file.insert(block, bytes, is_current);
+        if self.count_miss(file, tag, block) {
+            self.file(file, tag).insert(block, bytes, is_current);
         }
     }
 
-    /// The file's copies. A file that is made twice at the same moment is kept once.
-    fn file<'f>(&self, file: &'f OnceLock<Arc<FileCache>>, tag: u64) -> Option<&'f Arc<FileCache>> {
-        if file.get().is_none() {
-            let made = self.shared.add_file(tag)?;
-            let _ = file.set(made);
-        }
-        file.get()
+    /// The file's copies, made with the first hot block.
+    fn file<'f>(&self, file: &'f OnceLock<Arc<FileCache>>, tag: u64) -> &'f Arc<FileCache> {
+        file.get_or_init(|| self.shared.add_file(tag))
     }
 
     /// What the cache did and what it holds.

@@ -1,7 +1,7 @@
 //! An entry of a table: the transitions of [`Word`] on memory that threads share.
 //!
 //! Four words: the state, the file's block, the block's home on the medium, and when it was last read. Who claims an entry owns the middle two
-//! until it is prepared; they do not change before the entry's next life.
+//! until he prepares or releases it: not even a write takes a claim away from him. They do not change before the entry's next life.
 //!
 //! * E1 A life ends in [`Word::invalidate`] or [`Word::evict`] only, and what a frame held in a life is not overwritten before that life has ended. So whoever
 //!   copied out of the frame and then finds the same life copied what was published in it.
@@ -22,6 +22,9 @@ const WORD: usize = 0;
 const BLOCK: usize = 1;
 const HOME: usize = 2;
 const USED: usize = 3;
+
+/// Home of a block whose bytes the claimant has at hand: nobody else can fill the entry.
+pub(crate) const NOWHERE: u64 = u64::MAX;
 
 /// One entry, by reference.
 pub(crate) struct Entry<'t, W>(pub(crate) &'t [W; ENTRY_WORDS]);
@@ -99,8 +102,8 @@ impl<W: Atomic> Entry<'_, W> {
         }
     }
 
-    /// Takes a free entry for `block`, which lies at `home`. Next the caller asks whether that is so (E2), then calls
-    /// [`prepare`](Self::prepare) or [`abandon`](Self::abandon).
+    /// Takes a free entry for `block`, which lies at `home`. Nobody else can have it before the caller, who next asks whether that is so (E2), calls
+    /// [`prepare`](Self::prepare) or [`release`](Self::release).
     pub(crate) fn claim(self, block: u64, home: u64) -> Option<Word> {
         let word = self.word();
         let claimed = self.step(word, word.claim()).ok()?;
@@ -111,14 +114,24 @@ impl<W: Atomic> Entry<'_, W> {
         Some(claimed)
     }
 
-    /// The block is written down and was current; whoever fills may take the entry. `None` if it was invalidated meanwhile.
+    /// The block is written down and was current; whoever fills may take the entry. `None`, and the entry is free again, if it was
+    /// invalidated meanwhile.
     pub(crate) fn prepare(self, claimed: Word) -> Option<Word> {
-        self.step(claimed, claimed.prepare()).ok()
+        let prepared = self.step(claimed, claimed.prepare()).ok();
+        if prepared.is_none() {
+            self.release();
+        }
+        prepared
     }
 
-    /// Ends the life that `word` belongs to, if nobody else did.
-    pub(crate) fn abandon(self, word: Word) {
-        let _ = self.step(word, word.invalidate());
+    /// Gives a claim up.
+    pub(crate) fn release(self) {
+        self.change(Word::release);
+    }
+
+    /// Gives a prepared entry up, if nobody else ended its life.
+    pub(crate) fn abandon(self, prepared: Word) {
+        let _ = self.step(prepared, prepared.invalidate());
     }
 
     /// Begins to copy, into the entry's own frame or into `spare`.

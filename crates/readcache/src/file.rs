@@ -1,6 +1,8 @@
 //! A file's table of entries, and how it grows and shrinks without stopping anybody.
 //!
-//! A file has tables of several sizes; one of them is current. To change the size, the background thread makes the other table current, then moves entries
+//! A file has tables of several sizes, each made once and kept as long as the file has copies; one of them is current. (To give the memory of the others back, nobody
+//! may be between his look at the tables and his claim in one of them, and to know that would cost every claim two locked instructions. Together they
+//! are at most as large as the largest: 1.6 % of the most bytes that the file ever had in copies.) To change the size, the background thread makes the other table current, then moves entries
 //! over: it takes one in the new table for the block (so that whoever writes the block finds it there), ends the old one's life, and publishes the new one.
 //!
 //! * M1 A writer looks into the old table first, then into the new one, then whether the tables are still these two. If the old entry
@@ -10,13 +12,12 @@
 //! * M3 Nobody reads from a table that was retired before the reader's snapshot of the file: who finishes a write has seen the tables as
 //!   they are, or newer ones, and who begins to read after that sees at least those.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use pmem::BLOCK_BYTES;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, NOWHERE};
 use crate::shared::{Request, Shared};
 use crate::statistics::{FileCounts, FileStatistics};
 use crate::table::{LEVELS, Table};
@@ -62,18 +63,18 @@ pub struct FileCache {
 }
 
 impl FileCache {
-    pub(crate) fn new(tag: u64, place: u32, shared: Arc<Shared>) -> io::Result<FileCache> {
-        Ok(FileCache {
+    pub(crate) fn new(tag: u64, place: u32, shared: Arc<Shared>) -> FileCache {
+        FileCache {
             tag,
             place,
             shared,
             tables: AtomicU64::new(Tables::new(0, 0, 0).0),
-            smallest: Table::new(0)?,
+            smallest: Table::new(0),
             larger: OnceLock::new(),
             wants_room: AtomicBool::new(false),
             is_empty: AtomicBool::new(false),
             counts: FileCounts::new(),
-        })
+        }
     }
 
     #[inline]
@@ -195,7 +196,7 @@ impl FileCache {
         is_current: impl FnOnce() -> bool,
     ) {
         let tables = self.tables();
-        let Some((index, prepared)) = self.prepare(tables, block, 0, is_current) else {
+        let Some((index, prepared)) = self.prepare(tables, block, NOWHERE, is_current) else {
             return;
         };
         let Some(table) = self.table(tables.current()) else {
@@ -230,7 +231,7 @@ impl FileCache {
             if is_same_table && is_current() {
                 return Some((table.index_of(entry), entry.prepare(claimed)?));
             }
-            entry.abandon(claimed);
+            entry.release();
             return None;
         }
         if !self.wants_room.swap(true, Ordering::Relaxed) {
@@ -341,12 +342,7 @@ impl FileCache {
             .iter()
             .filter(|entry| entry.word().state() != State::Invalid);
         if live.count() > table.entries() / 4 {
-            let level = self.tables().current() + 1;
-            if level < LEVELS
-                && let Err(error) = self.resize(level)
-            {
-                tracing::warn!(%error, "no memory for a larger table of the read cache");
-            }
+            self.resize((self.tables().current() + 1).min(LEVELS - 1));
         } else {
             let ready = table.candidates(block).into_iter().filter(|entry| {
                 let word = entry.word();
@@ -363,12 +359,12 @@ impl FileCache {
     }
 
     /// Makes the table of `level` the current one. One thread at a time: the background thread.
-    pub(crate) fn resize(&self, level: usize) -> io::Result<()> {
+    pub(crate) fn resize(&self, level: usize) {
         let before = self.tables();
         if before.current() == level {
-            return Ok(());
+            return;
         }
-        self.make_table(level)?;
+        self.make_table(level);
         let changes = before.changes() + 1;
         let moving = Tables::new(changes, level, before.current());
         self.tables.store(moving.0, Ordering::SeqCst);
@@ -378,24 +374,15 @@ impl FileCache {
             old.iter().for_each(|entry| self.move_entry(entry, new));
             let moved = Tables::new(changes + 1, level, level);
             self.tables.store(moved.0, Ordering::SeqCst);
-            old.discard();
         }
-        Ok(())
     }
 
-    fn make_table(&self, level: usize) -> io::Result<()> {
-        let Some(index) = level.checked_sub(1) else {
-            return Ok(());
-        };
-        let larger = self
-            .larger
-            .get_or_init(|| (1..LEVELS).map(|_| OnceLock::new()).collect());
-        if larger[index].get().is_none() {
-            let table = Table::new(level)?;
-            // Only the background thread makes tables.
-            let _ = larger[index].set(table);
+    fn make_table(&self, level: usize) {
+        if let Some(index) = level.checked_sub(1) {
+            let tables = || (1..LEVELS).map(|_| OnceLock::new()).collect();
+            let larger: &[OnceLock<Table>] = self.larger.get_or_init(tables);
+            larger[index].get_or_init(|| Table::new(level));
         }
-        Ok(())
     }
 
     /// Moves an entry with its page. One that is held, claimed or being filled is given up instead.
@@ -443,10 +430,7 @@ impl FileCache {
         let level = self.tables().current();
         if level > 0 && live < entries / 8 {
             let fitting = (live * 2).max(4).next_power_of_two();
-            let level = (fitting / 4).ilog2() as usize;
-            if let Err(error) = self.resize(level) {
-                tracing::debug!(%error, "the read cache's table stays large");
-            }
+            self.resize((fitting / 4).ilog2() as usize);
         }
     }
 

@@ -102,7 +102,7 @@ impl Scene {
         if self.sequence.load(Ordering::Relaxed) == sequence {
             return entry.prepare(claimed);
         }
-        entry.abandon(claimed);
+        entry.release();
         None
     }
 
@@ -281,6 +281,34 @@ fn a_filler_beside_another() {
     );
 }
 
+/// A claim is made worthless, and the entry taken for another block: what the first claimant still writes down must not be found there.
+fn a_claim_beside_another_for_another_block() {
+    explore(
+        Scene::new,
+        &[
+            |scene| {
+                let _ = scene.point(0);
+            },
+            |scene| {
+                scene.write(1, false);
+                let entry = scene.entry(0);
+                if let Some(claimed) = entry.claim(OTHER_BLOCK, 1)
+                    && let Some(prepared) = entry.prepare(claimed)
+                {
+                    scene.fill(0, prepared, Frame(0));
+                }
+            },
+        ],
+        |scene| {
+            let entry = scene.entry(0);
+            if entry.word().state() == State::Ready {
+                assert_eq!((entry.block(), entry.home()), (OTHER_BLOCK, 1));
+                assert_eq!(scene.frames[0].read(), (99, 99));
+            }
+        },
+    );
+}
+
 fn a_filler_beside_a_writer() {
     explore(
         Scene::new,
@@ -453,6 +481,7 @@ explorations!(
     a_holder_beside_a_writer,
     a_holder_beside_a_refill,
     a_filler_beside_another,
+    a_claim_beside_another_for_another_block,
     a_filler_beside_a_writer,
     a_pointer_beside_a_move,
     a_reader_beside_an_evictor,

@@ -152,26 +152,17 @@ impl Shared {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// A new file. `None` if there is no memory for it.
-    pub(crate) fn add_file(self: &Arc<Self>, tag: u64) -> Option<Arc<FileCache>> {
+    /// A new file.
+    pub(crate) fn add_file(self: &Arc<Self>, tag: u64) -> Arc<FileCache> {
         let mut register = self.register.lock();
         let place = register.free.pop().unwrap_or(register.files.len() as u32);
-        match FileCache::new(tag, place, Arc::clone(self)) {
-            Ok(file) => {
-                let file = Arc::new(file);
-                let weak = Arc::downgrade(&file);
-                match register.files.get_mut(place as usize) {
-                    Some(slot) => *slot = weak,
-                    None => register.files.push(weak),
-                }
-                Some(file)
-            }
-            Err(error) => {
-                register.free.push(place);
-                tracing::warn!(%error, "no memory for a table of the read cache");
-                None
-            }
+        let file = Arc::new(FileCache::new(tag, place, Arc::clone(self)));
+        let weak = Arc::downgrade(&file);
+        match register.files.get_mut(place as usize) {
+            Some(slot) => *slot = weak,
+            None => register.files.push(weak),
         }
+        file
     }
 
     /// The file at a place is gone.

@@ -6,10 +6,7 @@
 //! only if the first is full. So a table holds half of its size of any dense range of blocks, and a quarter of its size of nearly any
 //! other set.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use pmem::Dram;
 
 use crate::entry::{ENTRY_WORDS, Entry};
 use crate::word::{State, Word};
@@ -23,40 +20,27 @@ const BUCKET_WORDS: usize = WAYS * ENTRY_WORDS;
 const WINDOW_BITS: u32 = 4;
 /// Sizes of tables: 4 entries, twice as many each time, up to 64 M.
 pub(crate) const LEVELS: usize = 25;
-/// From this size on a table has pages of its own, which can be given back: 128 KiB.
-const MAPPED_FROM_LEVEL: usize = 10;
 
 /// Two cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Bucket([AtomicU64; BUCKET_WORDS]);
 
-enum Memory {
-    Heap(Box<[Bucket]>),
-    Mapped(Dram),
-}
-
 /// A table of 4 × 2^level entries, all invalid at first.
 pub(crate) struct Table {
-    memory: Memory,
+    buckets: Box<[Bucket]>,
     level: u32,
     /// Whether an entry of a second bucket may stand for a block.
     has_spilled: AtomicBool,
 }
 
 impl Table {
-    pub(crate) fn new(level: usize) -> io::Result<Table> {
-        let buckets = 1_usize << level;
-        let memory = if level < MAPPED_FROM_LEVEL {
-            Memory::Heap((0..buckets).map(|_| Bucket::default()).collect())
-        } else {
-            Memory::Mapped(Dram::new(buckets * size_of::<Bucket>())?)
-        };
-        Ok(Table {
-            memory,
+    pub(crate) fn new(level: usize) -> Table {
+        Table {
+            buckets: (0..1_usize << level).map(|_| Bucket::default()).collect(),
             level: level as u32,
             has_spilled: AtomicBool::new(false),
-        })
+        }
     }
 
     pub(crate) fn entries(&self) -> usize {
@@ -69,10 +53,7 @@ impl Table {
 
     #[inline]
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_WORDS] {
-        match &self.memory {
-            Memory::Heap(buckets) => &buckets[index].0,
-            Memory::Mapped(dram) => &dram.words().as_chunks().0[index],
-        }
+        &self.buckets[index].0
     }
 
     /// The block's own bucket.
@@ -200,16 +181,6 @@ impl Table {
         let first = self.bucket(0).as_ptr().addr();
         ((entry.0.as_ptr().addr() - first) / size_of::<[AtomicU64; ENTRY_WORDS]>()) as u32
     }
-
-    /// Gives the memory of a table that nobody uses any more back, if it has pages of its own. The entries are those of a new table then. Not
-    /// while one of them is read: the count would be lost.
-    pub(crate) fn discard(&self) {
-        if let Memory::Mapped(dram) = &self.memory
-            && self.iter().all(|entry| entry.word().readers() == 0)
-        {
-            dram.discard(0, dram.length());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -218,7 +189,7 @@ mod tests {
 
     /// How many of these blocks find a place.
     fn held(level: usize, blocks: impl Iterator<Item = u64>) -> usize {
-        let table = Table::new(level).expect("memory");
+        let table = Table::new(level);
         let has_place = |block: &u64| {
             let mut entries = table.candidates(*block).into_iter();
             entries.any(|entry| entry.claim(*block, 0).is_some())
@@ -258,7 +229,7 @@ mod tests {
     #[test]
     fn entries_have_numbers() {
         for level in [0, 1, 3, 10] {
-            let table = Table::new(level).expect("memory");
+            let table = Table::new(level);
             assert_eq!(table.iter().count(), table.entries());
             for (index, entry) in table.iter().enumerate() {
                 assert_eq!(table.index_of(entry), index as u32);
@@ -275,14 +246,5 @@ mod tests {
                 assert_eq!(seen.len(), table.entries().min(CANDIDATES));
             }
         }
-    }
-
-    #[test]
-    fn a_table_that_was_given_back_is_as_new() {
-        let table = Table::new(MAPPED_FROM_LEVEL).expect("memory");
-        let entry = table.entry(77);
-        entry.claim(5, 6).expect("free");
-        table.discard();
-        assert_eq!((entry.word().bits(), entry.block()), (0, 0));
     }
 }

@@ -168,15 +168,22 @@ impl Word {
         }
     }
 
-    /// Any → invalid: the block was written. Who is copying keeps the frame, because nobody else may have it before he stops.
+    /// Any → invalid: the block was written. Who is copying keeps the frame, because nobody else may have it before he stops. A claim stays one, in
+    /// its next life: its claimant, who may still be writing down the block, notices when he prepares, and releases it.
     pub(crate) fn invalidate(self) -> Option<Word> {
-        let kept = match self.state() {
+        let word = match self.state() {
             State::Invalid => return None,
-            State::Copy => None,
-            _ => self.frame(),
+            State::InUse if self.readers() == 0 => self,
+            State::Copy => self.with_state(State::Invalid).with_frame(None),
+            _ => self.with_state(State::Invalid),
         };
-        let word = self.with_state(State::Invalid).with_frame(kept);
         Some(word.next_life())
+    }
+
+    /// In use → invalid: the claimant gives up.
+    pub(crate) fn release(self) -> Option<Word> {
+        let is_claimed = self.state() == State::InUse && self.readers() == 0;
+        is_claimed.then(|| self.with_state(State::Invalid).next_life())
     }
 
     /// Ready or invalid → invalid without its frame, which is the caller's now.
@@ -210,6 +217,7 @@ mod tests {
             ("pin", word.pin()),
             ("unpin", word.unpin()),
             ("invalidate", word.invalidate()),
+            ("release", word.release()),
             ("evict", word.evict().map(|(word, _)| word)),
         ]
         .into_iter()
@@ -237,7 +245,7 @@ mod tests {
             for (name, next) in successors(word) {
                 edges.insert((name, state, next.state()));
                 let begins_life = next.version() != word.version();
-                let ends = next.state() == State::Invalid && name != "unpin";
+                let ends = ["invalidate", "release", "evict"].contains(&name);
                 assert_eq!(begins_life, ends, "{name}: {word:?} -> {next:?}");
                 queue.push_back(next);
             }
@@ -253,7 +261,10 @@ mod tests {
             ("unpin", InUse, InUse),
             ("unpin", InUse, Ready),
             ("unpin", Invalid, Invalid),
+            // By readers it is invalid at once, a claim is released by its claimant.
             ("invalidate", InUse, Invalid),
+            ("invalidate", InUse, InUse),
+            ("release", InUse, Invalid),
             ("invalidate", Prep, Invalid),
             ("invalidate", Copy, Invalid),
             ("invalidate", Ready, Invalid),
