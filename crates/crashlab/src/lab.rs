@@ -4,7 +4,7 @@ use crate::catalogue;
 use crate::clock;
 use crate::model::{Id, Model};
 use crate::operation::{Live, Operation, Refusal};
-use crate::recovery::{add_up, caught, check, roam_after};
+use crate::recovery::{add_up, caught, check, has_read_cache, roam_after};
 use crate::snapshot::{Fingerprint, Snapshot, Summary};
 use crate::state_id::StateId;
 use crate::tally::Tally;
@@ -104,6 +104,7 @@ impl Lab {
         let (region, mut model) = (prepared.filled_region(), prepared.model.clone());
         clock::restart(id.workload.calls_per_tick());
         roam_after(id.workload.roam_after());
+        has_read_cache(id.workload.has_read_cache());
         use_slot(0);
         let mut live = Live::mount(&region)?;
         let operations = id.workload.operations();

@@ -167,7 +167,7 @@ impl Live {
     ///
     /// What opening or mounting says.
     pub fn mount(region: &Arc<Region>) -> Result<Live, String> {
-        let files = recovery::mount(region)?;
+        let files = recovery::mount_to_change(region)?;
         Ok(Live {
             files: Some(files),
             held: None,
@@ -230,7 +230,7 @@ impl Live {
                 self.held = None;
                 let files = self.files.take().expect("mounted between operations");
                 files.unmount();
-                self.files = Some(recovery::mount(&self.region).map_err(Refusal::Mount)?);
+                self.files = Some(recovery::mount_to_change(&self.region).map_err(Refusal::Mount)?);
                 Ok(())
             }
             Operation::Hold { path } => {

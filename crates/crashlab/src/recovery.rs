@@ -4,7 +4,9 @@ use crate::clock;
 use crate::snapshot::{Fingerprint, Summary};
 use fs::check::CheckOptions;
 use fs::format::RawInode;
-use fs::{AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode};
+use fs::{
+    AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode, ReadCacheMode, ReadCacheOptions,
+};
 use pmem::Region;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,11 +17,17 @@ const PROBE: &[u8] = b"probe after the crash";
 
 thread_local! {
     static ROAM_AFTER: Cell<u32> = const { Cell::new(0) };
+    static HAS_READ_CACHE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Changes in place after which a block moves, in whatever this thread mounts from here on; 0 = as users have it.
 pub fn roam_after(changes: u32) {
     ROAM_AFTER.set(changes);
+}
+
+/// Whether this thread's [`mount_to_change`] copies to DRAM whatever is read from here on.
+pub fn has_read_cache(has: bool) {
+    HAS_READ_CACHE.set(has);
 }
 
 /// Opens and mounts, in a way that repeats: one thread, a fixed seed, a clock that steps.
@@ -28,6 +36,26 @@ pub fn roam_after(changes: u32) {
 ///
 /// What opening or mounting says.
 pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
+    mount_with(region, ReadCacheOptions::default())
+}
+
+/// The same for the file system whose power will be cut. It may have copies in DRAM, which must not change what a power cut leaves, nor what
+/// is read before.
+///
+/// # Errors
+///
+/// What opening or mounting says.
+pub fn mount_to_change(region: &Arc<Region>) -> Result<FileSystem, String> {
+    let mut read_cache = ReadCacheOptions::default();
+    if HAS_READ_CACHE.get() {
+        read_cache.mode = ReadCacheMode::On;
+        read_cache.budget_bytes = 64 << 10;
+        read_cache.threshold = 1;
+    }
+    mount_with(region, read_cache)
+}
+
+fn mount_with(region: &Arc<Region>, read_cache: ReadCacheOptions) -> Result<FileSystem, String> {
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)
         .map_err(|error| format!("open: {error}"))?;
     let options = MountOptions {
@@ -36,6 +64,7 @@ pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
         seed: Some(7),
         clock: Clock::Custom(clock::tick),
         roam_after: ROAM_AFTER.get(),
+        read_cache,
         ..MountOptions::default()
     };
     FileSystem::mount(store, options).map_err(|error| format!("mount: {error}"))

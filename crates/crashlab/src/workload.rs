@@ -124,6 +124,11 @@ impl Workload {
         }
     }
 
+    /// Whether what is read is copied to DRAM, until it changes: in the long sequences, where what is changed has been read before.
+    pub fn has_read_cache(self) -> bool {
+        matches!(self, Workload::Long(_))
+    }
+
     /// The pool that it runs on.
     pub fn pool(self) -> Pool {
         match self {
