@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 19] = [
+pub const BUGS: [(Bug, &str); 20] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -64,6 +64,10 @@ pub const BUGS: [(Bug, &str); 19] = [
     (
         Bug::ForgetJournalPlace,
         "a journal moves and its new place is not durable",
+    ),
+    (
+        Bug::ForgetInvalidation,
+        "a write leaves copies in DRAM as they were",
     ),
 ];
 
