@@ -158,7 +158,7 @@ impl Background {
         if prepared.state() != State::Prep || home == NOWHERE {
             return;
         }
-        if prepared.frame().is_none() && self.is_full() {
+        if prepared.frame().is_none() && self.is_full() && self.shared.frames.limit() > 0 {
             self.evict();
         }
         let home = BlockNumber::new(home);

@@ -22,7 +22,7 @@ pub struct Statistics {
     pub misses: u64,
     /// Blocks copied to DRAM.
     pub fills: u64,
-    /// Copies that a write made worthless.
+    /// Copies, and pointers that were to become some, that a write made worthless.
     pub invalidations: u64,
     /// Copies given up for others, or for memory.
     pub evictions: u64,
@@ -57,7 +57,7 @@ pub struct FileStatistics {
     pub misses: u64,
     /// Blocks copied to DRAM.
     pub fills: u64,
-    /// Copies that a write made worthless.
+    /// Copies, and pointers that were to become some, that a write made worthless.
     pub invalidations: u64,
     /// Bytes of DRAM that hold copies.
     pub bytes: u64,
