@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::entry::{ENTRY_WORDS, Entry};
-use crate::word::{State, Word};
+use crate::word::Word;
 
 /// Entries of a bucket.
 const WAYS: usize = 4;
@@ -99,19 +99,16 @@ impl Table {
         std::array::from_fn(|way| Entry(&entries[(first + way) % WAYS]))
     }
 
-    /// The entry whose frame holds `block`, if it is easy to find, with its word.
+    /// The entry whose frame holds `block`, with its word.
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<(Entry<'_, AtomicU64>, Word)> {
-        let home = self.home_of(block);
-        let mut is_full = true;
-        for entry in self.entries_from(home, block) {
+        for entry in self.entries_from(self.home_of(block), block) {
             let word = entry.word();
             if word.is_readable() && entry.block() == block {
                 return Some((entry, word));
             }
-            is_full &= word.state() != State::Invalid;
         }
-        if is_full {
+        if self.has_spilled.load(Ordering::Relaxed) {
             self.find_second(block)
         } else {
             None
@@ -186,6 +183,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::Frame;
 
     /// How many of these blocks find a place.
     fn held(level: usize, blocks: impl Iterator<Item = u64>) -> usize {
@@ -223,6 +221,41 @@ mod tests {
                     "stride {stride}, level {level}: {lost} of {count}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_block_in_its_second_bucket_is_found_after_its_first_has_room_again() {
+        let table = Table::new(6);
+        let mut blocks = Vec::new();
+        for block in (0..100_000).step_by(WAYS) {
+            if table.home_of(block) == table.home_of(0) {
+                blocks.push(block);
+            }
+        }
+        let fill = |block: u64| {
+            let (entry, claimed) = table.claim(block, 0).expect("room");
+            let prepared = entry.prepare(claimed).expect("nobody else is here");
+            let copying = entry.begin_copy(prepared, Some(Frame(block as u32)));
+            assert!(entry.publish(copying.expect("nobody else is here"), 1));
+            entry
+        };
+        let first = fill(blocks[0]);
+        for &block in &blocks[1..=WAYS] {
+            fill(block);
+        }
+        assert!(table.has_spilled.load(Ordering::Relaxed));
+        assert!(first.invalidate(blocks[0]));
+        for &block in &blocks[1..=WAYS] {
+            let (entry, _) = table.find(block).expect("it has a copy");
+            assert_eq!(entry.block(), block);
+            assert_eq!(
+                table
+                    .places(block)
+                    .filter(|entry| entry.block() == block)
+                    .count(),
+                1
+            );
         }
     }
 
