@@ -25,14 +25,17 @@ END
 "$perdure" bench wear --size 256M --files 512 --passes 1 --personality varmail --out "$out" >/dev/null
 "$perdure" bench aging --size 256M --files 256,512 --personality varmail --threads 1,2 --rounds 1 --seconds 0.1 \
     --row varmail_8k --row threads_varmail --out "$out" >/dev/null
+"$perdure" bench readcache --size 64M --file-size 4M --cache-size 16M --rounds 1 --seconds 0.01 --out "$out" >/dev/null
 python3 - "$out" <<'END'
 import json, sys
-for name, rows in (("wear", ("peak_varmail", "wear_data_varmail", "wear_all_varmail")), ("aging", ("varmail_8k", "threads_varmail"))):
+readcache = ("hot_seq", "hot_skewed", "hit_vs_dram", "miss", "overwrite_cold", "overwrite_hot", "append", "append_hot", "mix_50", "drbm_2", "drbl_2",
+    "auto_dram", "scan_hit_ratio")
+for name, rows in (("wear", ("peak_varmail", "wear_data_varmail", "wear_all_varmail")), ("aging", ("varmail_8k", "threads_varmail")), ("readcache", readcache)):
     report = json.load(open(f"{sys.argv[1]}/{name}.json"))
     page = open(f"{sys.argv[1]}/{name}.html").read()
     found = {row["name"]: row for row in report["rows"]}
     for row in rows:
         assert found[row]["ratio"] > 0 and row in page, found.get(row)
     assert "<svg" in page and "http://" not in page.replace("http://www.w3.org/", ""), f"{name}.html needs the network"
-print("aging and wear: well formed, with their pages")
+print("aging, wear and readcache: well formed, with their pages")
 END

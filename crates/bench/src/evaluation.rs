@@ -106,12 +106,18 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn chart(&self) -> Result<Chart, ChartError> {
-        let unit = match self.y_label {
+    fn unit(&self) -> Unit {
+        match self.y_label {
             "operations/s" => Unit::named("operations/s"),
             "bytes written" => Unit::Bytes,
+            "bytes/s" => Unit::BytesPerSecond,
+            "seconds" => Unit::Seconds,
             _ => Unit::Count,
-        };
+        }
+    }
+
+    fn chart(&self) -> Result<Chart, ChartError> {
+        let unit = self.unit();
         if self.shape == Shape::Lines {
             let mut lines = Lines::new(self.title.clone())
                 .x_label(self.x_label, Unit::Count)
@@ -143,10 +149,15 @@ impl Figure {
             text.push_str(&aligned(["", "peak", "mean", "peak/mean"], &rows, &[0]));
             return text;
         }
+        let unit = self.unit();
         for series in &self.series {
             let _ = write!(text, "  {:<24}", series.label);
             for (place, value) in self.places.iter().zip(&series.values) {
-                let value = value.map_or("–".to_owned(), |value| quantity(value, ""));
+                let number = |value| match unit {
+                    Unit::BytesPerSecond | Unit::Seconds => unit.text(value),
+                    _ => quantity(value, ""),
+                };
+                let value = value.map_or("–".to_owned(), number);
                 let _ = write!(text, "  {place}: {value}");
             }
             text.push('\n');

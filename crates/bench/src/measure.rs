@@ -227,6 +227,12 @@ impl Rounds {
         Rounds { ours, theirs }
     }
 
+    /// Adds the rounds of another measurement of the same.
+    pub(crate) fn join(&mut self, more: Rounds) {
+        self.ours.extend(more.ours);
+        self.theirs.extend(more.theirs);
+    }
+
     pub(crate) fn ours(&self) -> f64 {
         median(&self.ours)
     }

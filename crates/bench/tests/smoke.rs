@@ -1,7 +1,8 @@
 //! The whole experiment, so small that the figures mean nothing: every row is there, and its numbers are numbers.
 
 use perdure_bench::{
-    AgingOptions, BenchError, Evaluation, OpsOptions, WearOptions, run_aging, run_ops, run_wear,
+    AgingOptions, BenchError, Evaluation, OpsOptions, ReadCacheOptions, WearOptions, run_aging,
+    run_ops, run_readcache, run_wear,
 };
 use serde_json::Value;
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     impossible_sizes_are_refused();
     aging_in_small();
     wear_in_small();
+    readcache_in_small();
     println!("smoke: ok");
     ExitCode::SUCCESS
 }
@@ -169,6 +171,61 @@ fn wear_in_small() {
                 "writes are never taken back: {series:?}"
             );
         }
+    }
+}
+
+const READCACHE_BARS: [&str; 13] = [
+    "hot_seq",
+    "hot_skewed",
+    "hit_vs_dram",
+    "miss",
+    "overwrite_cold",
+    "overwrite_hot",
+    "append",
+    "append_hot",
+    "mix_50",
+    "drbm_2",
+    "drbl_2",
+    "auto_dram",
+    "scan_hit_ratio",
+];
+
+fn readcache_in_small() {
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    for directory in [None, Some(place.path().to_owned())] {
+        let options = ReadCacheOptions {
+            directory,
+            ..ReadCacheOptions::smoke()
+        };
+        let evaluation = run_readcache(&options).expect("the experiment runs");
+        let figures = ["miss", "fig4", "fig5", "skew", "drbl", "drbm", "dwal"];
+        holds_together(
+            &evaluation,
+            &READCACHE_BARS,
+            &figures.map(|name| name.to_owned()),
+        );
+        // Direct, page cache, read cache.
+        for figure in &evaluation.figures[1..] {
+            assert_eq!(figure.series.len(), 3, "{figure:?}");
+        }
+        let all = evaluation.figures.iter().flat_map(|figure| &figure.series);
+        let mut values = all.flat_map(|series| &series.values);
+        assert!(values.all(|value| value.is_some_and(|value| value > 0.0)));
+        // Counted, not timed, so it can be asserted anywhere.
+        let details = &evaluation.details;
+        assert!(details["cache_of_hot_seq"]["hit_ratio"].as_f64() > Some(0.9));
+        assert!(
+            details["cache_of_overwrite_hot"]["statistics_since_mount"]["invalidations"].as_u64()
+                > Some(0)
+        );
+        let small = ReadCacheOptions {
+            pool_bytes: 1 << 20,
+            ..options
+        };
+        assert!(matches!(
+            run_readcache(&small),
+            Err(BenchError::TooSmall { .. })
+        ));
     }
 }
 

@@ -67,6 +67,28 @@ fn reads_of_a_line_and_more_wait_and_smaller_ones_do_not() {
 }
 
 #[test]
+fn the_copy_is_part_of_the_time_and_latency_and_bandwidth_add_up() {
+    let mut into = vec![0; 1 << 16];
+    // 64 KiB at 64 MB/s.
+    let region = region_with("readbw=64e6");
+    assert_takes(1024, || region.read(Offset::new(0), &mut into));
+    let region = region_with("read=300000,readbw=64e6");
+    assert_takes(300 + 1024, || region.read(Offset::new(0), &mut into));
+    // A model that asks for less than the copy takes adds nothing to it.
+    let plain = region_with("dram");
+    let modelled = region_with("read=1");
+    let mut least = |region: &Region| {
+        let runs = (0..2000).map(|_| time(&mut || region.read(Offset::new(0), &mut into)));
+        runs.min().unwrap_or_default()
+    };
+    let (without, with) = (least(&plain), least(&modelled));
+    assert!(
+        with <= without.mul_f64(1.2) + Duration::from_nanos(200),
+        "{with:?} with a model that is faster than the copy, {without:?} without one"
+    );
+}
+
+#[test]
 fn fences_wait_for_latency_and_for_the_lines_before_them() {
     let region = region_with("write=20000");
     assert_takes(2000, || {

@@ -4,7 +4,10 @@ use super::{OpsOptions, Session, data, mount, names, threads};
 use crate::error::BenchError;
 use crate::measure::Pinned;
 use crate::memory::{prepare, raw_region, require_room};
-use perdure::{CreateOptions, DurabilityClass, File, OpenOptions, Pool};
+use perdure::{
+    CreateOptions, DurabilityClass, File, OpenOptions, Pool, PoolOptions, ReadCacheMode,
+    ReadCacheOptions,
+};
 use pmem::{BLOCK_BYTES, MapError, Region};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -66,13 +69,24 @@ pub(crate) fn work_directory(directory: &Path) -> Result<TempDir, BenchError> {
 /// Makes a pool, persistent if the place is.
 pub(crate) fn create_pool(path: &Path, size_bytes: u64) -> Result<Pool, BenchError> {
     let options = CreateOptions::new().size_bytes(size_bytes);
-    match Pool::create(path, &options) {
+    match create_uncached(path, &options, false) {
         Err(perdure::Error::Create {
             source: FormatError::Map(MapError::NotPersistent { .. }),
             ..
-        }) => Ok(Pool::create(path, &options.volatile(true))?),
+        }) => Ok(create_uncached(path, &options.volatile(true), true)?),
         other => Ok(other?),
     }
+}
+
+/// Without copies in DRAM: what is measured is the medium, and figures of different machines and days are compared.
+fn create_uncached(path: &Path, options: &CreateOptions, volatile: bool) -> perdure::Result<Pool> {
+    options.format(path)?;
+    let uncached = ReadCacheOptions {
+        mode: ReadCacheMode::Off,
+        ..ReadCacheOptions::default()
+    };
+    let open = PoolOptions::new().volatile(volatile).read_cache(uncached);
+    open.open(path)
 }
 
 /// A directory on tmpfs: the given one if it is there, else `/dev/shm`.

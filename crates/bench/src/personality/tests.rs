@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::BenchError;
+use crate::ops::bed::create_pool;
 use crate::target::{Directory, Library, Target};
-use perdure::{CreateOptions, Pool};
 use std::hash::Hasher;
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,8 +15,7 @@ fn place() -> tempfile::TempDir {
 }
 
 fn library(place: &Path) -> Library {
-    let options = CreateOptions::new().size_bytes(64 << 20).volatile(true);
-    let pool = Pool::create(place.join("pool"), &options).expect("a pool");
+    let pool = create_pool(&place.join("pool"), 64 << 20).expect("a pool");
     Library::new(pool).expect("its root")
 }
 
