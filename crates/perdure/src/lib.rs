@@ -74,7 +74,10 @@ mod xattr;
 pub use dir::Dir;
 pub use error::{Cause, Error, MAX_PATH_BYTES, MAX_SYMLINKS, Result};
 pub use file::File;
-pub use fs::{AccessTime, AllocateOptions, FsError, RenameOptions, SpaceStatistics};
+pub use fs::{
+    AccessTime, AllocateOptions, FsError, ReadCacheFile, ReadCacheMode, ReadCacheOptions,
+    ReadCacheState, ReadCacheStatistics, RenameOptions, SpaceStatistics,
+};
 pub use metadata::{FileTimes, FileType, Metadata};
 pub use open_options::OpenOptions;
 pub use pmem::DurabilityClass;

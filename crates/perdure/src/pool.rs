@@ -2,7 +2,10 @@
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use fs::{AccessTime, FileSystem, MountOptions, Node, SpaceStatistics};
+use fs::{
+    AccessTime, FileSystem, MountOptions, Node, ReadCacheFile, ReadCacheMode, ReadCacheOptions,
+    ReadCacheState, ReadCacheStatistics, SpaceStatistics,
+};
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use std::ops::Deref;
@@ -136,7 +139,8 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Reading and writing; new files belong to the process' effective user and group; umask 0o022.
+    /// Reading and writing; new files belong to the process' effective user and group; umask 0o022; hot blocks are copied to DRAM if the
+    /// medium is slower.
     #[must_use]
     pub fn new() -> PoolOptions {
         PoolOptions {
@@ -144,7 +148,13 @@ impl PoolOptions {
             volatile: false,
             owner: None,
             umask: 0o022,
-            mount: MountOptions::default(),
+            mount: MountOptions {
+                read_cache: ReadCacheOptions {
+                    mode: ReadCacheMode::Auto,
+                    ..ReadCacheOptions::default()
+                },
+                ..MountOptions::default()
+            },
         }
     }
 
@@ -189,6 +199,34 @@ impl PoolOptions {
     #[must_use]
     pub fn access_time(mut self, policy: AccessTime) -> PoolOptions {
         self.mount.access_time = policy;
+        self
+    }
+
+    /// Copies of hot blocks in DRAM: whether, how many bytes at most, and when a block is hot. A copy is never older than the file: a write
+    /// ends the copies of its blocks before it returns. It is memory of this process, and is given back while the machine is short of it.
+    ///
+    /// The default is [`ReadCacheMode::Auto`]: opening measures the medium, in less than a millisecond, and there are copies if it is slower to read
+    /// than DRAM. [`ReadCacheMode::Off`] spares a pool that is opened for a moment the measuring and a thread.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), perdure::Error> {
+    /// # let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    /// # let path = place.path().join("pool");
+    /// # perdure::CreateOptions::new().size_bytes(64 << 20).volatile(true).format(&path)?;
+    /// use perdure::{PoolOptions, ReadCacheMode, ReadCacheOptions};
+    /// let cache = ReadCacheOptions {
+    ///     mode: ReadCacheMode::On,
+    ///     budget_bytes: 256 << 20,
+    ///     ..ReadCacheOptions::default()
+    /// };
+    /// let pool = PoolOptions::new().read_cache(cache).open(&path)?;
+    /// assert_eq!(pool.read_cache().budget_bytes, Some(256 << 20));
+    /// pool.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn read_cache(mut self, options: ReadCacheOptions) -> PoolOptions {
+        self.mount.read_cache = options;
         self
     }
 
@@ -321,6 +359,24 @@ impl Pool {
     #[must_use]
     pub fn was_clean(&self) -> bool {
         self.filesystem().store().was_clean()
+    }
+
+    /// Whether hot blocks are copied to DRAM, in how many bytes at most, and how fast the medium was if that was measured.
+    #[must_use]
+    pub fn read_cache(&self) -> ReadCacheState {
+        self.filesystem().read_cache_state()
+    }
+
+    /// What the read cache did since the pool was opened, and what it holds; `None` without one. Hits and misses count blocks, not calls.
+    #[must_use]
+    pub fn read_cache_statistics(&self) -> Option<ReadCacheStatistics> {
+        self.filesystem().read_cache_statistics()
+    }
+
+    /// The same for each file that has copies, by the number of its inode; those with most hits first. Takes longer the more copies there are.
+    #[must_use]
+    pub fn read_cache_files(&self) -> Vec<ReadCacheFile> {
+        self.filesystem().read_cache_files()
     }
 
     /// The file system below, for callers that work with inodes instead of paths.
