@@ -4,13 +4,13 @@
 //! `/run/perdure/<device>.control`), mode 0600. One question per connection:
 //!
 //! ```text
-//! client:  perdure 1 stat\n            (or: perdure 1 metrics\n)
+//! client:  perdure 1 stat\n            (or: perdure 1 metrics\n, perdure 1 files\n)
 //! server:  perdure 1 ok 1234\n         then 1234 bytes of text
 //!     or:  perdure 1 error 56\n        then 56 bytes that say why
 //! ```
 //!
 //! The number after `perdure` is the version of the protocol. `stat` answers with a [`Status`] in JSON,
-//! `metrics` with Prometheus' text format. A line that is longer than 64 bytes, late by 2 seconds or of another
+//! `metrics` with Prometheus' text format, `files` with a list of [`CachedFile`] in JSON. A line that is longer than 64 bytes, late by 2 seconds or of another
 //! version gets an error and the connection is closed; nothing a client sends can change anything.
 
 use std::io::{self, Read, Write};
@@ -26,6 +26,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
+use crate::answers::Answers;
 use crate::statistics::StatisticsSummary;
 use crate::telemetry;
 
@@ -35,6 +36,8 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 const SOCKET_NAME: &str = "control";
 const DEVICE_SOCKETS: &str = "/run/perdure";
+/// How the answer to a question begins that the server does not know.
+const UNKNOWN_QUESTION: &str = "unknown question";
 
 /// What a live server says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,6 +70,68 @@ pub struct Status {
     pub segment_used: Vec<u64>,
     /// Requests answered since the mount.
     pub statistics: StatisticsSummary,
+    /// What the read cache did since the mount, and what it holds; `None` without one.
+    #[serde(default)]
+    pub read_cache: Option<ReadCacheStatus>,
+    /// Whether there is a read cache, and how fast the medium was if that was measured; empty if the server is too old to say.
+    #[serde(default)]
+    pub read_cache_state: String,
+}
+
+/// What a read cache did since the mount, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReadCacheStatus {
+    /// Its counts and sizes, in fields of their own.
+    #[serde(flatten)]
+    pub counts: fs::ReadCacheStatistics,
+    /// Hits among all reads of blocks, from 0 to 1; `None` before the first.
+    pub hit_ratio: Option<f64>,
+}
+
+impl From<fs::ReadCacheStatistics> for ReadCacheStatus {
+    fn from(counts: fs::ReadCacheStatistics) -> ReadCacheStatus {
+        ReadCacheStatus {
+            counts,
+            hit_ratio: counts.hit_ratio(),
+        }
+    }
+}
+
+/// What the read cache did for one file since it has copies of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CachedFile {
+    /// The file's inode.
+    pub inode: u64,
+    /// Blocks read from DRAM.
+    pub hits: u64,
+    /// Blocks read from the medium.
+    pub misses: u64,
+    /// Hits among both, from 0 to 1; `None` before the first.
+    pub hit_ratio: Option<f64>,
+    /// Blocks copied to DRAM.
+    pub fills: u64,
+    /// Copies that a write ended.
+    pub invalidations: u64,
+    /// Bytes of DRAM that hold copies.
+    pub bytes: u64,
+    /// Bytes of the table beside them.
+    pub table_bytes: u64,
+}
+
+impl From<fs::ReadCacheFile> for CachedFile {
+    fn from(file: fs::ReadCacheFile) -> CachedFile {
+        let reads = file.hits + file.misses;
+        CachedFile {
+            inode: file.file,
+            hits: file.hits,
+            misses: file.misses,
+            hit_ratio: (reads > 0).then(|| file.hits as f64 / reads as f64),
+            fills: file.fills,
+            invalidations: file.invalidations,
+            bytes: file.bytes,
+            table_bytes: file.table_bytes,
+        }
+    }
 }
 
 /// Space of a pool.
@@ -91,6 +156,9 @@ pub enum Question {
     Stat,
     /// Its metrics, in Prometheus' text format.
     Metrics,
+    /// The files that its read cache has copies of, those with most hits first: a list of [`CachedFile`], as JSON. Takes it longer
+    /// than the others the more copies there are.
+    Files,
 }
 
 impl Question {
@@ -98,6 +166,7 @@ impl Question {
         match self {
             Question::Stat => "stat",
             Question::Metrics => "metrics",
+            Question::Files => "files",
         }
     }
 }
@@ -129,6 +198,16 @@ pub enum AskError {
     OtherProtocol {
         /// The pool asked about.
         pool: PathBuf,
+    },
+    /// The server is older than the question.
+    #[error(
+        "the server of pool {pool} does not know the question `{question}`: it was started by an older version; unmount and mount again"
+    )]
+    OlderServer {
+        /// The pool asked about.
+        pool: PathBuf,
+        /// The word of the question.
+        question: &'static str,
     },
     /// The server refused.
     #[error("the server of pool {pool} refused: {reason}")]
@@ -166,6 +245,11 @@ pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
     let text = String::from_utf8(text).map_err(|_| other())?;
     if good {
         Ok(text)
+    } else if text.starts_with(UNKNOWN_QUESTION) {
+        Err(AskError::OlderServer {
+            pool: pool.into(),
+            question: question.word(),
+        })
     } else {
         Err(AskError::Refused {
             pool: pool.into(),
@@ -232,22 +316,19 @@ impl ControlSocket {
     }
 
     /// Answers questions on a thread of its own until the returned handle is dropped.
-    pub(crate) fn start(
-        self,
-        status: impl Fn() -> Status + Send + 'static,
-    ) -> io::Result<ControlThread> {
+    pub(crate) fn start(self, answers: impl Answers) -> io::Result<ControlThread> {
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let seen = stop.clone();
         let thread = std::thread::Builder::new()
             .name("perdure-control".to_owned())
-            .spawn(move || self.run(&seen, &status))?;
+            .spawn(move || self.run(&seen, &answers))?;
         Ok(ControlThread {
             stop,
             thread: Some(thread),
         })
     }
 
-    fn run(&self, stop: &OwnedFd, status: &dyn Fn() -> Status) {
+    fn run(&self, stop: &OwnedFd, answers: &impl Answers) {
         loop {
             let mut waiting = [
                 PollFd::new(&self.listener, PollFlags::IN),
@@ -264,7 +345,7 @@ impl ControlSocket {
                 return;
             }
             if let Ok((stream, _)) = self.listener.accept()
-                && let Err(error) = answer(stream, status)
+                && let Err(error) = answer(stream, answers)
             {
                 tracing::debug!(%error, "a client of the control socket went away");
             }
@@ -295,14 +376,15 @@ impl Drop for ControlThread {
     }
 }
 
-fn answer(mut stream: UnixStream, status: &dyn Fn() -> Status) -> io::Result<()> {
+fn answer(mut stream: UnixStream, answers: &impl Answers) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let outcome = match parse_question(&read_line(&mut stream)?) {
-        Ok(Question::Stat) => serde_json::to_string(&status()).map_err(|error| error.to_string()),
-        Ok(Question::Metrics) => telemetry::render(&status()).map_err(str::to_owned),
-        Err(reason) => Err(reason.to_owned()),
+        Ok(Question::Stat) => to_json(&answers.status()),
+        Ok(Question::Metrics) => telemetry::render(&answers.status()).map_err(str::to_owned),
+        Ok(Question::Files) => to_json(&answers.files()),
+        Err(reason) => Err(reason),
     };
     let (word, text) = match &outcome {
         Ok(text) => ("ok", text),
@@ -310,6 +392,10 @@ fn answer(mut stream: UnixStream, status: &dyn Fn() -> Status) -> io::Result<()>
     };
     stream.write_all(format!("perdure {PROTOCOL_VERSION} {word} {}\n", text.len()).as_bytes())?;
     stream.write_all(text.as_bytes())
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string(value).map_err(|error| error.to_string())
 }
 
 /// Reads to the end of a line that is 64 bytes long at most. Byte by byte: what follows belongs to the text.
@@ -326,14 +412,19 @@ fn read_line(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn parse_question(line: &[u8]) -> Result<Question, &'static str> {
+fn parse_question(line: &[u8]) -> Result<Question, String> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {
         [b"perdure", b"1", b"stat"] => Ok(Question::Stat),
         [b"perdure", b"1", b"metrics"] => Ok(Question::Metrics),
-        [b"perdure", b"1", ..] => Err("unknown question; `stat` and `metrics` are known"),
-        [b"perdure", ..] => Err("another version of the protocol; this server speaks version 1"),
-        _ => Err("not a question of this protocol"),
+        [b"perdure", b"1", b"files"] => Ok(Question::Files),
+        [b"perdure", b"1", ..] => Err(format!(
+            "{UNKNOWN_QUESTION}; `stat`, `metrics` and `files` are known"
+        )),
+        [b"perdure", ..] => {
+            Err("another version of the protocol; this server speaks version 1".to_owned())
+        }
+        _ => Err("not a question of this protocol".to_owned()),
     }
 }
 

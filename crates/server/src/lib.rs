@@ -11,6 +11,7 @@
 //! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
 //! | `statistics` | counters and latencies, cheap enough for every request |
 //! | `control` | the socket through which `perdure stat MNT` asks a live server |
+//! | `answers` | what it answers |
 //! | `null_server` | a FUSE file system that only moves bytes: the benches' floor |
 //!
 //! # Durability
@@ -21,6 +22,7 @@
 //! So `fsync` finds nothing to do here; that it is asked at all tells a living server from a dead one. docs/DESIGN.md, "The FUSE front end", has the
 //! reasons and the support matrix.
 
+mod answers;
 mod attach;
 mod attributes;
 mod connection;

@@ -12,8 +12,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use txn::Store;
 
+use crate::answers::Asked;
 use crate::attach::{self, AttachError, Attachment, Detach};
-use crate::control::{ControlSocket, ControlThread, Space, Status};
+use crate::control::{ControlSocket, ControlThread};
 use crate::handler::{Handler, Shared};
 use crate::mountpoint::{self, MountpointError};
 
@@ -265,53 +266,13 @@ fn open_control<S: Store>(
     mounting: &Mounting,
     place: &Path,
 ) -> Option<ControlThread> {
-    let started = Instant::now();
-    let asked = shared.clone();
-    let known = mounting.clone();
-    let mountpoint = place.display().to_string();
-    let status = move || status_of(&asked, &known, &mountpoint, started);
-    let control = ControlSocket::bind(&mounting.pool).and_then(|socket| socket.start(status));
+    let asked = Asked::new(shared.clone(), mounting, place);
+    let control = ControlSocket::bind(&mounting.pool).and_then(|socket| socket.start(asked));
     control
         .inspect_err(|error| {
             tracing::warn!(pool = %mounting.pool.display(), %error, "no control socket: `perdure stat` will not see this mount");
         })
         .ok()
-}
-
-fn status_of<S: Store>(
-    shared: &Shared<S>,
-    mounting: &Mounting,
-    mountpoint: &str,
-    started: Instant,
-) -> Status {
-    let space = shared.fs.statistics();
-    let allocator = shared.fs.store().allocator();
-    let segment_blocks = allocator.geometry().blocks_per_segment;
-    let segments = allocator.usage();
-    Status {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        process: std::process::id(),
-        pool: mounting.pool.display().to_string(),
-        mountpoint: mountpoint.to_owned(),
-        class: mounting.class.clone(),
-        read_only: mounting.read_only,
-        threads: mounting.thread_count(),
-        uptime_seconds: started.elapsed().as_secs(),
-        cached_inodes: shared.nodes.len() as u64,
-        space: Space {
-            block_bytes: space.block_bytes,
-            blocks: space.blocks,
-            free_blocks: space.free_blocks,
-            inodes: space.inodes,
-            free_inodes: space.free_inodes,
-        },
-        segment_wear: segments.iter().map(|segment| segment.wear).collect(),
-        segment_used: segments
-            .iter()
-            .map(|segment| segment_blocks - u64::from(segment.free_blocks))
-            .collect(),
-        statistics: shared.statistics.summary(),
-    }
 }
 
 /// Closes a file system that was not mounted, and passes the reason on.

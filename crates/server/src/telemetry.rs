@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::control::Status;
+use crate::control::{ReadCacheStatus, Status};
 use crate::statistics::{OperationStatistics, bucket_limit_nanoseconds};
 
 /// Publishes the sums and renders all metrics of this process in Prometheus' text format.
@@ -80,8 +80,69 @@ fn publish(status: &Status) {
     gauge!("perdure_size_bytes", &[place()]).set(status.space.blocks as f64 * block_bytes);
     gauge!("perdure_free_inodes", &[place()]).set(status.space.free_inodes as f64);
     gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
+    if let Some(cache) = &status.read_cache {
+        publish_read_cache(cache, &status.mountpoint);
+    }
     for operation in &status.statistics.operations {
         publish_operation(operation, &status.mountpoint);
+    }
+}
+
+/// Nothing is said about a cache that a mount does not have.
+fn publish_read_cache(cache: &ReadCacheStatus, mountpoint: &str) {
+    let place = || [("mountpoint", mountpoint.to_owned())];
+    let counts = &cache.counts;
+    let counters = [
+        (
+            "perdure_read_cache_hits_total",
+            "Blocks read from copies in DRAM",
+            counts.hits,
+        ),
+        (
+            "perdure_read_cache_misses_total",
+            "Blocks read from the medium",
+            counts.misses,
+        ),
+        (
+            "perdure_read_cache_fills_total",
+            "Blocks copied to DRAM",
+            counts.fills,
+        ),
+        (
+            "perdure_read_cache_invalidations_total",
+            "Copies that a write ended",
+            counts.invalidations,
+        ),
+        (
+            "perdure_read_cache_evictions_total",
+            "Copies given up for others, or for memory",
+            counts.evictions,
+        ),
+    ];
+    for (name, meaning, value) in counters {
+        describe_counter!(name, meaning);
+        counter!(name, &place()).absolute(value);
+    }
+    let gauges = [
+        (
+            "perdure_read_cache_bytes",
+            "DRAM that holds copies",
+            counts.bytes,
+        ),
+        (
+            "perdure_read_cache_limit_bytes",
+            "DRAM that may hold copies now; less than the budget while the machine is short of memory",
+            counts.limit_bytes,
+        ),
+        (
+            "perdure_read_cache_budget_bytes",
+            "DRAM that may hold copies at most",
+            counts.budget_bytes,
+        ),
+    ];
+    for (name, meaning, value) in gauges {
+        describe_gauge!(name, Unit::Bytes, meaning);
+        gauge!(name, &place()).set(value as f64);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use fs::AllocateOptions;
+use fs::{AllocateOptions, Held};
 use fuser::{Errno, INodeNo, WriteFlags};
 use txn::Store;
 
@@ -39,16 +39,35 @@ pub(super) fn checked_read_length(size: u32) -> Option<usize> {
         .filter(|bytes| *bytes <= READ_BYTES_MAX)
 }
 
+/// What answers a read.
+pub(super) enum Answer {
+    /// A copy in DRAM, which is sent from where it is.
+    Held(Held),
+    /// So many bytes of the buffer.
+    Copied(usize),
+}
+
 impl<S: Store> Handler<S> {
-    pub(super) fn read_into(
+    /// Reads as many bytes as the buffer has, into it or not.
+    pub(super) fn read_answer(
         &self,
         number: INodeNo,
         offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, Refusal> {
-        let bytes = self.fs().read(&self.node(number)?, offset, into)?;
+        buffer: &mut [u8],
+    ) -> Result<Answer, Refusal> {
+        let node = self.node(number)?;
+        let (answer, bytes) = match self.fs().hold(&node, offset, buffer.len()) {
+            Some(held) => {
+                let bytes = held.bytes().len();
+                (Answer::Held(held), bytes)
+            }
+            None => {
+                let bytes = self.fs().read(&node, offset, buffer)?;
+                (Answer::Copied(bytes), bytes)
+            }
+        };
         self.shared.statistics.add_read_bytes(bytes);
-        Ok(bytes)
+        Ok(answer)
     }
 
     pub(super) fn write_from(
@@ -141,5 +160,113 @@ impl<S: Store> Handler<S> {
             self.shared.statistics.add_written_bytes(copied as usize);
             Ok(copied as u32)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use fs::{AccessTime, FileSystem, MountOptions, NewInode, ReadCacheMode, ReadCacheOptions};
+    use pmem::Region;
+    use txn::{FormatOptions, Mode, PmemStore};
+
+    use super::*;
+    use crate::handler::Shared;
+
+    /// A handler whose read cache copies every block that is read, and a file.
+    fn handler_with_file(content: &[u8]) -> (Handler<PmemStore>, INodeNo) {
+        let region = fs::mkfs_region(Region::anonymous(1 << 20), &FormatOptions::tiny(), (0, 0))
+            .expect("mkfs");
+        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
+        let options = MountOptions {
+            access_time: AccessTime::Never,
+            read_cache: ReadCacheOptions {
+                mode: ReadCacheMode::On,
+                budget_bytes: 1 << 20,
+                threshold: 1,
+                window_ms: 0,
+            },
+            ..MountOptions::default()
+        };
+        let files = FileSystem::mount(store, options).expect("mount");
+        let node = files
+            .create(&files.root(), b"name", &NewInode::file(0o644))
+            .expect("create");
+        files.write(&node, 0, content).expect("write");
+        let number = INodeNo(node.number().get());
+        let shared = Shared::new(files, Box::new(|| panic!("no request panics")));
+        shared.nodes.reference(node);
+        (Handler::new(Arc::new(shared)), number)
+    }
+
+    fn read(handler: &Handler<PmemStore>, number: INodeNo, offset: u64, bytes: usize) -> Answer {
+        let mut buffer = vec![0; bytes];
+        let answer = handler.read_answer(number, offset, &mut buffer);
+        answer.expect("a file is read")
+    }
+
+    /// Reads until the answer is sent from where it is.
+    fn read_held(handler: &Handler<PmemStore>, number: INodeNo, offset: u64, bytes: usize) -> Held {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(10) {
+            if let Answer::Held(held) = read(handler, number, offset, bytes) {
+                return held;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("no copy was held in 10 seconds");
+    }
+
+    #[test]
+    fn a_copy_is_sent_from_where_it_is_until_the_block_is_written() {
+        let content: Vec<u8> = (0..6000_u32).map(|index| (index % 251) as u8).collect();
+        let (handler, number) = handler_with_file(&content);
+        assert!(matches!(
+            read(&handler, number, 0, 4096),
+            Answer::Copied(4096)
+        ));
+        let held = read_held(&handler, number, 0, 4096);
+        assert_eq!(held.bytes(), &content[..4096]);
+        let part = read_held(&handler, number, 4096 + 100, 4096 - 100);
+        assert_eq!(part.bytes(), &content[4196..], "up to the end of the file");
+        let across = read(&handler, number, 0, 6000);
+        assert!(
+            matches!(across, Answer::Copied(6000)),
+            "two blocks have no page in common"
+        );
+
+        let written = handler.write_from(number, 10, &[9; 20], WriteFlags::empty());
+        assert_eq!(written.ok(), Some(20));
+        let mut buffer = [0; 64];
+        let answer = handler.read_answer(number, 0, &mut buffer);
+        assert!(matches!(answer, Ok(Answer::Copied(64))), "seen at once");
+        assert_eq!(buffer[10..30], [9; 20]);
+        assert_eq!(
+            held.bytes(),
+            &content[..4096],
+            "what is being sent stays as it was"
+        );
+        drop((held, part));
+        assert_eq!(read_held(&handler, number, 10, 20).bytes(), [9; 20]);
+    }
+
+    #[test]
+    fn held_and_copied_bytes_are_counted_alike() {
+        let (handler, number) = handler_with_file(&[1; 5000]);
+        let counted = || handler.shared.statistics.summary().read_bytes;
+        drop(read_held(&handler, number, 4096, 4096));
+        let before = counted();
+        assert!(matches!(
+            read(&handler, number, 4096, 4096),
+            Answer::Held(_)
+        ));
+        assert_eq!(counted(), before + 904);
+        assert!(matches!(
+            read(&handler, number, 0, 8192),
+            Answer::Copied(5000)
+        ));
+        assert_eq!(counted(), before + 904 + 5000);
     }
 }

@@ -21,7 +21,7 @@ use fuser::{
 use txn::Store;
 
 use super::Handler;
-use super::data::{checked_read_length, with_buffer};
+use super::data::{Answer, checked_read_length, with_buffer};
 use super::namespace::Blueprint;
 use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::{self, CACHE_LIFETIME};
@@ -253,10 +253,11 @@ impl<S: Store> Filesystem for Handler<S> {
         };
         with_buffer(bytes, |buffer| {
             let read = self.perform(Operation::Read, Subject::inode(number), || {
-                self.read_into(number, offset, buffer)
+                self.read_answer(number, offset, buffer)
             });
             match read {
-                Ok(bytes) => reply.data(&buffer[..bytes]),
+                Ok(Answer::Held(held)) => reply.data(held.bytes()),
+                Ok(Answer::Copied(bytes)) => reply.data(&buffer[..bytes]),
                 Err(errno) => reply.error(errno),
             }
         });

@@ -64,20 +64,20 @@ impl Place {
     }
 
     pub(crate) fn open(&self, read_only: bool) -> FileSystem<PmemStore> {
-        let mode = if read_only {
+        self.open_with(MountOptions {
+            read_only,
+            ..MountOptions::default()
+        })
+    }
+
+    pub(crate) fn open_with(&self, options: MountOptions) -> FileSystem<PmemStore> {
+        let mode = if options.read_only {
             Mode::ReadOnly
         } else {
             Mode::ReadWrite
         };
         let store = PmemStore::open(&self.pool(), mode, true).expect("open the pool");
-        FileSystem::mount(
-            store,
-            MountOptions {
-                read_only,
-                ..MountOptions::default()
-            },
-        )
-        .expect("mount the file system")
+        FileSystem::mount(store, options).expect("mount the file system")
     }
 
     pub(crate) fn mounting(&self) -> Mounting {
@@ -117,7 +117,12 @@ impl Mounted {
     }
 
     pub(crate) fn at(place: Place) -> Mounted {
-        let running = perdure_server::spawn(place.open(false), &place.mounting()).expect("mount");
+        Mounted::with(place, MountOptions::default())
+    }
+
+    pub(crate) fn with(place: Place, options: MountOptions) -> Mounted {
+        let files = place.open_with(options);
+        let running = perdure_server::spawn(files, &place.mounting()).expect("mount");
         Mounted {
             running: Some(running),
             place,

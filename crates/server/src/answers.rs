@@ -1,0 +1,92 @@
+//! What a live server answers to the questions of its control socket.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use txn::Store;
+
+use crate::control::{CachedFile, Space, Status};
+use crate::handler::Shared;
+use crate::serve::Mounting;
+
+/// Most files of one answer. Each takes less than 256 bytes, and clients take 16 MiB.
+const FILES_MAX: usize = 1 << 16;
+
+/// Who is asked.
+pub(crate) trait Answers: Send + 'static {
+    /// What the server says of itself; cheap, because collectors ask every few seconds.
+    fn status(&self) -> Status;
+
+    /// Files that the read cache has copies of, those with most hits first.
+    fn files(&self) -> Vec<CachedFile>;
+}
+
+/// A mount.
+pub(crate) struct Asked<S: Store> {
+    shared: Arc<Shared<S>>,
+    mounting: Mounting,
+    mountpoint: String,
+    started: Instant,
+}
+
+impl<S: Store> Asked<S> {
+    /// A mount that begins now, at `place`.
+    pub(crate) fn new(shared: Arc<Shared<S>>, mounting: &Mounting, place: &Path) -> Asked<S> {
+        Asked {
+            shared,
+            mounting: mounting.clone(),
+            mountpoint: place.display().to_string(),
+            started: Instant::now(),
+        }
+    }
+
+    fn space(&self) -> Space {
+        let space = self.shared.fs.statistics();
+        Space {
+            block_bytes: space.block_bytes,
+            blocks: space.blocks,
+            free_blocks: space.free_blocks,
+            inodes: space.inodes,
+            free_inodes: space.free_inodes,
+        }
+    }
+}
+
+impl<S: Store> Answers for Asked<S> {
+    fn status(&self) -> Status {
+        let (files, mounting) = (&self.shared.fs, &self.mounting);
+        let allocator = files.store().allocator();
+        let segment_blocks = allocator.geometry().blocks_per_segment;
+        let segments = allocator.usage();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            pool: mounting.pool.display().to_string(),
+            mountpoint: self.mountpoint.clone(),
+            class: mounting.class.clone(),
+            read_only: mounting.read_only,
+            threads: mounting.thread_count(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            cached_inodes: self.shared.nodes.len() as u64,
+            space: self.space(),
+            segment_wear: segments.iter().map(|segment| segment.wear).collect(),
+            segment_used: segments
+                .iter()
+                .map(|segment| segment_blocks - u64::from(segment.free_blocks))
+                .collect(),
+            statistics: self.shared.statistics.summary(),
+            read_cache: files.read_cache_statistics().map(Into::into),
+            read_cache_state: files.read_cache_state().to_string(),
+        }
+    }
+
+    fn files(&self) -> Vec<CachedFile> {
+        let files = self.shared.fs.read_cache_files();
+        files
+            .into_iter()
+            .take(FILES_MAX)
+            .map(CachedFile::from)
+            .collect()
+    }
+}
