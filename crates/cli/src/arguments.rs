@@ -2,9 +2,10 @@
 
 pub(crate) mod bench;
 
+use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
 use bench::Bench;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -105,12 +106,14 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, threads=N, log=FILE; the usual ones of
-mount(8) that have no meaning here are accepted.
+Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, threads=N, log=FILE, read_cache=MODE,
+read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
+Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
 Examples:
   perdure mount /mnt/pmem/pool /mnt
   perdure mount /dev/shm/pool /mnt --read-only
+  perdure mount /mnt/pmem/pool /mnt --read-cache 8G
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
 pub(crate) struct Mount {
     /// The pool
@@ -133,6 +136,16 @@ pub(crate) struct Mount {
     /// Append the log of the background server to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
+    /// Copy blocks that are read often to DRAM: auto (if the medium is slower to read), on, off, or a size such as 2G, the most DRAM for copies
+    /// (auto with that size; on,2G is possible too); without a size, a quarter of the memory that is available at the mount
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub(crate) read_cache: ReadCacheChoice,
+    /// Reads within the window that make a block worth a copy, 1 to 63
+    #[arg(long, value_name = "N", value_parser = parse_threshold, default_value = "2")]
+    pub(crate) read_cache_threshold: u32,
+    /// How long a read is remembered, at least
+    #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "10")]
+    pub(crate) read_cache_window: u32,
     /// Mount options, separated by commas
     #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -178,6 +191,7 @@ pub(crate) struct Fsck {
 }
 
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("tables").args(["wear", "cached_files"]).multiple(true)))]
 #[command(after_help = "\
 Wear is counted in blocks written since mkfs; a mounted pool is asked for its live counts. \
 `of mean` relates a segment to the mean of all: 1.00 everywhere is even. \
@@ -186,6 +200,7 @@ In the map, an even pool has the middle colour everywhere.
 Examples:
   perdure stat /mnt/pmem/pool --json
   perdure stat /mnt --wear
+  perdure stat /mnt --cached-files
   perdure stat /mnt/pmem/pool --wear --all --svg wear.svg")]
 pub(crate) struct Stat {
     /// A pool, or where one is mounted
@@ -197,8 +212,11 @@ pub(crate) struct Stat {
     /// Also print the wear by segment: of many segments, the most and the least worn
     #[arg(long)]
     pub(crate) wear: bool,
-    /// Print every segment, however many there are
-    #[arg(long, requires = "wear")]
+    /// Also print the files that the read cache of a mount has copies of, those with most hits first, 20 at most
+    #[arg(long)]
+    pub(crate) cached_files: bool,
+    /// Print every segment and every such file, however many there are
+    #[arg(long, requires = "tables")]
     pub(crate) all: bool,
     /// Draw the wear as a map into this file
     #[arg(long, value_name = "FILE", requires = "wear")]

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod mounts;
 mod output;
+mod read_cache;
 mod size;
 
 use arguments::{Arguments, Command};

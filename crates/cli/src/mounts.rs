@@ -3,7 +3,8 @@
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
-use server::control::{Question, Status};
+use serde::de::DeserializeOwned;
+use server::control::{CachedFile, Question, Status};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -14,7 +15,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What the server that holds `pool` says of itself.
 pub(crate) fn ask(pool: &Path) -> Result<Status, String> {
-    let text = server::control::ask(pool, Question::Stat).map_err(|error| error.to_string())?;
+    ask_for(pool, Question::Stat)
+}
+
+/// The files that the server of `pool` has copies of in DRAM, those with most hits first.
+pub(crate) fn ask_for_cached_files(pool: &Path) -> Result<Vec<CachedFile>, String> {
+    ask_for(pool, Question::Files)
+}
+
+fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, String> {
+    let text = server::control::ask(pool, question).map_err(|error| error.to_string())?;
     serde_json::from_str(&text)
         .map_err(|error| format!("the server of {} answers nonsense: {error}", pool.display()))
 }

@@ -2,66 +2,12 @@
 
 mod common;
 
-use common::{make_pool, perdure, place, run, succeed};
+use common::scene::{Scene, text};
+use common::{perdure, run, succeed};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-/// A pool and a mount point; what is still mounted at the end of a test is unmounted.
-struct Scene {
-    place: tempfile::TempDir,
-    pool: PathBuf,
-    mountpoint: PathBuf,
-}
-
-impl Scene {
-    /// `None` if nothing can be mounted here.
-    fn new() -> Option<Scene> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
-            return None;
-        }
-        let place = place();
-        let pool = make_pool(place.path());
-        let mountpoint = place.path().join("mnt");
-        fs::create_dir(&mountpoint).expect("a mount point");
-        Some(Scene {
-            place,
-            pool,
-            mountpoint,
-        })
-    }
-
-    fn mount(&self, arguments: &[&str]) -> String {
-        let mut all = vec!["mount", text(&self.pool), text(&self.mountpoint)];
-        all.extend(arguments);
-        succeed(all).stdout
-    }
-
-    fn unmount(&self) {
-        let said = succeed(["umount", text(&self.mountpoint)]).stdout;
-        assert!(said.contains("is saved"), "{said}");
-    }
-
-    fn status(&self) -> Value {
-        let said = succeed(["stat", text(&self.mountpoint), "--json"]).stdout;
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        if server::pool_mounted_at(&self.mountpoint).is_ok_and(|pool| pool.is_some()) {
-            run(["umount", text(&self.mountpoint)]);
-        }
-    }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
 
 #[test]
 fn a_mount_lives_and_is_taken_over_after_a_kill() {

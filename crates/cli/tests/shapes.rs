@@ -106,7 +106,7 @@ fn every_command_has_a_page_and_completions() {
             "{command} has examples"
         );
     }
-    for experiment in ["ops", "aging", "wear"] {
+    for experiment in ["ops", "aging", "wear", "readcache"] {
         let page = directory.join(format!("perdure-bench-{experiment}.1"));
         assert!(page.exists(), "{}", page.display());
         assert!(

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 Examples:
   perdure bench ops
   perdure bench aging --files 8192,32768 --out report
-  perdure bench wear --out report")]
+  perdure bench wear --out report
+  perdure bench readcache --out report")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) experiment: Experiment,
@@ -26,6 +27,8 @@ pub(crate) enum Experiment {
     Aging(Aging),
     /// Where on the medium the writes go, against a published file system
     Wear(Wear),
+    /// What copies of hot blocks in DRAM give, and what they cost, on an emulated medium
+    Readcache(ReadCache),
 }
 
 /// What all experiments have in common.
@@ -146,6 +149,53 @@ pub(crate) struct Wear {
     #[arg(long, value_name = "N", default_value_t = 4.0)]
     pub(crate) passes: f64,
     /// Write wear.json and wear.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Reads and writes of 4 KiB on an emulated medium, without the read cache, with it, and with a page cache over the file system: section 4
+of the RCache paper (its Fig. 4 and 5, and FxMark's DRBL, DRBM and DWAL), and bars for what a hit gives and for what everything else
+may cost.
+
+It takes 2 GiB of memory at --size 512M, and some minutes.
+
+Examples:
+  perdure bench readcache --out report
+  perdure bench readcache --media cxl --row hot_seq --row miss --json")]
+pub(crate) struct ReadCache {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory in which pools are made, as files without names [default: none, pools are memory of this process]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pool: Option<PathBuf>,
+    /// Only this row, and no figures of the paper; can be given several times
+    #[arg(long = "row", value_name = "NAME")]
+    pub(crate) rows: Vec<String>,
+    /// Medium to emulate: dram, optane, pcm, cxl, changed or made by read=NS, write=NS, readbw=BYTES, writebw=BYTES
+    #[arg(long, default_value = "optane")]
+    pub(crate) media: MediaModel,
+    /// Size of a pool
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "512M")]
+    pub(crate) size: u64,
+    /// Size of the file that is read and written: at most a quarter of the pool
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "64M")]
+    pub(crate) file_size: u64,
+    /// DRAM for copies; twice as much where two threads have a file each
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "128M")]
+    pub(crate) cache_size: u64,
+    /// Numbers of threads of FxMark
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) threads: Vec<usize>,
+    /// Rounds of each measurement, for each pair of pools that is compared
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    pub(crate) rounds: usize,
+    /// Length of each side of a round where threads run; elsewhere a side is some thousand requests
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.05)]
+    pub(crate) seconds: f64,
+    /// Write readcache.json and readcache.html into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

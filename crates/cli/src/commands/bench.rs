@@ -1,9 +1,11 @@
 //! `perdure bench`: runs an experiment and prints its figures.
 
-use crate::arguments::bench::{Aging, Bench, Experiment, Ops, Wear};
+use crate::arguments::bench::{Aging, Bench, Experiment, Ops, ReadCache, Wear};
 use crate::failure::{Failure, Status};
 use crate::output;
-use bench::{AgingOptions, BenchError, Evaluation, OpsOptions, Personality, WearOptions};
+use bench::{
+    AgingOptions, BenchError, Evaluation, OpsOptions, Personality, ReadCacheOptions, WearOptions,
+};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
@@ -12,6 +14,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
         Experiment::Ops(arguments) => ops(arguments),
         Experiment::Aging(arguments) => aging(arguments),
         Experiment::Wear(arguments) => wear(arguments),
+        Experiment::Readcache(arguments) => readcache(arguments),
     }
 }
 
@@ -40,9 +43,8 @@ fn aging(arguments: &Aging) -> Result<Status, Failure> {
     if counts.chain([&arguments.rounds]).any(|count| *count == 0) {
         return usage("--files, --threads and --rounds take numbers from 1 on");
     }
-    // What a Duration can hold, and what anybody waits for.
-    if !(arguments.seconds > 0.0 && arguments.seconds <= 86_400.0) {
-        return usage("--seconds takes a number above 0, at most a day");
+    if !is_patient(arguments.seconds) {
+        return usage(SECONDS);
     }
     let evaluation = bench::run_aging(&AgingOptions {
         directory: common.pool.clone(),
@@ -79,6 +81,40 @@ fn wear(arguments: &Wear) -> Result<Status, Failure> {
         progress: progress(),
     });
     show(evaluation, common.json, arguments.out.as_deref())
+}
+
+fn readcache(arguments: &ReadCache) -> Result<Status, Failure> {
+    let counts = arguments.threads.iter().chain([&arguments.rounds]);
+    if counts.into_iter().any(|count| *count == 0) {
+        return usage("--threads and --rounds take numbers from 1 on");
+    }
+    if !is_patient(arguments.seconds) {
+        return usage(SECONDS);
+    }
+    if arguments.cache_size < arguments.file_size {
+        return usage("--cache-size must have room for --file-size");
+    }
+    let evaluation = bench::run_readcache(&ReadCacheOptions {
+        directory: arguments.pool.clone(),
+        pool_bytes: arguments.size,
+        file_bytes: arguments.file_size,
+        budget_bytes: arguments.cache_size,
+        media: arguments.media.clone(),
+        threads: arguments.threads.clone(),
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+        only: arguments.rows.clone(),
+        progress: progress(),
+        ..ReadCacheOptions::default()
+    });
+    show(evaluation, arguments.json, arguments.out.as_deref())
+}
+
+const SECONDS: &str = "--seconds takes a number above 0, at most a day";
+
+/// What a Duration can hold, and what anybody waits for.
+fn is_patient(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= 86_400.0
 }
 
 fn personalities(given: &[Personality]) -> Vec<Personality> {

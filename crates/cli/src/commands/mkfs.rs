@@ -14,7 +14,10 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
         .overwrite(arguments.force);
     options.format(&arguments.pool)?;
     // Opened once without writing: what is reported is what is on the medium, and it can be read back.
-    let pool = PoolOptions::new().read_only(true).open(&arguments.pool)?;
+    let pool = PoolOptions::new()
+        .read_only(true)
+        .read_cache(super::UNCACHED)
+        .open(&arguments.pool)?;
     let superblock = *pool.filesystem().store().superblock();
     let geometry = superblock.geometry();
     output::print(format_args!(

@@ -9,7 +9,15 @@ pub(crate) mod mount;
 pub(crate) mod stat;
 pub(crate) mod umount;
 
-use perdure::DurabilityClass;
+use perdure::{DurabilityClass, ReadCacheMode, ReadCacheOptions};
+
+/// For a pool that is open for a moment: measuring the medium and a thread that copies blocks would not pay.
+const UNCACHED: ReadCacheOptions = ReadCacheOptions {
+    mode: ReadCacheMode::Off,
+    budget_bytes: 0,
+    threshold: 0,
+    window_ms: 0,
+};
 
 /// The durability class with its meaning, for people; `asked` says whether this command got `--volatile`.
 pub(crate) fn class_line(class: DurabilityClass, asked: bool) -> String {

@@ -65,9 +65,11 @@ fn serve(
         read_only: options.read_only,
         threads: options.threads,
         access_time: options.access_time,
+        read_cache: options.read_cache,
         ..fs::MountOptions::default()
     };
     let filesystem = FileSystem::mount(store, mount_options).map_err(failed)?;
+    let cache = filesystem.read_cache_state();
     let milliseconds = start.elapsed().as_millis();
     let mut mounting = Mounting::new(pool, mountpoint);
     mounting.read_only = options.read_only;
@@ -79,7 +81,7 @@ fn serve(
         false => format!("recovered {records} journal records in {milliseconds} ms"),
     };
     let line = format!(
-        "mounted {} at {}: {}, {history}\n",
+        "mounted {} at {}: {}, {history}, {cache}\n",
         pool.display(),
         mountpoint.display(),
         super::class_line(class, options.volatile),

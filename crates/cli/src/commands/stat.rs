@@ -1,6 +1,7 @@
 //! `perdure stat`: what a pool holds, mounted or not.
 
 mod header;
+mod read_cache;
 mod report;
 mod wear;
 
@@ -9,6 +10,7 @@ use crate::failure::{Failure, Status};
 use crate::{mounts, output};
 use header::Header;
 use perdure::PoolOptions;
+use read_cache::CachedFiles;
 use report::{Quota, Report};
 use std::path::{Path, PathBuf};
 use txn::{OpenError, Store};
@@ -18,6 +20,7 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let mut report = match PoolOptions::new()
         .read_only(true)
         .volatile(true)
+        .read_cache(super::UNCACHED)
         .open(&pool)
     {
         Ok(open) => closed_pool(&pool, &open),
@@ -30,6 +33,9 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     if let Some(file) = &arguments.svg {
         let map = wear::map(&report.pool, &report.wear_by_segment)?;
         std::fs::write(file, map.svg()).map_err(Failure::io("write the map", file))?;
+    }
+    if arguments.cached_files {
+        report.read_cache_files = Some(cached_files(&pool, &report, arguments.all)?);
     }
     match arguments.wear {
         true => report.show_segments(arguments.all),
@@ -94,6 +100,18 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     report.available_bytes = Some(space.available_blocks * u64::from(space.block_bytes));
     report.set_used(&used);
     report
+}
+
+/// What only the server of a mount knows.
+fn cached_files(pool: &Path, report: &Report, all: bool) -> Result<CachedFiles, Failure> {
+    if report.server.is_none() {
+        return Err(Failure::failed(format_args!(
+            "{}: only a mounted pool has files with copies in DRAM; mount it, or leave out --cached-files",
+            pool.display()
+        )));
+    }
+    let files = mounts::ask_for_cached_files(pool).map_err(Failure::failed)?;
+    Ok(CachedFiles::new(files, all))
 }
 
 /// Another process has the pool open: its header is read from the files, the rest is asked of that process.

@@ -1,6 +1,8 @@
 //! Runs the built command and looks at what comes out.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod scene;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

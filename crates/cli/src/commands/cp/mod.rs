@@ -183,6 +183,7 @@ impl OpenPools {
             .read_only(read_only)
             .volatile(self.volatile)
             .umask(0)
+            .read_cache(super::UNCACHED)
             .open(path)?;
         let pool = Rc::new(pool);
         self.open.push((key, Rc::clone(&pool)));

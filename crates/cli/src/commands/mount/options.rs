@@ -2,7 +2,8 @@
 
 use crate::arguments::Mount;
 use crate::failure::{Failure, Status};
-use fs::AccessTime;
+use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
+use fs::{AccessTime, ReadCacheOptions};
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ pub(super) struct Options {
     pub(super) allow_other: Option<bool>,
     pub(super) access_time: AccessTime,
     pub(super) log: Option<PathBuf>,
+    pub(super) read_cache: ReadCacheOptions,
     /// `nosuid`, `nodev`, `noexec`
     restrictions: MountFlags,
 }
@@ -31,6 +33,12 @@ impl Options {
             allow_other: None,
             access_time: AccessTime::default(),
             log: arguments.log.clone(),
+            read_cache: ReadCacheOptions {
+                mode: arguments.read_cache.mode,
+                budget_bytes: arguments.read_cache.budget_bytes,
+                threshold: arguments.read_cache_threshold,
+                window_ms: arguments.read_cache_window,
+            },
             restrictions: MountFlags::empty(),
         };
         for option in arguments.options.iter().filter(|option| !option.is_empty()) {
@@ -62,6 +70,9 @@ impl Options {
                 self.threads = value.parse().map_err(|_| refused(option))?
             }
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
+            ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
+                .apply_to_read_cache(name, value)
+                .map_err(|reason| nonsense(option, &reason))?,
             // True here anyway, or of no meaning for a mount of memory, or for others than us.
             (
                 "defaults"
@@ -90,6 +101,19 @@ impl Options {
         Ok(())
     }
 
+    fn apply_to_read_cache(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "read_cache_threshold" => self.read_cache.threshold = parse_threshold(value)?,
+            "read_cache_window" => self.read_cache.window_ms = parse_window(value)?,
+            _ => {
+                let choice: ReadCacheChoice = value.parse()?;
+                self.read_cache.mode = choice.mode;
+                self.read_cache.budget_bytes = choice.budget_bytes;
+            }
+        }
+        Ok(())
+    }
+
     /// The command line that leads to the same options, for the background server. Tries the log, where a wrong name
     /// can still be told, and makes it absolute.
     pub(super) fn to_arguments(&self) -> Result<Vec<OsString>, Failure> {
@@ -113,6 +137,15 @@ impl Options {
                 .map(|(_, name)| (*name).to_owned()),
         );
         list.push(format!("threads={}", self.threads));
+        let cache = &self.read_cache;
+        let choice = ReadCacheChoice {
+            mode: cache.mode,
+            budget_bytes: cache.budget_bytes,
+        };
+        list.push(format!("read_cache={choice}"));
+        list.push(format!("read_cache_threshold={}", cache.threshold));
+        let window_seconds = f64::from(cache.window_ms) / 1000.0;
+        list.push(format!("read_cache_window={window_seconds}"));
         let mut arguments = vec![OsString::from("-o"), OsString::from(list.join(","))];
         if let Some(log) = &self.log {
             super::daemon::open_log(log)?;
@@ -148,11 +181,19 @@ fn refused(option: &str) -> Failure {
     )
 }
 
+fn nonsense(option: &str, reason: &str) -> Failure {
+    Failure::new(
+        Status::Usage,
+        format_args!("mount option `{option}` makes no sense: {reason}"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
     use clap::Parser;
+    use fs::ReadCacheMode;
 
     fn parse(words: &str) -> Result<Options, Failure> {
         let words = ["perdure", "mount", "/pool", "/mnt"]
@@ -179,15 +220,63 @@ mod tests {
 
     #[test]
     fn the_background_server_gets_the_same_options() {
-        let options = parse("-o ro,noatime,allow_other,noexec --threads 2 --volatile")
-            .expect("known options");
-        let arguments = options.to_arguments().expect("no log to open");
-        let words: Vec<_> = arguments
-            .iter()
-            .map(|word| word.to_string_lossy())
-            .collect();
-        let again = parse(&words.join(" ")).expect("known options");
-        assert_eq!(format!("{again:?}"), format!("{options:?}"));
+        for words in [
+            "-o ro,noatime,allow_other,noexec --threads 2 --volatile",
+            "",
+            "--read-cache off",
+            "--read-cache on,2G --read-cache-threshold 63 --read-cache-window 0.125",
+            "-o read_cache=3M,read_cache_threshold=1,read_cache_window=86400",
+        ] {
+            let options = parse(words).expect("known options");
+            let arguments = options.to_arguments().expect("no log to open");
+            let words: Vec<_> = arguments
+                .iter()
+                .map(|word| word.to_string_lossy())
+                .collect();
+            let again = parse(&words.join(" ")).expect("known options");
+            assert_eq!(format!("{again:?}"), format!("{options:?}"));
+        }
+    }
+
+    #[test]
+    fn the_read_cache_is_chosen_by_flag_or_option() {
+        let chosen = |words| parse(words).expect("known options").read_cache;
+        let standard = ReadCacheOptions {
+            mode: ReadCacheMode::Auto,
+            budget_bytes: 0,
+            threshold: 2,
+            window_ms: 10_000,
+        };
+        assert_eq!(chosen(""), standard);
+        let wanted = ReadCacheOptions {
+            mode: ReadCacheMode::On,
+            budget_bytes: 2 << 30,
+            threshold: 5,
+            window_ms: 1500,
+        };
+        for words in [
+            "--read-cache on,2G --read-cache-threshold 5 --read-cache-window 1.5",
+            "--read-cache on:2G --read-cache-threshold 5 --read-cache-window 1.5",
+            "-o read_cache=on:2G,read_cache_threshold=5,read_cache_window=1.5",
+            "--read-cache off -o read_cache=off,read_cache=on:2048M -o read_cache_threshold=5,read_cache_window=1.5",
+        ] {
+            assert_eq!(chosen(words), wanted, "{words}");
+        }
+        for option in [
+            "read_cache=fast",
+            "read_cache=",
+            "read_cache_threshold=64",
+            "read_cache_window=0",
+        ] {
+            let failure = parse(&format!("-o {option}")).expect_err(option);
+            assert_eq!(failure.status, Status::Usage, "{option}");
+            let message = format!("{failure:?}");
+            assert!(
+                message.contains(option) && message.contains("give "),
+                "{message}"
+            );
+        }
+        assert!(parse("-o read_cache").is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The report of `perdure stat`, as text and as JSON. The names of the JSON fields are stable.
 
 use super::header::Header;
+use super::read_cache::{self, CachedFiles};
 use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
 use fs::quota::{Limits, Subject, Usage};
@@ -45,6 +46,9 @@ pub(super) struct Report {
     /// Whether the printed table has every segment, however many they are.
     #[serde(skip)]
     has_all_rows: bool,
+    /// Files with copies in the read cache, only with `--cached-files`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) read_cache_files: Option<CachedFiles>,
     /// What the server of a mounted pool says of itself.
     pub(super) server: Option<ServerStatus>,
 }
@@ -144,6 +148,7 @@ impl Report {
             segment_wear: None,
             wear_by_segment: rows,
             has_all_rows: false,
+            read_cache_files: None,
             server: None,
         }
     }
@@ -325,6 +330,10 @@ impl Report {
             "server     {} threads, up {} s, {} inodes in use by the kernel",
             server.threads, server.uptime_seconds, server.cached_inodes,
         )?;
+        write!(out, "{}", read_cache::Lines(server))?;
+        if let Some(files) = &self.read_cache_files {
+            write!(out, "{files}")?;
+        }
         let statistics = &server.statistics;
         writeln!(
             out,
