@@ -95,18 +95,13 @@ impl Copies {
         if options.window_ms > 0 {
             settings.window = Duration::from_millis(options.window_ms.into());
         }
-        state.budget_bytes = Some(settings.budget_bytes);
-        match ReadCache::begin(settings, store.reader()) {
-            Ok(cache) => Copies {
-                cache: Some(cache),
-                state,
-            },
-            Err(error) => {
-                tracing::warn!(%error, "files are read from the medium only");
-                state.budget_bytes = None;
-                Copies { cache: None, state }
-            }
-        }
+        let cache = ReadCache::begin(settings, store.reader());
+        let cache = cache.inspect_err(|error| {
+            tracing::warn!(%error, "files are read from the medium only");
+        });
+        let cache = cache.ok();
+        state.budget_bytes = cache.as_ref().map(ReadCache::budget_bytes);
+        Copies { cache, state }
     }
 }
 

@@ -141,7 +141,7 @@ impl<S: Store> FileSystem<S> {
     }
 }
 
-/// Whether a read has to renew the access time; `accessed` is `i64::MIN` if something changed since the last access.
+/// Whether a read has to renew the access time, which is [`RawInode::access_since_change`](crate::format::RawInode::access_since_change).
 #[inline]
 fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     if options.read_only {
@@ -150,16 +150,20 @@ fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     match options.access_time {
         AccessTime::Never => false,
         AccessTime::Strict => true,
+        AccessTime::Relative if accessed <= 0 => is_new_tick(options, accessed),
         AccessTime::Relative => {
-            accessed == i64::MIN
-                || options
-                    .clock
-                    .about_now()
-                    .nanoseconds()
-                    .saturating_sub(accessed)
-                    > DAY_NANOSECONDS
+            let now = options.clock.about_now().nanoseconds();
+            now.saturating_sub(accessed) > DAY_NANOSECONDS
         }
     }
+}
+
+/// Whether the clock has moved since an access that came at the same tick as the last change. Until then the time would be renewed for nothing, with a
+/// transaction for each read of a file that is being written.
+#[cold]
+#[inline(never)]
+fn is_new_tick(options: &crate::MountOptions, negated: i64) -> bool {
+    options.clock.now().nanoseconds() != negated.wrapping_neg()
 }
 
 impl<S: Store> Reading<'_, S> {

@@ -126,7 +126,7 @@ pub(crate) struct Snapshot {
     pub(crate) root: u64,
     /// Levels of the block map.
     pub(crate) height: u8,
-    /// The last access, or `i64::MIN` if something changed since.
+    /// [`RawInode::access_since_change`].
     pub(crate) accessed: i64,
 }
 

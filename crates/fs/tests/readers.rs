@@ -1,8 +1,10 @@
 //! Readers without the lock: what they return was the content at one moment.
 
-use perdure_fs::{FileSystem, MountOptions, NewInode, Node, SetAttributes, mkfs_region};
+use perdure_fs::{
+    Clock, FileSystem, MountOptions, NewInode, Node, SetAttributes, Timestamp, mkfs_region,
+};
 use pmem::Region;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use txn::{FormatOptions, Mode, PmemStore};
 
 /// Small, so that freed blocks soon have another owner.
@@ -115,4 +117,47 @@ fn a_read_sees_the_size_of_its_content() {
             }
         });
     });
+}
+
+/// A clock that a test moves.
+static TICK: AtomicI64 = AtomicI64::new(1000);
+
+#[test]
+fn an_access_is_stamped_once_in_a_tick() {
+    let region = mkfs_region(Region::anonymous(1 << 20), &FormatOptions::tiny(), (0, 0));
+    let store = PmemStore::open_region(region.expect("mkfs"), Mode::ReadWrite).expect("open");
+    let options = MountOptions {
+        clock: Clock::Custom(|| Timestamp::from_parts(TICK.load(Ordering::Relaxed), 0)),
+        ..MountOptions::default()
+    };
+    let files = FileSystem::mount(store, options).expect("mount");
+    let new = NewInode::file(0o644);
+    let node = files.create(&files.root(), b"file", &new).expect("create");
+    let read = || {
+        let before = files.store().sequences().0;
+        assert_eq!(files.read(&node, 0, &mut [0; 4]), Ok(4));
+        let accessed = files.attributes(&node).expect("known").accessed;
+        (files.store().sequences().0 - before, accessed)
+    };
+    let second = |second| Timestamp::from_parts(second, 0);
+    TICK.store(1001, Ordering::Relaxed);
+    files.write(&node, 0, b"text").expect("write");
+    assert_eq!(read(), (1, second(1001)), "the first read since the write");
+    assert_eq!(read(), (0, second(1001)), "the stamp would be the same");
+    files.write(&node, 0, b"more").expect("write");
+    assert_eq!(
+        read(),
+        (0, second(1001)),
+        "and so after a write in that tick"
+    );
+    TICK.store(1002, Ordering::Relaxed);
+    assert_eq!(
+        read(),
+        (1, second(1002)),
+        "not later than the write until now"
+    );
+    TICK.store(1003, Ordering::Relaxed);
+    assert_eq!(read(), (0, second(1002)), "later than the write");
+    files.write(&node, 0, b"last").expect("write");
+    assert_eq!(read(), (1, second(1003)));
 }

@@ -72,16 +72,23 @@ impl Background {
             if self.work_off() {
                 worked = Instant::now();
             }
-            let has_missed = self.has_missed();
             self.watch_memory();
             if worked.elapsed() < ALERT {
                 std::thread::park_timeout(NAP);
-            } else if has_missed || self.shared.frames.in_use() > 0 {
-                std::thread::park_timeout(WATCH_EVERY);
             } else if self.shared.fall_asleep() {
-                std::thread::park();
-                self.shared.woke_up();
+                self.sleep();
+                if self.shared.was_woken() {
+                    worked = Instant::now();
+                }
             }
+        }
+    }
+
+    fn sleep(&self) {
+        if self.shared.frames.in_use() > 0 {
+            std::thread::park_timeout(WATCH_EVERY);
+        } else {
+            std::thread::park();
         }
     }
 
@@ -123,6 +130,8 @@ impl Background {
             }
             let stint = begin.elapsed();
             if stint >= STINT {
+                self.tell_time();
+                self.watch_memory();
                 if self.has_missed() {
                     self.rest(stint * REST);
                 }

@@ -91,6 +91,11 @@ impl ReadCache {
         })
     }
 
+    /// Most bytes of copies: as was asked for, in whole pages, at most 256 GiB.
+    pub fn budget_bytes(&self) -> u64 {
+        u64::from(self.shared.frames.count()) * BLOCK_BYTES as u64
+    }
+
     /// A read of `block` of file `tag` is about to go to the medium: what [`missed`](Self::missed) needs is fetched meanwhile.
     #[inline]
     pub fn will_miss(&self, tag: u64, block: u64) {

@@ -1,24 +1,29 @@
 //! Which blocks were read how often lately.
 //!
 //! The paper counts beside the block index. Ours is on the medium, where counting would wear it out, so the counts are in DRAM: a
-//! table of fixed size, some counters for each page of the budget, found by a hash of file and block. A counter belongs to one block at a time: whoever hashes to
-//! it next takes it over. So a scan pushes counts out, but never adds to those of others.
+//! table of fixed size, some counters for each page of the budget, in sets of four that are found by a hash of file and block. A counter belongs to one block at a time,
+//! until another block of its set needs it: first those that were not read lately, then any. So a scan pushes counts out, but never adds to those of others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Counters for each page of the budget.
 const COUNTERS_PER_PAGE: usize = 4;
 const COUNTERS_MIN: usize = 1 << 10;
+/// 64 MiB of them.
+const COUNTERS_MAX: usize = 16 << 20;
+/// Counters of a set.
+const WAYS: usize = 4;
 
 const COUNT_BITS: u32 = 6;
 const WINDOW_BITS: u32 = 10;
+const TAG_SHIFT: u32 = COUNT_BITS + WINDOW_BITS;
 /// Largest threshold.
 pub(crate) const THRESHOLD_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 /// Counts of reads by block, within windows of time.
 pub(crate) struct Hotness {
-    /// Tag of the block, number of the window, count.
-    counters: Box<[AtomicU32]>,
+    /// Sets of counters; each is tag of the block, number of the window, count.
+    sets: Box<[[AtomicU32; WAYS]]>,
     threshold: u32,
     /// Number of the present window.
     window: AtomicU32,
@@ -28,10 +33,10 @@ impl Hotness {
     /// A block is hot when it is read for the `threshold`-th time within a window, or two that follow each other.
     pub(crate) fn new(pages: u32, threshold: u32) -> Hotness {
         let counters = (pages as usize * COUNTERS_PER_PAGE)
-            .max(COUNTERS_MIN)
+            .clamp(COUNTERS_MIN, COUNTERS_MAX)
             .next_power_of_two();
         Hotness {
-            counters: (0..counters).map(|_| AtomicU32::new(0)).collect(),
+            sets: (0..counters / WAYS).map(|_| Default::default()).collect(),
             threshold: threshold.clamp(1, THRESHOLD_MAX),
             window: AtomicU32::new(0),
         }
@@ -52,32 +57,44 @@ impl Hotness {
             return true;
         }
         let hash = hash(file, block);
-        let counter = &self.counters[self.index(hash)];
-        let tag = (hash as u32) >> (COUNT_BITS + WINDOW_BITS) << (COUNT_BITS + WINDOW_BITS);
+        let set = &self.sets[self.index(hash)];
+        let tag = (hash as u32) >> TAG_SHIFT << TAG_SHIFT;
         let window = self.window.load(Ordering::Relaxed);
-        let old = counter.load(Ordering::Relaxed);
-        let is_its = (old ^ tag) >> (COUNT_BITS + WINDOW_BITS) == 0;
-        let age = window.wrapping_sub(old >> COUNT_BITS) & ((1 << WINDOW_BITS) - 1);
-        let count = if is_its && age <= 1 {
-            (old & THRESHOLD_MAX) + 1
-        } else {
-            1
-        };
-        let is_hot = count >= self.threshold;
-        let kept = if is_hot { 0 } else { count };
-        counter.store(tag | window << COUNT_BITS | kept, Ordering::Relaxed);
-        is_hot
+        let age =
+            |counter: u32| window.wrapping_sub(counter >> COUNT_BITS) & ((1 << WINDOW_BITS) - 1);
+        let mut free = None;
+        for counter in set {
+            let old = counter.load(Ordering::Relaxed);
+            let is_recent = age(old) <= 1;
+            if is_recent && (old ^ tag) >> TAG_SHIFT == 0 && old & THRESHOLD_MAX > 0 {
+                let count = (old & THRESHOLD_MAX) + 1;
+                let is_hot = count >= self.threshold;
+                let kept = if is_hot { 0 } else { count };
+                counter.store(tag | window << COUNT_BITS | kept, Ordering::Relaxed);
+                return is_hot;
+            }
+            if !is_recent || old & THRESHOLD_MAX == 0 {
+                free = Some(counter);
+            }
+        }
+        let counter = free.unwrap_or_else(|| {
+            // Any, but not always the same: blocks that are read in turn would take it from each other for ever.
+            let changing = set[0].load(Ordering::Relaxed) ^ hash as u32;
+            &set[changing.count_ones() as usize % WAYS]
+        });
+        counter.store(tag | window << COUNT_BITS | 1, Ordering::Relaxed);
+        false
     }
 
     /// The block will be counted soon: fetches the line of its counter, while the caller waits for the medium.
     #[inline]
     pub(crate) fn prefetch(&self, file: u64, block: u64) {
-        pmem::prefetch(&self.counters[self.index(hash(file, block))]);
+        pmem::prefetch(&self.sets[self.index(hash(file, block))]);
     }
 
     #[inline]
     fn index(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.counters.len() - 1)
+        (hash >> 32) as usize & (self.sets.len() - 1)
     }
 }
 
@@ -110,6 +127,19 @@ mod tests {
             early <= 2,
             "{early} blocks were hot when they were read once"
         );
+    }
+
+    #[test]
+    fn blocks_that_are_read_in_turn_become_hot() {
+        // As many blocks as half of the pages, so an eighth of the counters.
+        let hotness = Hotness::new(1 << 15, 2);
+        let hot = |_| {
+            (0..1 << 14)
+                .filter(|&block| hotness.count(1, block))
+                .count()
+        };
+        let rounds: Vec<usize> = (0..2).map(hot).collect();
+        assert!(rounds[1] >= (1 << 14) * 99 / 100, "{rounds:?}");
     }
 
     #[test]

@@ -148,8 +148,9 @@ impl Shared {
         may
     }
 
-    pub(crate) fn woke_up(&self) {
-        self.is_asleep.store(false, Ordering::Relaxed);
+    /// The background thread has slept. Whether somebody woke it up.
+    pub(crate) fn was_woken(&self) -> bool {
+        !self.is_asleep.swap(false, Ordering::Relaxed)
     }
 
     /// A new file.

@@ -144,13 +144,14 @@ impl RawInode {
         self.inline[..size_of::<u32>()].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The last access, or `i64::MIN` if the inode or its content changed since: relatime's question.
+    /// The last access, or `i64::MIN` if the inode or its content changed since: relatime's question. Negated if both were at the same tick of the clock: then
+    /// the access may have come before the change, and a further one in that tick would leave the same time.
     #[inline]
     pub fn access_since_change(&self) -> i64 {
-        if self.accessed > self.modified.max(self.changed) {
-            self.accessed
-        } else {
-            i64::MIN
+        match self.accessed.cmp(&self.modified.max(self.changed)) {
+            std::cmp::Ordering::Greater => self.accessed,
+            std::cmp::Ordering::Equal => self.accessed.wrapping_neg(),
+            std::cmp::Ordering::Less => i64::MIN,
         }
     }
 
