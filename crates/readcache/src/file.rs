@@ -286,8 +286,8 @@ impl FileCache {
         self.current().prefetch(block);
     }
 
-    /// Ends the copies of `count` blocks from `first` on. The caller has made sure that [`point`](Self::point)'s and
-    /// [`insert`](Self::insert)'s questions are answered with no from here on, and a sequentially consistent fence stands between that
+    /// Ends the copies of `count` blocks from `first` on. The caller has made sure that the questions of [`ReadCache::missed`](crate::ReadCache::missed)
+    /// and [`ReadCache::fetched`](crate::ReadCache::fetched) are answered with no from here on, and a sequentially consistent fence stands between that
     /// and this call (E2).
     pub fn invalidate(&self, first: u64, count: u64) {
         let mut tables = self.tables();
