@@ -10,7 +10,6 @@
 //! Copies are nothing that a power cut could leave behind: nothing here writes to the store.
 
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -125,7 +124,7 @@ impl InodeState {
     /// Ends the copies of a range of bytes, which is not empty (C1).
     pub(crate) fn forget_copies(&self, range: &Range<u64>) {
         // That the file is changing comes before the look for copies.
-        fence(Ordering::SeqCst);
+        pmem::full_fence();
         if let Some(copies) = self.copies.get() {
             let first = range.start / BLOCK;
             copies.invalidate(first, (range.end - 1) / BLOCK - first + 1);

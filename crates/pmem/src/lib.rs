@@ -71,7 +71,7 @@ pub use counters::Counters;
 pub use crc32c::crc32c;
 pub use dram::{Dram, prefetch};
 pub use emulator::Emulator;
-pub use instructions::{FlushInstruction, StreamInstruction};
+pub use instructions::{FlushInstruction, StreamInstruction, full_fence};
 pub use mapping::{MapError, Part, medium_length};
 pub use media::{MediaModel, MediaModelError, ticks, ticks_per_nanosecond};
 pub use order::{Dirty, Durable, Flushed};

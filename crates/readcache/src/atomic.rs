@@ -28,7 +28,10 @@ impl Atomic for AtomicU64 {
 
     #[inline]
     fn fence(ordering: Ordering) {
-        std::sync::atomic::fence(ordering);
+        match ordering {
+            Ordering::SeqCst => pmem::full_fence(),
+            weaker => std::sync::atomic::fence(weaker),
+        }
     }
 }
 

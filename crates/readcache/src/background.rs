@@ -18,9 +18,9 @@ const ALERT: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(1);
 /// How long it works without a look whether others want the medium.
 const STINT: Duration = Duration::from_micros(50);
-/// How many times as long as a stint it leaves the medium to others, while they read from it: misses take 1.6 times as long beside a copying thread, and
-/// copies can wait.
-const REST: u32 = 15;
+/// How many times as long as a stint it leaves the medium to others, while they read from it: misses take 1.6 times as long beside a copying thread. Not
+/// longer, or it would not keep up with a file half of whose accesses are writes, and copy what has been written again.
+const REST: u32 = 7;
 /// How often memory is looked at while copies are held.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 /// Parts of the budget that one pass of eviction makes free.

@@ -1,6 +1,6 @@
 //! What readers, writers and the background thread share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 
@@ -104,9 +104,11 @@ impl Shared {
             Request::Fill { .. } => self.requests.push(request).is_ok(),
             _ => self.urgent.push(request).is_ok(),
         };
-        // Either the thread sees the request before it sleeps, or we see that it sleeps.
-        fence(Ordering::SeqCst);
-        self.wake_if_asleep();
+        // Either the thread sees the request before it sleeps, or we see that it sleeps: the queue's indices change in the one order of
+        // sequentially consistent accesses, too.
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
         is_taken
     }
 
@@ -138,8 +140,7 @@ impl Shared {
 
     /// The background thread is about to sleep: `false` if there is something to do after all.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.is_asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.is_asleep.store(true, Ordering::SeqCst);
         let is_idle = self.requests.is_empty() && self.urgent.is_empty();
         let may = is_idle && !self.must_end.load(Ordering::Relaxed);
         if !may {
