@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
 # fsx 0.3.2: random reads, writes, mappings, truncations, fallocate, punch and copies on one file, each read verified.
 #
+# On a pool of its own the server copies every block that it reads to DRAM: what is read must be what was written last all the same.
+#
 #   FSX_OPERATIONS  per seed (200000)     FSX_SEEDS  ("1 2 3 4 5")
 source "$(dirname "$0")/../lib.sh"
 fsx=$tools/fsx-0.3.2
 [ -x "$fsx" ] || fail "no fsx: run scripts/install-tools.sh test"
-begin 1G "${1:-}"
+if [ -n "${1:-}" ]; then
+    begin 1G "$1"
+else
+    make_pool 1G
+    mount_pool --read-cache on:64M --read-cache-threshold 1
+    dir=$mnt
+fi
 operations=${FSX_OPERATIONS:-200000}
 read -ra seeds <<<"${FSX_SEEDS:-1 2 3 4 5}"
 config=$repository/tests/fsx.toml
@@ -22,5 +30,8 @@ worker < <(awk 'NR % 2 == 1' "$work/seeds") & one=$!
 worker < <(awk 'NR % 2 == 0' "$work/seeds") & two=$!
 wait $one || fail "fsx"
 wait $two || fail "fsx"
+hits=no
+[ -n "${1:-}" ] || hits=$("$PERDURE" stat "$mnt" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server"]["read_cache"]["hits"])')
+[ "$hits" != 0 ] || fail "no read came from DRAM"
 finish
-echo "${#seeds[@]} seeds x $operations operations"
+echo "${#seeds[@]} seeds x $operations operations, $hits reads from DRAM"
