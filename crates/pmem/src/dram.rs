@@ -4,8 +4,9 @@ use std::io;
 
 use rustix::mm::{Advice, madvise};
 
+use crate::copy::Content;
 use crate::mapping::Mapping;
-use crate::{BLOCK_BYTES, copy, instructions};
+use crate::{BLOCK_BYTES, LINE_BYTES, copy, instructions};
 
 /// A range of zeroed memory, whole blocks of 4 KiB. Nothing is taken from the machine before it is written, and [`discard`](Dram::discard) gives it back.
 ///
@@ -65,6 +66,21 @@ impl Dram {
         let to = self.address(at, bytes.len());
         // SAFETY: the range is inside; `bytes` is shared, so unchanging.
         unsafe { copy::copy_in(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Copies bytes in past the processor's caches, for another thread than this one to read. All of them are there when it returns.
+    ///
+    /// # Panics
+    /// If the range is not inside, or not of whole lines.
+    pub fn stream_in(&self, at: usize, bytes: &[u8]) {
+        assert!(
+            at.is_multiple_of(LINE_BYTES) && bytes.len().is_multiple_of(LINE_BYTES),
+            "only whole lines can be streamed"
+        );
+        let to = self.address(at, bytes.len());
+        // SAFETY: the range is inside, and of whole lines.
+        unsafe { instructions::stream_plain(to, Content::Bytes(bytes)) };
+        instructions::store_fence();
     }
 
     /// Takes the lines of a range out of the processor's caches.
@@ -147,7 +163,10 @@ mod tests {
         dram.discard(BLOCK_BYTES, BLOCK_BYTES);
         dram.copy_out(BLOCK_BYTES - 2, &mut out);
         assert_eq!(&out, b"fo\0\0");
-        dram.zero(0, BLOCK_BYTES);
+        dram.stream_in(BLOCK_BYTES - 64, &[b'x'; 128]);
+        dram.copy_out(BLOCK_BYTES - 2, &mut out);
+        assert_eq!(&out, b"xxxx");
+        dram.zero(0, 2 * BLOCK_BYTES);
         dram.copy_out(BLOCK_BYTES - 2, &mut out);
         assert_eq!(out, [0; 4]);
     }

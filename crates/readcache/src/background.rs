@@ -18,9 +18,11 @@ const ALERT: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(1);
 /// How long it works without a look whether others want the medium.
 const STINT: Duration = Duration::from_micros(50);
-/// How many times as long as a stint it leaves the medium to others, while they read from it: misses take 1.6 times as long beside a copying thread. Not
-/// longer, or it would not keep up with a file half of whose accesses are writes, and copy what has been written again.
+/// How many times as long as a stint it leaves the medium to others, while they read from it and copies are of little use: misses take 1.6 times as
+/// long beside a copying thread.
 const REST: u32 = 7;
+/// Parts of the budget after whose filling it is asked whether copies are of use. Before the first time they are trusted to be.
+const JUDGED_PART: u32 = 2;
 /// How often memory is looked at while copies are held.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 /// Parts of the budget that one pass of eviction makes free.
@@ -42,6 +44,28 @@ pub(crate) struct Background {
     watched: Instant,
     misses_seen: u64,
     fills_since_tick: u32,
+    usefulness: Usefulness,
+}
+
+/// Whether a copy is read at least once on average. If so, each one that is made sooner spares a reader more of the medium than making it takes; copies of blocks that
+/// are written or evicted before anybody comes back are better made slowly.
+struct Usefulness {
+    hits_before: u64,
+    fills: u32,
+    is_given: bool,
+}
+
+impl Usefulness {
+    /// One more copy has been made, of `limit` that there may be.
+    fn count_fill(&mut self, limit: u32, hits: impl FnOnce() -> u64) {
+        self.fills += 1;
+        if self.fills >= (limit / JUDGED_PART).max(1) {
+            let hits = hits();
+            self.is_given = hits - self.hits_before >= self.fills.into();
+            self.hits_before = hits;
+            self.fills = 0;
+        }
+    }
 }
 
 impl Background {
@@ -61,6 +85,11 @@ impl Background {
             watched: now,
             misses_seen: 0,
             fills_since_tick: 0,
+            usefulness: Usefulness {
+                hits_before: 0,
+                fills: 0,
+                is_given: true,
+            },
         }
     }
 
@@ -132,7 +161,7 @@ impl Background {
             if stint >= STINT {
                 self.tell_time();
                 self.watch_memory();
-                if self.has_missed() {
+                if !self.usefulness.is_given && self.has_missed() {
                     self.rest(stint * REST);
                 }
                 begin = Instant::now();
@@ -174,8 +203,11 @@ impl Background {
         if !file.fill(entry, prepared, |into| (self.source)(home, into)) {
             entry.abandon(prepared);
         }
+        let limit = self.shared.frames.limit();
+        let meter = &self.shared.meter;
+        self.usefulness.count_fill(limit, || meter.hits());
         self.fills_since_tick += 1;
-        if self.fills_since_tick >= (self.shared.frames.limit() / CLOCK_PART).max(1) {
+        if self.fills_since_tick >= (limit / CLOCK_PART).max(1) {
             self.fills_since_tick = 0;
             self.shared.advance_clock();
         }
@@ -302,6 +334,26 @@ impl Oldest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_of_use_while_they_are_read() {
+        let mut usefulness = Usefulness {
+            hits_before: 0,
+            fills: 0,
+            is_given: true,
+        };
+        let mut fill = |fills: u32, hits: u64| {
+            (0..fills).for_each(|_| usefulness.count_fill(200, || hits));
+            usefulness.is_given
+        };
+        assert!(fill(99, 0), "not judged yet");
+        assert!(!fill(1, 0));
+        assert!(!fill(100, 99));
+        assert!(fill(100, 199), "as many hits as copies");
+        assert!(!fill(100, 298));
+        (0..3).for_each(|_| usefulness.count_fill(0, || 1000));
+        assert!(!usefulness.is_given, "no page may be in use");
+    }
 
     #[test]
     fn ages_never_overflow() {

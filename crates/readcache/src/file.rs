@@ -23,6 +23,9 @@ use crate::statistics::{FileCounts, FileStatistics};
 use crate::table::{LEVELS, Table};
 use crate::word::{State, Word};
 
+/// Tables of fewer entries grow eightfold, because each step keeps readers waiting for room; of more, twofold.
+const QUICK_ENTRIES: usize = 1 << 11;
+
 /// Which tables hold entries: the current one, and one that is being emptied into it.
 #[derive(Clone, Copy, Eq, PartialEq)]
 struct Tables(u64);
@@ -342,7 +345,12 @@ impl FileCache {
             .iter()
             .filter(|entry| entry.word().state() != State::Invalid);
         if live.count() > table.entries() / 4 {
-            self.resize((self.tables().current() + 1).min(LEVELS - 1));
+            let steps = if table.entries() < QUICK_ENTRIES {
+                3
+            } else {
+                1
+            };
+            self.resize((self.tables().current() + steps).min(LEVELS - 1));
         } else {
             let ready = table.candidates(block).into_iter().filter(|entry| {
                 let word = entry.word();

@@ -93,9 +93,9 @@ impl Frames {
         self.dram.copy_out(offset(frame) + in_block, into);
     }
 
-    /// Fills a page that is the caller's.
+    /// Fills a page that is the caller's, past the caches: they belong to readers, and lines that another processor has changed are slow to come.
     pub(crate) fn fill(&self, frame: Frame, bytes: &[u8; BLOCK_BYTES]) {
-        self.dram.copy_in(offset(frame), bytes);
+        self.dram.stream_in(offset(frame), bytes);
     }
 
     /// The page's bytes in place.
