@@ -25,6 +25,26 @@ pub(crate) struct Plan {
     pub(crate) paper: Option<f64>,
 }
 
+impl Plan {
+    /// The ratio is to be this or more.
+    pub(crate) const fn at_least(
+        name: &'static str,
+        unit: &'static str,
+        against: &'static str,
+        bar: f64,
+        paper: Option<f64>,
+    ) -> Plan {
+        Plan {
+            name,
+            unit,
+            against,
+            bar,
+            better: Better::Higher,
+            paper,
+        }
+    }
+}
+
 /// One bar beside what was measured. Numbers are absent when it could not be measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {

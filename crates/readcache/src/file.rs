@@ -2,7 +2,7 @@
 //!
 //! A file has tables of several sizes, each made once and kept as long as the file has copies; one of them is current. (To give the memory of the others back, nobody
 //! may be between his look at the tables and his claim in one of them, and to know that would cost every claim two locked instructions. Together they
-//! are at most as large as the largest: 1.6 % of the most bytes that the file ever had in copies.) To change the size, the background thread makes the other table current, then moves entries
+//! are at most as large as the largest.) To change the size, the background thread makes the other table current, then moves entries
 //! over: it takes one in the new table for the block (so that whoever writes the block finds it there), ends the old one's life, and publishes the new one.
 //!
 //! * M1 A writer looks into the old table first, then into the new one, then whether the tables are still these two. If the old entry

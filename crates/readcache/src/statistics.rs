@@ -161,31 +161,39 @@ impl Meter {
     /// Counts a read from DRAM.
     #[inline]
     pub(crate) fn hit(&self, file: &Arc<FileCounts>) {
-        let shard = self.shard_for(file);
-        match shard {
-            (shard, true) => {
-                add(&shard.hits);
-                add(&shard.file_hits);
-            }
-            (shard, false) => {
-                shard.hits.fetch_add(1, Ordering::Relaxed);
-                file.hits.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        self.count(
+            file,
+            |shard| [&shard.hits, &shard.file_hits],
+            |file| &file.hits,
+        );
     }
 
     /// Counts a read from the medium, of a file that has copies of other blocks.
     #[inline]
     pub(crate) fn miss(&self, file: &Arc<FileCounts>) {
-        match self.shard_for(file) {
-            (shard, true) => {
-                add(&shard.misses);
-                add(&shard.file_misses);
-            }
-            (shard, false) => {
-                shard.misses.fetch_add(1, Ordering::Relaxed);
-                file.misses.fetch_add(1, Ordering::Relaxed);
-            }
+        self.count(
+            file,
+            |shard| [&shard.misses, &shard.file_misses],
+            |file| &file.misses,
+        );
+    }
+
+    /// Counts for the thread, and for the file: in the thread's shard if it has one of its own.
+    #[inline(always)]
+    fn count(
+        &self,
+        file: &Arc<FileCounts>,
+        of_shard: fn(&Shard) -> [&AtomicU64; 2],
+        of_file: fn(&FileCounts) -> &AtomicU64,
+    ) {
+        let (shard, is_own) = self.shard_for(file);
+        let [all, of_this_file] = of_shard(shard);
+        if is_own {
+            add(all);
+            add(of_this_file);
+        } else {
+            all.fetch_add(1, Ordering::Relaxed);
+            of_file(file).fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -121,23 +121,6 @@ impl AgingOptions {
     }
 }
 
-const fn at_least(
-    name: &'static str,
-    unit: &'static str,
-    against: &'static str,
-    bar: f64,
-    paper: Option<f64>,
-) -> Plan {
-    Plan {
-        name,
-        unit,
-        against,
-        bar,
-        better: Better::Higher,
-        paper,
-    }
-}
-
 const RATE: &str = "ops/s";
 const PUBLISHED: &str = "PMFS's policies, 8 threads";
 const FEW: &str = "ours with 8,192 files";
@@ -145,20 +128,20 @@ const ONE: &str = "one thread";
 const FRESH: &str = "fresh pool with the same files";
 
 static PLANS: [Plan; 15] = [
-    at_least("webproxy_32k", RATE, PUBLISHED, 14.33, Some(14.33)),
-    at_least("varmail_32k", RATE, PUBLISHED, 8.9, Some(8.9)),
-    at_least("webproxy_8k", RATE, PUBLISHED, 2.36, Some(2.36)),
-    at_least("varmail_8k", RATE, PUBLISHED, 2.1, Some(2.1)),
-    at_least("webproxy_1m", RATE, FEW, 0.7, None),
-    at_least("varmail_1m", RATE, FEW, 0.7, None),
-    at_least("threads_fileserver", RATE, ONE, 1.7, None),
-    at_least("threads_webproxy", RATE, ONE, 1.7, Some(1.7)),
-    at_least("threads_webserver", RATE, ONE, 1.7, None),
-    at_least("threads_varmail", RATE, ONE, 1.7, Some(1.484)),
-    at_least("aged_overwrite_4k", "ns", FRESH, 0.9, None),
-    at_least("aged_read_1m", "ns", FRESH, 0.9, None),
-    at_least("aged_create", "ns", FRESH, 0.9, None),
-    at_least(
+    Plan::at_least("webproxy_32k", RATE, PUBLISHED, 14.33, Some(14.33)),
+    Plan::at_least("varmail_32k", RATE, PUBLISHED, 8.9, Some(8.9)),
+    Plan::at_least("webproxy_8k", RATE, PUBLISHED, 2.36, Some(2.36)),
+    Plan::at_least("varmail_8k", RATE, PUBLISHED, 2.1, Some(2.1)),
+    Plan::at_least("webproxy_1m", RATE, FEW, 0.7, None),
+    Plan::at_least("varmail_1m", RATE, FEW, 0.7, None),
+    Plan::at_least("threads_fileserver", RATE, ONE, 1.7, None),
+    Plan::at_least("threads_webproxy", RATE, ONE, 1.7, Some(1.7)),
+    Plan::at_least("threads_webserver", RATE, ONE, 1.7, None),
+    Plan::at_least("threads_varmail", RATE, ONE, 1.7, Some(1.484)),
+    Plan::at_least("aged_overwrite_4k", "ns", FRESH, 0.9, None),
+    Plan::at_least("aged_read_1m", "ns", FRESH, 0.9, None),
+    Plan::at_least("aged_create", "ns", FRESH, 0.9, None),
+    Plan::at_least(
         "aged_free_2m",
         "blocks",
         "all free blocks of the aged pool",

@@ -143,23 +143,6 @@ impl ReadCacheOptions {
 const DIRECT: &str = "without the read cache";
 const ONE: &str = "one thread";
 
-const fn at_least(
-    name: &'static str,
-    unit: &'static str,
-    against: &'static str,
-    bar: f64,
-    paper: Option<f64>,
-) -> Plan {
-    Plan {
-        name,
-        unit,
-        against,
-        bar,
-        better: Better::Higher,
-        paper,
-    }
-}
-
 const fn at_most(name: &'static str, against: &'static str, bar: f64) -> Plan {
     Plan {
         name,
@@ -172,8 +155,8 @@ const fn at_most(name: &'static str, against: &'static str, bar: f64) -> Plan {
 }
 
 static PLANS: [Plan; 13] = [
-    at_least("hot_seq", "MB/s", DIRECT, 3.0, Some(3.0)),
-    at_least("hot_skewed", "MB/s", DIRECT, 3.5, None),
+    Plan::at_least("hot_seq", "MB/s", DIRECT, 3.0, Some(3.0)),
+    Plan::at_least("hot_skewed", "MB/s", DIRECT, 3.5, None),
     at_most("hit_vs_dram", "copy of 4 KiB from a buffer in DRAM", 1.25),
     at_most("miss", DIRECT, 1.03),
     at_most("overwrite_cold", DIRECT, 1.03),
@@ -181,10 +164,10 @@ static PLANS: [Plan; 13] = [
     at_most("append", DIRECT, 1.03),
     at_most("append_hot", DIRECT, 1.03),
     at_most("mix_50", DIRECT, 1.0),
-    at_least("drbm_2", "MB/s", ONE, 1.8, None),
-    at_least("drbl_2", "MB/s", ONE, 1.8, None),
+    Plan::at_least("drbm_2", "MB/s", ONE, 1.8, None),
+    Plan::at_least("drbl_2", "MB/s", ONE, 1.8, None),
     at_most("auto_dram", "mode off, on DRAM", 1.01),
-    at_least(
+    Plan::at_least(
         "scan_hit_ratio",
         "reads",
         "all reads of the hot set beside a scan",
