@@ -32,6 +32,16 @@ pub enum Slot {
     Absent,
 }
 
+impl Slot {
+    /// What is kept there will be loaded soon.
+    #[inline]
+    pub fn prefetch<S: Store>(self, store: &S) {
+        if let Slot::Word(at) = self {
+            store.prefetch(at);
+        }
+    }
+}
+
 /// A file's block map, as of some version of its inode.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockMap {

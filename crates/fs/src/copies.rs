@@ -110,6 +110,14 @@ impl Node {
     pub(crate) fn copies(&self) -> Option<&Arc<FileCache>> {
         self.0.copies.get()
     }
+
+    /// A copy of the block will be looked for soon: fetches what is needed for that.
+    #[inline]
+    pub(crate) fn prefetch_copy(&self, block: u64) {
+        if let Some(copies) = self.copies() {
+            copies.prefetch(block);
+        }
+    }
 }
 
 impl InodeState {

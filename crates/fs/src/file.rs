@@ -35,6 +35,7 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     fn read_unlocked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<usize> {
         let core = &*self.core;
+        node.prefetch_copy(offset / BLOCK);
         let snapshot = self.believable(node)?;
         let left = snapshot.size.saturating_sub(offset);
         let length = (into.len() as u64).min(left) as usize;
@@ -53,9 +54,8 @@ impl<S: Store> FileSystem<S> {
             };
             if in_block + length > BLOCK_BYTES {
                 reading.range(&map, offset, into).ok()?;
-            } else if !reading.read_copy(offset / BLOCK, in_block, into) {
-                let pointer = map.lookup(&core.store, offset / BLOCK).ok()?;
-                reading.block(offset / BLOCK, pointer, in_block, into);
+            } else {
+                reading.one_block(&map, offset / BLOCK, in_block, into)?;
             }
         }
         node.view().is_current(&snapshot).then_some(length)
@@ -167,6 +167,33 @@ fn is_new_tick(options: &crate::MountOptions, negated: i64) -> bool {
 }
 
 impl<S: Store> Reading<'_, S> {
+    /// Copies a part of a block that lies inside the file; `None` if its place is in doubt.
+    #[inline]
+    fn one_block(
+        &self,
+        map: &BlockMap,
+        block: u64,
+        in_block: usize,
+        into: &mut [u8],
+    ) -> Option<()> {
+        let store = &self.core.store;
+        if self.node.copies().is_none() {
+            let pointer = map.lookup(store, block).ok()?;
+            self.block(block, pointer, in_block, into);
+            return Some(());
+        }
+        // What a hit needs is on its way; what a miss needs comes at the same time. Which of them it is can't be foreseen.
+        let slot = map.slot(store, block);
+        if let Ok(slot) = &slot {
+            slot.prefetch(store);
+        }
+        if !self.read_copy(block, in_block, into) {
+            let pointer = map.pointer(store, slot.ok()?, block).ok()?;
+            self.block(block, pointer, in_block, into);
+        }
+        Some(())
+    }
+
     /// Copies a range that lies inside the file.
     fn range(&self, map: &BlockMap, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
         let first = offset / BLOCK;

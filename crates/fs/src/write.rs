@@ -206,11 +206,10 @@ fn overwrite_block<S: Store>(
     let map = BlockMap::of(number, &body.raw);
     let index = range.first_block();
     let slot = map.slot(&core.store, index)?;
-    match slot {
-        Slot::Word(at) => core.store.prefetch(at),
-        Slot::Root => {}
-        Slot::Absent => return Ok(false),
+    if slot == Slot::Absent {
+        return Ok(false);
     }
+    slot.prefetch(&core.store);
     let mut transaction = core.begin();
     let Ok(block) = transaction.allocate_one(body.domain, Purpose::Overwrite) else {
         return Ok(false);

@@ -1,17 +1,18 @@
 //! The background thread: copies what readers point to, evicts what was not read for longest, resizes tables, gives memory back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pmem::{BLOCK_BYTES, BlockNumber};
 
 use crate::cache::Source;
-use crate::entry::NOWHERE;
+use crate::entry::{self, Entry};
 use crate::file::FileCache;
 use crate::memory::Memory;
 use crate::shared::{Request, Shared};
-use crate::word::State;
+use crate::statistics::Event;
+use crate::word::{State, Word};
 
 /// How long the thread looks for work again and again before it has to be woken up: waking costs the reader who does it a microsecond or two.
 const ALERT: Duration = Duration::from_millis(100);
@@ -47,24 +48,60 @@ pub(crate) struct Background {
     usefulness: Usefulness,
 }
 
-/// Whether a copy is read at least once on average. If so, each one that is made sooner spares a reader more of the medium than making it takes; copies of blocks that
+/// The file that the last request was about, kept while there is work: a reference costs a lock and two lines that other threads may want.
+#[derive(Default)]
+struct LastFile(Option<(u32, Arc<FileCache>)>);
+
+impl LastFile {
+    /// The file at a place; `None` if it is gone.
+    fn at(&mut self, place: u32, shared: &Shared) -> Option<&FileCache> {
+        if self.0.as_ref().is_none_or(|(last, _)| *last != place) {
+            self.0 = Some((place, shared.file(place)?));
+        }
+        self.0.as_ref().map(|(_, file)| &**file)
+    }
+}
+
+/// Whether a copy is read often enough. If so, each one that is made sooner spares a reader more of the medium than making it takes from others; copies of blocks that
 /// are written or evicted before anybody comes back are better made slowly.
 struct Usefulness {
+    /// Hits and copies since the last judgement.
     hits_before: u64,
     fills: u32,
-    is_given: bool,
+    was_given: bool,
 }
 
 impl Usefulness {
+    /// Hits for so many copies are enough: one spares more than half of what a copy takes from those who read the medium meanwhile.
+    const FILLS_PER_HIT: u64 = 2;
+
+    /// Copies are trusted until they are judged.
+    fn new() -> Usefulness {
+        Usefulness {
+            hits_before: 0,
+            fills: 0,
+            was_given: true,
+        }
+    }
+
     /// One more copy has been made, of `limit` that there may be.
-    fn count_fill(&mut self, limit: u32, hits: impl FnOnce() -> u64) {
+    fn count_fill(&mut self, limit: u32, hits: impl Fn() -> u64) {
         self.fills += 1;
         if self.fills >= (limit / JUDGED_PART).max(1) {
             let hits = hits();
-            self.is_given = hits - self.hits_before >= self.fills.into();
+            self.was_given = self.is_enough(hits);
             self.hits_before = hits;
             self.fills = 0;
         }
+    }
+
+    fn is_enough(&self, hits: u64) -> bool {
+        (hits - self.hits_before) * Self::FILLS_PER_HIT > self.fills.into()
+    }
+
+    /// Whether it was given at the last judgement, or would be now.
+    fn is_given(&self, hits: impl Fn() -> u64) -> bool {
+        self.was_given || self.is_enough(hits())
     }
 }
 
@@ -85,11 +122,7 @@ impl Background {
             watched: now,
             misses_seen: 0,
             fills_since_tick: 0,
-            usefulness: Usefulness {
-                hits_before: 0,
-                fills: 0,
-                is_given: true,
-            },
+            usefulness: Usefulness::new(),
         }
     }
 
@@ -129,7 +162,7 @@ impl Background {
 
     /// Whether somebody has read from the medium since the last look.
     fn has_missed(&mut self) -> bool {
-        let misses = self.shared.meter.misses();
+        let misses = self.shared.meter.of_all(Event::Miss);
         misses != std::mem::replace(&mut self.misses_seen, misses)
     }
 
@@ -137,19 +170,33 @@ impl Background {
     fn work_off(&mut self) -> bool {
         let mut has_worked = false;
         let mut begin = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut files = LastFile::default();
         while let Some(request) = self.shared.next_request() {
             has_worked = true;
             match request {
-                Request::Fill { file, level, index } => self.fill(file, level.into(), index),
+                Request::Fill {
+                    file,
+                    level,
+                    index,
+                    prepared,
+                    home,
+                } => {
+                    if let Some(file) = files.at(file, &shared)
+                        && let Some(table) = file.table(level.into())
+                    {
+                        self.fill(file, table.entry(index), prepared, home);
+                    }
+                }
                 Request::Room { file, block } => {
-                    if let Some(file) = self.shared.file(file) {
+                    if let Some(file) = files.at(file, &shared) {
                         file.make_room(block);
                     }
                 }
                 Request::Reclaim => self.evict(),
                 #[cfg(test)]
                 Request::Resize { file, level } => {
-                    if let Some(file) = self.shared.file(file) {
+                    if let Some(file) = files.at(file, &shared) {
                         file.resize(level);
                     }
                 }
@@ -161,7 +208,8 @@ impl Background {
             if stint >= STINT {
                 self.tell_time();
                 self.watch_memory();
-                if !self.usefulness.is_given && self.has_missed() {
+                let hits = || shared.meter.of_all(Event::Hit);
+                if !self.usefulness.is_given(hits) && self.has_missed() {
                     self.rest(stint * REST);
                 }
                 begin = Instant::now();
@@ -183,29 +231,23 @@ impl Background {
     }
 
     /// Copies what an entry points to.
-    fn fill(&mut self, place: u32, level: usize, index: u32) {
-        let Some(file) = self.shared.file(place) else {
-            return;
-        };
-        let Some(table) = file.table(level) else {
-            return;
-        };
-        let entry = table.entry(index);
-        let (prepared, home) = (entry.word(), entry.home());
-        // The entry may have had another life since the request; in this one somebody else may be about to fill it.
-        if prepared.state() != State::Prep || home == NOWHERE {
-            return;
-        }
+    fn fill(
+        &mut self,
+        file: &FileCache,
+        entry: Entry<'_, AtomicU64>,
+        prepared: Word,
+        home: BlockNumber,
+    ) {
         if prepared.frame().is_none() && self.is_full() && self.shared.frames.limit() > 0 {
             self.evict();
         }
-        let home = BlockNumber::new(home);
         if !file.fill(entry, prepared, |into| (self.source)(home, into)) {
             entry.abandon(prepared);
         }
         let limit = self.shared.frames.limit();
         let meter = &self.shared.meter;
-        self.usefulness.count_fill(limit, || meter.hits());
+        self.usefulness
+            .count_fill(limit, || meter.of_all(Event::Hit));
         self.fills_since_tick += 1;
         if self.fills_since_tick >= (limit / CLOCK_PART).max(1) {
             self.fills_since_tick = 0;
@@ -290,9 +332,9 @@ impl Background {
     }
 }
 
-/// Moves of the clock since an entry was read.
+/// Moves of the clock since an entry was read, as far as they are told apart.
 fn age(now: u64, used: u64) -> usize {
-    (now.saturating_sub(used) as usize).min(AGES - 1)
+    (entry::age(now, used) as usize).min(AGES - 1)
 }
 
 /// Which pages go: all that are older than a limit, and some that are just as old.
@@ -337,26 +379,26 @@ mod tests {
 
     #[test]
     fn copies_are_of_use_while_they_are_read() {
-        let mut usefulness = Usefulness {
-            hits_before: 0,
-            fills: 0,
-            is_given: true,
-        };
+        let mut usefulness = Usefulness::new();
         let mut fill = |fills: u32, hits: u64| {
             (0..fills).for_each(|_| usefulness.count_fill(200, || hits));
-            usefulness.is_given
+            usefulness.is_given(|| hits)
         };
         assert!(fill(99, 0), "not judged yet");
         assert!(!fill(1, 0));
-        assert!(!fill(100, 99));
-        assert!(fill(100, 199), "as many hits as copies");
-        assert!(!fill(100, 298));
+        assert!(!fill(100, 50));
+        assert!(!fill(99, 99), "too few since the last judgement");
+        assert!(fill(0, 100), "at any time enough for what was copied since");
+        assert!(fill(1, 101), "judged");
+        assert!(fill(99, 101), "not judged again yet");
+        assert!(!fill(1, 101));
         (0..3).for_each(|_| usefulness.count_fill(0, || 1000));
-        assert!(!usefulness.is_given, "no page may be in use");
+        assert!(!usefulness.was_given, "no page may be in use");
     }
 
     #[test]
     fn ages_never_overflow() {
-        assert_eq!((age(5, 3), age(5, 9), age(u64::MAX, 0)), (2, 0, AGES - 1));
+        assert_eq!((age(5, 3), age(9, 9), age(u64::MAX, 0)), (2, 0, AGES - 1));
+        assert_eq!(age(3, (1 << 20) - 2), 5, "the clock has gone round");
     }
 }

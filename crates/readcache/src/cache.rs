@@ -14,7 +14,7 @@ use crate::frames::Frames;
 use crate::hotness::Hotness;
 use crate::memory::Memory;
 use crate::shared::Shared;
-use crate::statistics::{FileStatistics, Statistics};
+use crate::statistics::{Event, FileStatistics, Statistics};
 
 /// Copies a block out of the store. Called by the background thread, for blocks that readers found there; what it gives for a block that
 /// belongs to somebody else by then is thrown away.
@@ -143,7 +143,7 @@ impl ReadCache {
         is_current: impl FnOnce() -> bool,
     ) {
         let file = self.file(file, tag);
-        file.point(block, home.get(), is_current);
+        file.point(block, home, is_current);
     }
 
     /// The same for a store so slow that its bytes are not fetched twice: `bytes` is the block, and becomes the copy at once if the block is hot.
@@ -171,10 +171,10 @@ impl ReadCache {
         let page = |count: u32| u64::from(count) * BLOCK_BYTES as u64;
         let files = shared.files();
         Statistics {
-            hits: shared.meter.hits(),
-            misses: shared.meter.misses(),
-            fills: shared.meter.fills.load(Ordering::Relaxed),
-            invalidations: shared.meter.invalidations.load(Ordering::Relaxed),
+            hits: shared.meter.of_all(Event::Hit),
+            misses: shared.meter.of_all(Event::Miss),
+            fills: shared.meter.of_all(Event::Fill),
+            invalidations: shared.meter.of_all(Event::Invalidation),
             evictions: shared.meter.evictions.load(Ordering::Relaxed),
             bytes: page(shared.frames.in_use()),
             limit_bytes: page(shared.frames.limit()),

@@ -1,7 +1,8 @@
 //! An entry of a table: the transitions of [`Word`] on memory that threads share.
 //!
-//! Four words: the state, the file's block, the block's home on the medium, and when it was last read. Who claims an entry owns the middle two
-//! until he prepares or releases it: not even a write takes a claim away from him. They do not change before the entry's next life.
+//! Two words: the state, and the file's block with the time when it was last read. Who claims an entry owns the second one until he prepares or releases it: not
+//! even a write takes a claim away from him. Its block does not change before the entry's next life. Where the block lies on the medium is told to whoever fills
+//! the entry, together with the word of the life that it is true of; so a bucket of four is one cache line.
 //!
 //! * E1 A life ends in [`Word::invalidate`] or [`Word::evict`] only, and what a frame held in a life is not overwritten before that life has ended. So whoever
 //!   copied out of the frame and then finds the same life copied what was published in it.
@@ -15,16 +16,22 @@ use crate::atomic::Atomic;
 use crate::word::{Frame, State, Word};
 use pmem::deliberate::{self, Bug};
 
-/// Words of an entry: half a cache line.
-pub(crate) const ENTRY_WORDS: usize = 4;
+/// Words of an entry: a quarter of a cache line.
+pub(crate) const ENTRY_WORDS: usize = 2;
 
 const WORD: usize = 0;
 const BLOCK: usize = 1;
-const HOME: usize = 2;
-const USED: usize = 3;
 
-/// Home of a block whose bytes the claimant has at hand: nobody else can fill the entry.
-pub(crate) const NOWHERE: u64 = u64::MAX;
+/// Bits of the second word that say when the block was last read; its number is above them.
+const USED_BITS: u32 = 20;
+/// Blocks beyond, at 2^56 bytes of a file, are not copied.
+pub(crate) const BLOCKS_MAX: u64 = 1 << (u64::BITS - USED_BITS);
+
+/// Turns of the clock since an entry was read. After 2^20 of them it counts as read now: a page that lives as long, while copies that nobody reads are
+/// thrown away beside it, is spared once more.
+pub(crate) fn age(now: u64, used: u64) -> u64 {
+    now.wrapping_sub(used) & ((1 << USED_BITS) - 1)
+}
 
 /// One entry, by reference.
 pub(crate) struct Entry<'t, W>(pub(crate) &'t [W; ENTRY_WORDS]);
@@ -47,12 +54,7 @@ impl<W: Atomic> Entry<'_, W> {
     /// The file's block that it stands for, if it stands for one.
     #[inline]
     pub(crate) fn block(self) -> u64 {
-        self.0[BLOCK].load(Ordering::Relaxed)
-    }
-
-    /// Where the block lies on the medium.
-    pub(crate) fn home(self) -> u64 {
-        self.0[HOME].load(Ordering::Relaxed)
+        self.0[BLOCK].load(Ordering::Relaxed) >> USED_BITS
     }
 
     /// Whether the life that `word` was seen in goes on. What was copied out of its frame since is the block then (E1).
@@ -69,14 +71,18 @@ impl<W: Atomic> Entry<'_, W> {
 
     /// When it was last read, by the cache's clock.
     pub(crate) fn used(self) -> u64 {
-        self.0[USED].load(Ordering::Relaxed)
+        self.0[BLOCK].load(Ordering::Relaxed) & ((1 << USED_BITS) - 1)
     }
 
-    /// It is read now. Stores only if the clock has moved, so that readers of one page do not take its line from each other.
+    /// The block is read now. Stores only if the clock has moved, so that readers of one page do not take its line from each other, and only if the entry still
+    /// stands for the block.
     #[inline]
-    pub(crate) fn touch(self, now: u64) {
-        if self.used() != now {
-            self.0[USED].store(now, Ordering::Relaxed);
+    pub(crate) fn touch(self, block: u64, now: u64) {
+        let old = self.0[BLOCK].load(Ordering::Relaxed);
+        let new = block << USED_BITS | now & ((1 << USED_BITS) - 1);
+        if old != new && old >> USED_BITS == block {
+            // If somebody else was quicker he did the same, or has the entry for another block.
+            let _ = self.0[BLOCK].exchange(old, new);
         }
     }
 
@@ -102,13 +108,12 @@ impl<W: Atomic> Entry<'_, W> {
         }
     }
 
-    /// Takes a free entry for `block`, which lies at `home`. Nobody else can have it before the caller, who next asks whether that is so (E2), calls
+    /// Takes a free entry for `block`. Nobody else can have it before the caller, who next asks whether that is so (E2), calls
     /// [`prepare`](Self::prepare) or [`release`](Self::release).
-    pub(crate) fn claim(self, block: u64, home: u64) -> Option<Word> {
+    pub(crate) fn claim(self, block: u64) -> Option<Word> {
         let word = self.word();
         let claimed = self.step(word, word.claim()).ok()?;
-        self.0[BLOCK].store(block, Ordering::Relaxed);
-        self.0[HOME].store(home, Ordering::Relaxed);
+        self.0[BLOCK].store(block << USED_BITS, Ordering::Relaxed);
         // The claim comes before the question whether the pointer is current.
         W::fence(Ordering::SeqCst);
         Some(claimed)
@@ -147,7 +152,7 @@ impl<W: Atomic> Entry<'_, W> {
 
     /// The frame holds the block, for readers from now on, until its last life ended meanwhile: then the frame stays with the caller.
     pub(crate) fn publish(self, copying: Word, now: u64) -> bool {
-        self.0[USED].store(now, Ordering::Relaxed);
+        self.touch(self.block(), now);
         if deliberate::is(Bug::PublishBeforeCopy) {
             return true;
         }
@@ -175,10 +180,11 @@ impl<W: Atomic> Entry<'_, W> {
         if deliberate::is(Bug::ForgetInvalidation) {
             return false;
         }
-        let next = |word: Word| {
-            let is_it = word.state() != State::Invalid && self.block() == block;
-            word.invalidate().filter(|_| is_it)
-        };
+        // A claim that becomes the block's after this look is given up (E2).
+        if self.block() != block {
+            return false;
+        }
+        let next = |word: Word| word.invalidate().filter(|_| self.block() == block);
         self.change(next).is_some()
     }
 

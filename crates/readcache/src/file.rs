@@ -15,11 +15,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use pmem::BLOCK_BYTES;
+use pmem::{BLOCK_BYTES, BlockNumber};
 
-use crate::entry::{Entry, NOWHERE};
+use crate::entry::{self, BLOCKS_MAX, Entry};
 use crate::shared::{Request, Shared};
-use crate::statistics::{FileCounts, FileStatistics};
+use crate::statistics::{Event, FileCounts, FileStatistics};
 use crate::table::{LEVELS, Table};
 use crate::word::{State, Word};
 
@@ -49,7 +49,8 @@ impl Tables {
     }
 }
 
-/// The copies of one file's blocks.
+/// The copies of one file's blocks. Its owners count their references on another line than every read looks at.
+#[repr(align(128))]
 pub struct FileCache {
     /// What the owner calls the file.
     tag: u64,
@@ -130,8 +131,8 @@ impl FileCache {
         if !entry.is_alive(word) {
             return false;
         }
-        entry.touch(self.shared.clock_now());
-        self.shared.meter.hit(&self.counts);
+        entry.touch(block, self.shared.clock_now());
+        self.count(Event::Hit, 1);
         true
     }
 
@@ -146,8 +147,8 @@ impl FileCache {
         if !entry.pin(word) {
             return None;
         }
-        entry.touch(self.shared.clock_now());
-        self.shared.meter.hit(&self.counts);
+        entry.touch(block, self.shared.clock_now());
+        self.count(Event::Hit, 1);
         Some(Page {
             level,
             index: table.index_of(entry),
@@ -166,23 +167,30 @@ impl FileCache {
         self.is_empty.store(live == 0, Ordering::Relaxed);
     }
 
+    #[inline]
+    fn count(&self, event: Event, number: u64) {
+        self.shared.meter.count(event, number, &self.counts);
+    }
+
     /// Counts a read that found no copy.
     #[inline]
     pub(crate) fn count_miss(&self) {
-        self.shared.meter.miss(&self.counts);
+        self.count(Event::Miss, 1);
     }
 
     /// Leaves a pointer to a block that lies at `home`: the background thread copies it. `is_current` says whether it still lies there, for
     /// a question asked after the claim (E2).
-    pub(crate) fn point(&self, block: u64, home: u64, is_current: impl FnOnce() -> bool) {
+    pub(crate) fn point(&self, block: u64, home: BlockNumber, is_current: impl FnOnce() -> bool) {
         let tables = self.tables();
-        let Some((index, prepared)) = self.prepare(tables, block, home, is_current) else {
+        let Some((index, prepared)) = self.prepare(tables, block, is_current) else {
             return;
         };
         let request = Request::Fill {
             file: self.place,
             level: tables.current() as u8,
             index,
+            prepared,
+            home,
         };
         if !self.shared.ask(request)
             && let Some(table) = self.table(tables.current())
@@ -199,7 +207,7 @@ impl FileCache {
         is_current: impl FnOnce() -> bool,
     ) {
         let tables = self.tables();
-        let Some((index, prepared)) = self.prepare(tables, block, NOWHERE, is_current) else {
+        let Some((index, prepared)) = self.prepare(tables, block, is_current) else {
             return;
         };
         let Some(table) = self.table(tables.current()) else {
@@ -217,19 +225,19 @@ impl FileCache {
         &self,
         tables: Tables,
         block: u64,
-        home: u64,
         is_current: impl FnOnce() -> bool,
     ) -> Option<(u32, Word)> {
+        if block >= BLOCKS_MAX {
+            return None;
+        }
         let table = self.table(tables.current())?;
-        let stands =
-            |entry: &Entry<'_, _>| entry.word().state() != State::Invalid && entry.block() == block;
-        if table.places(block).any(|entry| stands(&entry)) {
+        if table.stands_for(block) {
             return None;
         }
         if self.is_empty() {
             self.is_empty.store(false, Ordering::Relaxed);
         }
-        if let Some((entry, claimed)) = table.claim(block, home) {
+        if let Some((entry, claimed)) = table.claim(block) {
             let is_same_table = self.tables() == tables;
             if is_same_table && is_current() {
                 return Some((table.index_of(entry), entry.prepare(claimed)?));
@@ -237,7 +245,8 @@ impl FileCache {
             entry.release();
             return None;
         }
-        if !self.wants_room.swap(true, Ordering::Relaxed) {
+        let wants_room = self.wants_room.load(Ordering::Relaxed);
+        if !wants_room && !self.wants_room.swap(true, Ordering::Relaxed) {
             let request = Request::Room {
                 file: self.place,
                 block,
@@ -275,8 +284,7 @@ impl FileCache {
         fetch(&mut bytes);
         frames.fill(frame, &bytes);
         if entry.publish(copying, self.shared.clock_now()) {
-            self.counts.fills.fetch_add(1, Ordering::Relaxed);
-            self.shared.meter.fills.fetch_add(1, Ordering::Relaxed);
+            self.count(Event::Fill, 1);
         } else {
             frames.give_back(frame);
         }
@@ -300,13 +308,7 @@ impl FileCache {
                 ended += self.invalidate_in(tables.current(), first, count);
             }
             if ended > 0 {
-                self.counts
-                    .invalidations
-                    .fetch_add(ended, Ordering::Relaxed);
-                self.shared
-                    .meter
-                    .invalidations
-                    .fetch_add(ended, Ordering::Relaxed);
+                self.count(Event::Invalidation, ended);
             }
             let now = self.tables();
             if now == tables {
@@ -352,11 +354,12 @@ impl FileCache {
             };
             self.resize((self.tables().current() + steps).min(LEVELS - 1));
         } else {
-            let ready = table.candidates(block).into_iter().filter(|entry| {
+            let ready = table.candidates(block).filter(|entry| {
                 let word = entry.word();
                 word.state() == State::Ready
             });
-            if let Some(entry) = ready.min_by_key(|entry| entry.used())
+            let now = self.shared.clock_now();
+            if let Some(entry) = ready.max_by_key(|entry| entry::age(now, entry.used()))
                 && let Some(frame) = entry.evict()
             {
                 self.shared.frames.give_back(frame);
@@ -414,8 +417,11 @@ impl FileCache {
         word: Word,
         new: &Table,
     ) -> Option<crate::word::Frame> {
-        let (block, home, used) = (old.block(), old.home(), old.used());
-        let (entry, claimed) = new.claim(block, home)?;
+        let (block, used) = (old.block(), old.used());
+        if new.stands_for(block) {
+            return None;
+        }
+        let (entry, claimed) = new.claim(block)?;
         let prepared = entry.prepare(claimed)?;
         if prepared.frame().is_some() {
             // A frame from before the table was retired: this page would not be the one that is published.
@@ -448,13 +454,13 @@ impl FileCache {
             .current()
             .iter()
             .filter(|entry| entry.word().frame().is_some());
-        let (hits, misses) = self.shared.meter.of_file(&self.counts);
+        let counted = |event| self.shared.meter.of_file(event, &self.counts);
         FileStatistics {
             file: self.tag,
-            hits,
-            misses,
-            fills: self.counts.fills.load(Ordering::Relaxed),
-            invalidations: self.counts.invalidations.load(Ordering::Relaxed),
+            hits: counted(Event::Hit),
+            misses: counted(Event::Miss),
+            fills: counted(Event::Fill),
+            invalidations: counted(Event::Invalidation),
             bytes: framed.count() as u64 * BLOCK_BYTES as u64,
             table_bytes: self.current().bytes() as u64,
         }

@@ -45,10 +45,14 @@ impl Hotness {
     /// The present window is the one with this number.
     pub(crate) fn set_window(&self, number: u64) {
         let number = number as u32 & ((1 << WINDOW_BITS) - 1);
-        self.window.store(number, Ordering::Relaxed);
+        // Readers have the line.
+        if self.window.load(Ordering::Relaxed) != number {
+            self.window.store(number, Ordering::Relaxed);
+        }
     }
 
-    /// Counts a read of `block` of `file` that found no copy. Whether it is hot now.
+    /// Counts a read of `block` of `file` that found no copy. Whether it is hot now: from the read that reaches the threshold on, as long as there is one in each window.
+    /// So a block that is written is copied again when it is read next, and copies are worth twice as much where half of all requests are writes.
     ///
     /// Two threads that count at the same moment may count one.
     #[inline]
@@ -60,29 +64,22 @@ impl Hotness {
         let set = &self.sets[self.index(hash)];
         let tag = (hash as u32) >> TAG_SHIFT << TAG_SHIFT;
         let window = self.window.load(Ordering::Relaxed);
+        let counts: [u32; WAYS] = std::array::from_fn(|way| set[way].load(Ordering::Relaxed));
         let age =
             |counter: u32| window.wrapping_sub(counter >> COUNT_BITS) & ((1 << WINDOW_BITS) - 1);
-        let mut free = None;
-        for counter in set {
-            let old = counter.load(Ordering::Relaxed);
-            let is_recent = age(old) <= 1;
-            if is_recent && (old ^ tag) >> TAG_SHIFT == 0 && old & THRESHOLD_MAX > 0 {
-                let count = (old & THRESHOLD_MAX) + 1;
-                let is_hot = count >= self.threshold;
-                let kept = if is_hot { 0 } else { count };
-                counter.store(tag | window << COUNT_BITS | kept, Ordering::Relaxed);
-                return is_hot;
-            }
-            if !is_recent || old & THRESHOLD_MAX == 0 {
-                free = Some(counter);
-            }
+        let is_free = |counter: u32| (age(counter) > 1) | (counter & THRESHOLD_MAX == 0);
+        let is_its = |counter: u32| ((counter ^ tag) >> TAG_SHIFT == 0) & !is_free(counter);
+        if let Some(way) = first(&counts, is_its) {
+            let count = ((counts[way] & THRESHOLD_MAX) + 1).min(self.threshold);
+            set[way].store(tag | window << COUNT_BITS | count, Ordering::Relaxed);
+            return count == self.threshold;
         }
-        let counter = free.unwrap_or_else(|| {
+        let way = first(&counts, is_free).unwrap_or_else(|| {
             // Any, but not always the same: blocks that are read in turn would take it from each other for ever.
-            let changing = set[0].load(Ordering::Relaxed) ^ hash as u32;
-            &set[changing.count_ones() as usize % WAYS]
+            let changing = counts[0] ^ hash as u32;
+            changing.count_ones() as usize % WAYS
         });
-        counter.store(tag | window << COUNT_BITS | 1, Ordering::Relaxed);
+        set[way].store(tag | window << COUNT_BITS | 1, Ordering::Relaxed);
         false
     }
 
@@ -98,6 +95,13 @@ impl Hotness {
     }
 }
 
+/// The first counter of which this is true. All are asked, because which one it is can't be foreseen.
+#[inline]
+fn first(counts: &[u32; WAYS], is_it: impl Fn(u32) -> bool) -> Option<usize> {
+    let found = (0..WAYS).fold(0, |found, way| found | u32::from(is_it(counts[way])) << way);
+    (found != 0).then(|| found.trailing_zeros() as usize)
+}
+
 #[inline]
 fn hash(file: u64, block: u64) -> u64 {
     let hash = (file.rotate_left(32) ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -109,10 +113,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_hot_at_the_threshold_and_then_counted_anew() {
+    fn a_block_is_hot_from_the_threshold_on() {
         let hotness = Hotness::new(100, 3);
-        let counts: Vec<bool> = (0..6).map(|_| hotness.count(1, 5)).collect();
-        assert_eq!(counts, [false, false, true, false, false, true]);
+        let counts: Vec<bool> = (0..5).map(|_| hotness.count(1, 5)).collect();
+        assert_eq!(counts, [false, false, true, true, true]);
+        let most = Hotness::new(100, THRESHOLD_MAX + 1);
+        let hot = (0..200).position(|_| most.count(1, 5));
+        assert_eq!(hot, Some(THRESHOLD_MAX as usize - 1));
         let eager = Hotness::new(100, 0);
         assert!(eager.count(1, 5), "a threshold of one at least");
     }
@@ -148,7 +155,7 @@ mod tests {
         assert!(!hotness.count(1, 1));
         hotness.set_window(1);
         assert!(hotness.count(1, 1), "within two windows");
-        assert!(!hotness.count(1, 1));
+        assert!(hotness.count(1, 1), "and from then on");
         hotness.set_window(3);
         assert!(!hotness.count(1, 1), "too long ago");
         hotness.set_window(3 + 1024);

@@ -16,6 +16,9 @@ use crate::word::{Frame, State, Word};
 const BLOCK: u64 = 5;
 const OTHER_BLOCK: u64 = 9;
 
+/// The word of an entry that is prepared for a block, and the block's home.
+type Prepared = (Word, u64);
+
 /// Two words that are copied one after the other.
 struct Pair([AtomicU64; 2]);
 
@@ -65,24 +68,24 @@ impl Scene {
     fn with_copy() -> Scene {
         let scene = Scene::new();
         let prepared = scene.prepare(0, BLOCK).expect("free");
-        scene.fill(0, prepared, Frame(0));
+        scene.fill(0, (prepared, 0), Frame(0));
         assert_eq!(scene.entry(0).word().state(), State::Ready);
         scene
     }
 
     fn prepare(&self, entry: usize, block: u64) -> Option<Word> {
         let entry = self.entry(entry);
-        entry.prepare(entry.claim(block, 0)?)
+        entry.prepare(entry.claim(block)?)
     }
 
     /// What the background thread does with an entry that is prepared. The frame, if it stayed with the filler.
-    fn fill(&self, index: usize, prepared: Word, frame: Frame) -> Option<Frame> {
+    fn fill(&self, index: usize, (prepared, home): Prepared, frame: Frame) -> Option<Frame> {
         let entry = self.entry(index);
         let Some(copying) = entry.begin_copy(prepared, Some(frame)) else {
             return Some(frame);
         };
-        let home = entry.home() as usize;
-        self.frames[copying.frame().expect("copying").0 as usize].write(self.homes[home].read());
+        let home = &self.homes[home as usize];
+        self.frames[copying.frame().expect("copying").0 as usize].write(home.read());
         match entry.publish(copying, 1) {
             true => None,
             false => copying.frame(),
@@ -90,17 +93,17 @@ impl Scene {
     }
 
     /// A miss: reads the pointer, leaves an entry that points there. What is left to be filled.
-    fn point(&self, index: usize) -> Option<Word> {
+    fn point(&self, index: usize) -> Option<Prepared> {
         let sequence = self.sequence.load(Ordering::Acquire);
         if sequence % 2 == 1 {
             return None;
         }
         let home = self.pointer.load(Ordering::Relaxed);
         let entry = self.entry(index);
-        let claimed = entry.claim(BLOCK, home)?;
+        let claimed = entry.claim(BLOCK)?;
         loom::sync::atomic::fence(Ordering::Acquire);
         if self.sequence.load(Ordering::Relaxed) == sequence {
-            return entry.prepare(claimed);
+            return Some((entry.prepare(claimed)?, home));
         }
         entry.release();
         None
@@ -292,17 +295,17 @@ fn a_claim_beside_another_for_another_block() {
             |scene| {
                 scene.write(1, false);
                 let entry = scene.entry(0);
-                if let Some(claimed) = entry.claim(OTHER_BLOCK, 1)
+                if let Some(claimed) = entry.claim(OTHER_BLOCK)
                     && let Some(prepared) = entry.prepare(claimed)
                 {
-                    scene.fill(0, prepared, Frame(0));
+                    scene.fill(0, (prepared, 1), Frame(0));
                 }
             },
         ],
         |scene| {
             let entry = scene.entry(0);
             if entry.word().state() == State::Ready {
-                assert_eq!((entry.block(), entry.home()), (OTHER_BLOCK, 1));
+                assert_eq!(entry.block(), OTHER_BLOCK);
                 assert_eq!(scene.frames[0].read(), (99, 99));
             }
         },
@@ -374,7 +377,7 @@ fn a_filler_beside_an_evictor() {
         &[
             |scene| {
                 let prepared = scene.prepare(0, BLOCK).expect("free");
-                assert_eq!(scene.fill(0, prepared, Frame(0)), None, "no writer");
+                assert_eq!(scene.fill(0, (prepared, 0), Frame(0)), None, "no writer");
             },
             |scene| {
                 if let Some(frame) = scene.entry(0).evict() {
@@ -434,7 +437,7 @@ fn a_move_beside_a_writer() {
                 if word.state() != State::Ready {
                     return;
                 }
-                let claimed = new.claim(old.block(), old.home()).expect("free");
+                let claimed = new.claim(BLOCK).expect("free");
                 let Some(prepared) = new.prepare(claimed) else {
                     return;
                 };

@@ -5,12 +5,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 
 use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use pmem::BlockNumber;
 
 use crate::file::FileCache;
 use crate::frames::Frames;
 use crate::hotness::Hotness;
 use crate::statistics::Meter;
+use crate::word::Word;
 
 /// Requests that wait for the background thread; further ones are dropped, and come again with the next read.
 const REQUESTS_MAX: usize = 16 << 10;
@@ -20,7 +23,7 @@ const URGENT_MAX: usize = 256;
 /// What the background thread is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
-    /// Copy what this entry points to.
+    /// Copy a block to where this entry is prepared for it.
     Fill {
         /// Place of the file in the register.
         file: u32,
@@ -28,6 +31,10 @@ pub(crate) enum Request {
         level: u8,
         /// The entry's number in it.
         index: u32,
+        /// The entry's word; it has another one as soon as it is prepared for anything else.
+        prepared: Word,
+        /// Where the block lies.
+        home: BlockNumber,
     },
     /// Make room for a block of a file.
     Room {
@@ -65,7 +72,8 @@ pub(crate) struct Shared {
     requests: ArrayQueue<Request>,
     /// Those that make room for others.
     urgent: ArrayQueue<Request>,
-    register: Mutex<Register>,
+    /// Apart from what every hit reads.
+    register: CachePadded<Mutex<Register>>,
     /// Set when the background thread must be woken up.
     is_asleep: AtomicBool,
     pub(crate) must_end: AtomicBool,
@@ -81,7 +89,7 @@ impl Shared {
             clock: AtomicU64::new(1),
             requests: ArrayQueue::new(REQUESTS_MAX),
             urgent: ArrayQueue::new(URGENT_MAX),
-            register: Mutex::default(),
+            register: CachePadded::default(),
             is_asleep: AtomicBool::new(false),
             must_end: AtomicBool::new(false),
             thread: OnceLock::new(),

@@ -65,15 +65,25 @@ pub struct FileStatistics {
     pub table_bytes: u64,
 }
 
+/// What is counted, for the cache and for each file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(usize)]
+pub(crate) enum Event {
+    Hit,
+    Miss,
+    Fill,
+    Invalidation,
+}
+
+const EVENTS: usize = 4;
+
 /// Counts of one file.
 #[derive(Debug)]
 pub(crate) struct FileCounts {
     /// No other file has or had it.
     identity: u64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    pub(crate) fills: AtomicU64,
-    pub(crate) invalidations: AtomicU64,
+    /// What threads have counted that are with other files now.
+    counts: [AtomicU64; EVENTS],
 }
 
 impl FileCounts {
@@ -81,10 +91,7 @@ impl FileCounts {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(FileCounts {
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            fills: AtomicU64::new(0),
-            invalidations: AtomicU64::new(0),
+            counts: Default::default(),
         })
     }
 }
@@ -93,20 +100,16 @@ impl FileCounts {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    /// The file that the thread reads, and its hits and misses that the file does not know of.
+    counts: [AtomicU64; EVENTS],
+    /// The file that the thread is with, and what it has counted that the file does not know of.
     file: AtomicU64,
-    file_hits: AtomicU64,
-    file_misses: AtomicU64,
+    of_file: [AtomicU64; EVENTS],
     last: Mutex<Option<Arc<FileCounts>>>,
 }
 
 /// Counts of a whole cache.
 pub(crate) struct Meter {
     shards: Box<[Shard]>,
-    pub(crate) fills: AtomicU64,
-    pub(crate) invalidations: AtomicU64,
     pub(crate) evictions: AtomicU64,
 }
 
@@ -137,18 +140,20 @@ thread_local! {
     static PLACE: Cell<(usize, u64)> = const { Cell::new((usize::MAX, 0)) };
 }
 
-/// Adds to a count that only this thread writes to.
+/// Adds to a count; `is_own` if only this thread writes to it.
 #[inline]
-fn add(count: &AtomicU64) {
-    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+fn add(count: &AtomicU64, number: u64, is_own: bool) {
+    if is_own {
+        count.store(count.load(Ordering::Relaxed) + number, Ordering::Relaxed);
+    } else {
+        count.fetch_add(number, Ordering::Relaxed);
+    }
 }
 
 impl Meter {
     pub(crate) fn new() -> Meter {
         Meter {
             shards: (0..=SHARDS).map(|_| Shard::default()).collect(),
-            fills: AtomicU64::new(0),
-            invalidations: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
         }
     }
@@ -158,43 +163,13 @@ impl Meter {
         (&self.shards[number.min(SHARDS)], number < SHARDS)
     }
 
-    /// Counts a read from DRAM.
+    /// Counts what happened to a file so many times: in the thread's shard if it has one of its own.
     #[inline]
-    pub(crate) fn hit(&self, file: &Arc<FileCounts>) {
-        self.count(
-            file,
-            |shard| [&shard.hits, &shard.file_hits],
-            |file| &file.hits,
-        );
-    }
-
-    /// Counts a read from the medium, of a file that has copies of other blocks.
-    #[inline]
-    pub(crate) fn miss(&self, file: &Arc<FileCounts>) {
-        self.count(
-            file,
-            |shard| [&shard.misses, &shard.file_misses],
-            |file| &file.misses,
-        );
-    }
-
-    /// Counts for the thread, and for the file: in the thread's shard if it has one of its own.
-    #[inline(always)]
-    fn count(
-        &self,
-        file: &Arc<FileCounts>,
-        of_shard: fn(&Shard) -> [&AtomicU64; 2],
-        of_file: fn(&FileCounts) -> &AtomicU64,
-    ) {
+    pub(crate) fn count(&self, event: Event, number: u64, file: &Arc<FileCounts>) {
         let (shard, is_own) = self.shard_for(file);
-        let [all, of_this_file] = of_shard(shard);
-        if is_own {
-            add(all);
-            add(of_this_file);
-        } else {
-            all.fetch_add(1, Ordering::Relaxed);
-            of_file(file).fetch_add(1, Ordering::Relaxed);
-        }
+        add(&shard.counts[event as usize], number, is_own);
+        let of_file = if is_own { &shard.of_file } else { &file.counts };
+        add(&of_file[event as usize], number, is_own);
     }
 
     /// Counts a read from the medium, of a file without copies.
@@ -205,12 +180,8 @@ impl Meter {
             number = NUMBER.with(|number| number.0);
             PLACE.set((number, 0));
         }
-        match self.shard(number) {
-            (shard, true) => add(&shard.misses),
-            (shard, false) => {
-                shard.misses.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        let (shard, is_own) = self.shard(number);
+        add(&shard.counts[Event::Miss as usize], 1, is_own);
     }
 
     /// This thread's shard, set to this file, and whether it is its own.
@@ -234,13 +205,9 @@ impl Meter {
         if is_own {
             let mut last = shard.last.lock();
             if let Some(before) = &*last {
-                let pending = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-                before
-                    .hits
-                    .fetch_add(pending(&shard.file_hits), Ordering::Relaxed);
-                before
-                    .misses
-                    .fetch_add(pending(&shard.file_misses), Ordering::Relaxed);
+                for (count, pending) in before.counts.iter().zip(&shard.of_file) {
+                    count.fetch_add(pending.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+                }
             }
             shard.file.store(file.identity, Ordering::Relaxed);
             *last = Some(Arc::clone(file));
@@ -248,37 +215,36 @@ impl Meter {
         (shard, is_own)
     }
 
-    pub(crate) fn hits(&self) -> u64 {
-        let counts = self.shards.iter();
-        counts.map(|shard| shard.hits.load(Ordering::Relaxed)).sum()
+    pub(crate) fn of_all(&self, event: Event) -> u64 {
+        let counts = self
+            .shards
+            .iter()
+            .map(|shard| &shard.counts[event as usize]);
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    pub(crate) fn misses(&self) -> u64 {
-        let counts = self.shards.iter();
-        counts
-            .map(|shard| shard.misses.load(Ordering::Relaxed))
-            .sum()
-    }
-
-    /// Hits and misses of a file.
-    pub(crate) fn of_file(&self, file: &FileCounts) -> (u64, u64) {
+    pub(crate) fn of_file(&self, event: Event, file: &FileCounts) -> u64 {
         let is_its = |shard: &&Shard| shard.file.load(Ordering::Relaxed) == file.identity;
-        let pending = |count: fn(&Shard) -> &AtomicU64| -> u64 {
-            let shards = self.shards.iter().filter(is_its);
-            shards
-                .map(|shard| count(shard).load(Ordering::Relaxed))
-                .sum()
-        };
-        (
-            file.hits.load(Ordering::Relaxed) + pending(|shard| &shard.file_hits),
-            file.misses.load(Ordering::Relaxed) + pending(|shard| &shard.file_misses),
-        )
+        let shards = self.shards.iter().filter(is_its);
+        let pending = shards.map(|shard| &shard.of_file[event as usize]);
+        let counts = pending.chain([&file.counts[event as usize]]);
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Hits and misses.
+    fn of_file(cache: &Meter, file: &FileCounts) -> (u64, u64) {
+        let of = |event| cache.of_file(event, file);
+        (of(Event::Hit), of(Event::Miss))
+    }
+
+    fn of_all(cache: &Meter) -> (u64, u64) {
+        (cache.of_all(Event::Hit), cache.of_all(Event::Miss))
+    }
 
     #[test]
     fn hits_are_counted_by_cache_file_and_thread() {
@@ -288,25 +254,24 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for round in 0..1000 {
-                        cache.hit(&first);
+                        cache.count(Event::Hit, 1, &first);
                         if round % 3 == 0 {
-                            cache.hit(&second);
-                            cache.hit(&second);
-                            cache.miss(&second);
+                            cache.count(Event::Hit, 2, &second);
+                            cache.count(Event::Miss, 1, &second);
                             cache.miss_of_no_file();
                         }
                         if round % 5 == 0 {
-                            other.hit(&third);
+                            other.count(Event::Hit, 1, &third);
                         }
                     }
                 });
             }
         });
-        assert_eq!(cache.of_file(&first), (4000, 0));
-        assert_eq!(cache.of_file(&second), (4 * 334 * 2, 4 * 334));
-        assert_eq!(other.of_file(&third), (4 * 200, 0));
-        assert_eq!((cache.hits(), cache.misses()), (4000 + 4 * 668, 4 * 668));
-        assert_eq!((other.hits(), other.misses()), (800, 0));
+        assert_eq!(of_file(&cache, &first), (4000, 0));
+        assert_eq!(of_file(&cache, &second), (4 * 334 * 2, 4 * 334));
+        assert_eq!(of_file(&other, &third), (4 * 200, 0));
+        assert_eq!(of_all(&cache), (4000 + 4 * 668, 4 * 668));
+        assert_eq!(of_all(&other), (800, 0));
     }
 
     #[test]
@@ -318,14 +283,14 @@ mod tests {
             for _ in 0..SHARDS + 8 {
                 scope.spawn(|| {
                     barrier.wait();
-                    (0..100).for_each(|_| cache.hit(&file));
-                    cache.miss(&file);
+                    (0..100).for_each(|_| cache.count(Event::Hit, 1, &file));
+                    cache.count(Event::Miss, 1, &file);
                     barrier.wait();
                 });
             }
         });
         let threads = SHARDS as u64 + 8;
-        assert_eq!((cache.hits(), cache.misses()), (100 * threads, threads));
-        assert_eq!(cache.of_file(&file), (100 * threads, threads));
+        assert_eq!(of_all(&cache), (100 * threads, threads));
+        assert_eq!(of_file(&cache, &file), (100 * threads, threads));
     }
 }

@@ -6,32 +6,29 @@
 //! only if the first is full. So a table holds half of its size of any dense range of blocks, and a quarter of its size of nearly any
 //! other set.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::entry::{ENTRY_WORDS, Entry};
-use crate::word::Word;
+use crate::word::{State, Word};
 
 /// Entries of a bucket.
 const WAYS: usize = 4;
-/// Entries where a block can be.
-pub(crate) const CANDIDATES: usize = 2 * WAYS;
-const BUCKET_WORDS: usize = WAYS * ENTRY_WORDS;
 /// Buckets of a window, as a power of two.
 const WINDOW_BITS: u32 = 4;
 /// Sizes of tables: 4 entries, twice as many each time, up to 64 M.
 pub(crate) const LEVELS: usize = 25;
 
-/// Two cache lines.
+/// A cache line.
 #[derive(Default)]
-#[repr(align(128))]
-struct Bucket([AtomicU64; BUCKET_WORDS]);
+#[repr(align(64))]
+struct Bucket([[AtomicU64; ENTRY_WORDS]; WAYS]);
 
 /// A table of 4 × 2^level entries, all invalid at first.
 pub(crate) struct Table {
     buckets: Box<[Bucket]>,
     level: u32,
-    /// Whether an entry of a second bucket may stand for a block.
-    has_spilled: AtomicBool,
+    /// A bit for each bucket: whether a block that belongs there may be in its second bucket.
+    has_spilled: Box<[AtomicU64]>,
 }
 
 impl Table {
@@ -39,7 +36,9 @@ impl Table {
         Table {
             buckets: (0..1_usize << level).map(|_| Bucket::default()).collect(),
             level: level as u32,
-            has_spilled: AtomicBool::new(false),
+            has_spilled: (0..(1_usize << level).div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
@@ -49,11 +48,6 @@ impl Table {
 
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Bucket>() << self.level
-    }
-
-    #[inline]
-    fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_WORDS] {
-        &self.buckets[index].0
     }
 
     /// The block's own bucket.
@@ -87,95 +81,107 @@ impl Table {
     /// The block will be looked for soon: fetches its bucket.
     #[inline]
     pub(crate) fn prefetch(&self, block: u64) {
-        let bucket = self.bucket(self.home_of(block));
-        pmem::prefetch(&bucket[0]);
-        pmem::prefetch(&bucket[BUCKET_WORDS / 2]);
+        pmem::prefetch(&self.buckets[self.home_of(block)]);
     }
 
+    /// A bucket's entries, that of the block's number first.
     #[inline]
-    fn entries_from(&self, bucket: usize, block: u64) -> [Entry<'_, AtomicU64>; WAYS] {
-        let (entries, _) = self.bucket(bucket).as_chunks::<ENTRY_WORDS>();
-        let first = block as usize % WAYS;
-        std::array::from_fn(|way| Entry(&entries[(first + way) % WAYS]))
+    fn entries_from(
+        &self,
+        bucket: usize,
+        block: u64,
+    ) -> impl Iterator<Item = Entry<'_, AtomicU64>> {
+        let entries = &self.buckets[bucket].0;
+        (0..WAYS).map(move |way| Entry(&entries[(block as usize + way) % WAYS]))
     }
 
     /// The entry whose frame holds `block`, with its word.
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<(Entry<'_, AtomicU64>, Word)> {
-        for entry in self.entries_from(self.home_of(block), block) {
+        let home = self.home_of(block);
+        for entry in self.entries_from(home, block) {
             let word = entry.word();
-            if word.is_readable() && entry.block() == block {
+            // The block first: that is foreseen, because who was here before mostly was the same.
+            if entry.block() == block && word.is_readable() {
                 return Some((entry, word));
             }
         }
-        if self.has_spilled.load(Ordering::Relaxed) {
+        if self.has_spilled(home) {
             self.find_second(block)
         } else {
             None
         }
     }
 
+    /// Whether a block whose own bucket this is may be in its second one.
+    #[inline]
+    fn has_spilled(&self, bucket: usize) -> bool {
+        self.has_spilled[bucket / 64].load(Ordering::Relaxed) >> (bucket % 64) & 1 == 1
+    }
+
     #[inline(never)]
     fn find_second(&self, block: u64) -> Option<(Entry<'_, AtomicU64>, Word)> {
         let entries = self.entries_from(self.second_home_of(block), block);
-        let words = entries.into_iter().map(|entry| (entry, entry.word()));
+        let words = entries.map(|entry| (entry, entry.word()));
         let mut found = words.filter(|(entry, word)| word.is_readable() && entry.block() == block);
         found.next()
     }
 
     /// All entries where `block` can be, the likeliest first. In the smallest table each of them twice.
     #[inline]
-    pub(crate) fn candidates(&self, block: u64) -> [Entry<'_, AtomicU64>; CANDIDATES] {
+    pub(crate) fn candidates(&self, block: u64) -> impl Iterator<Item = Entry<'_, AtomicU64>> {
         let own = self.entries_from(self.home_of(block), block);
-        let second = self.entries_from(self.second_home_of(block), block);
-        std::array::from_fn(|way| {
-            if way < WAYS {
-                own[way]
-            } else {
-                second[way - WAYS]
-            }
-        })
+        own.chain(self.entries_from(self.second_home_of(block), block))
     }
 
     /// Claims an entry for a block.
-    pub(crate) fn claim(&self, block: u64, home: u64) -> Option<(Entry<'_, AtomicU64>, Word)> {
-        let mut entries = self.candidates(block).into_iter().enumerate();
+    pub(crate) fn claim(&self, block: u64) -> Option<(Entry<'_, AtomicU64>, Word)> {
+        let mut entries = self.candidates(block).enumerate();
         entries.find_map(|(way, entry)| {
             if way == WAYS {
                 // Said before the claim, as the claim is made before the question whether it is current (E2).
-                self.has_spilled.store(true, Ordering::Relaxed);
+                let bucket = self.home_of(block);
+                self.has_spilled[bucket / 64].fetch_or(1 << (bucket % 64), Ordering::Relaxed);
             }
-            Some((entry, entry.claim(block, home)?))
+            Some((entry, entry.claim(block)?))
         })
     }
 
     /// The entries where `block` is, if it is anywhere: as [`candidates`](Self::candidates), without the second bucket as long as nothing is in any of them.
     #[inline]
     pub(crate) fn places(&self, block: u64) -> impl Iterator<Item = Entry<'_, AtomicU64>> {
-        let own = self.entries_from(self.home_of(block), block);
-        let has_spilled = self.has_spilled.load(Ordering::Relaxed);
-        let second = has_spilled.then(|| self.entries_from(self.second_home_of(block), block));
-        own.into_iter().chain(second.into_iter().flatten())
+        let home = self.home_of(block);
+        let has_spilled = self.has_spilled(home);
+        let second = has_spilled.then(|| self.second_home_of(block));
+        let own = self.entries_from(home, block);
+        own.chain(
+            second
+                .into_iter()
+                .flat_map(move |bucket| self.entries_from(bucket, block)),
+        )
+    }
+
+    /// Whether some entry stands for the block, in whatever state.
+    pub(crate) fn stands_for(&self, block: u64) -> bool {
+        let is_it =
+            |entry: Entry<'_, _>| entry.word().state() != State::Invalid && entry.block() == block;
+        self.places(block).any(is_it)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry<'_, AtomicU64>> {
-        (0..1_usize << self.level).flat_map(|index| {
-            let (entries, _) = self.bucket(index).as_chunks::<ENTRY_WORDS>();
-            entries.iter().map(Entry)
-        })
+        self.buckets
+            .iter()
+            .flat_map(|bucket| bucket.0.iter().map(Entry))
     }
 
     /// The entry with this number.
     pub(crate) fn entry(&self, index: u32) -> Entry<'_, AtomicU64> {
-        let (entries, _) = self
-            .bucket(index as usize / WAYS)
-            .as_chunks::<ENTRY_WORDS>();
-        Entry(&entries[index as usize % WAYS])
+        Entry(&self.buckets[index as usize / WAYS].0[index as usize % WAYS])
     }
 
     /// The number of one of this table's entries.
     pub(crate) fn index_of(&self, entry: Entry<'_, AtomicU64>) -> u32 {
-        let first = self.bucket(0).as_ptr().addr();
+        let first = self.buckets.as_ptr().addr();
         ((entry.0.as_ptr().addr() - first) / size_of::<[AtomicU64; ENTRY_WORDS]>()) as u32
     }
 }
@@ -189,8 +195,8 @@ mod tests {
     fn held(level: usize, blocks: impl Iterator<Item = u64>) -> usize {
         let table = Table::new(level);
         let has_place = |block: &u64| {
-            let mut entries = table.candidates(*block).into_iter();
-            entries.any(|entry| entry.claim(*block, 0).is_some())
+            let mut entries = table.candidates(*block);
+            entries.any(|entry| entry.claim(*block).is_some())
         };
         blocks.filter(has_place).count()
     }
@@ -234,7 +240,7 @@ mod tests {
             }
         }
         let fill = |block: u64| {
-            let (entry, claimed) = table.claim(block, 0).expect("room");
+            let (entry, claimed) = table.claim(block).expect("room");
             let prepared = entry.prepare(claimed).expect("nobody else is here");
             let copying = entry.begin_copy(prepared, Some(Frame(block as u32)));
             assert!(entry.publish(copying.expect("nobody else is here"), 1));
@@ -244,7 +250,8 @@ mod tests {
         for &block in &blocks[1..=WAYS] {
             fill(block);
         }
-        assert!(table.has_spilled.load(Ordering::Relaxed));
+        assert!(table.has_spilled(table.home_of(blocks[0])));
+        assert!(!table.has_spilled(table.home_of(blocks[0]) ^ 1));
         assert!(first.invalidate(blocks[0]));
         for &block in &blocks[1..=WAYS] {
             let (entry, _) = table.find(block).expect("it has a copy");
@@ -271,12 +278,11 @@ mod tests {
             for block in [0, 1, 7, 1 << 35, (1 << 36) - 1] {
                 let mut seen: Vec<u32> = table
                     .candidates(block)
-                    .into_iter()
                     .map(|entry| table.index_of(entry))
                     .collect();
                 seen.sort_unstable();
                 seen.dedup();
-                assert_eq!(seen.len(), table.entries().min(CANDIDATES));
+                assert_eq!(seen.len(), table.entries().min(2 * WAYS));
             }
         }
     }
