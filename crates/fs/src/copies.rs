@@ -125,7 +125,7 @@ impl InodeState {
     #[inline]
     pub(crate) fn prefetch_copies(&self, range: &Range<u64>) {
         if let Some(copies) = self.copies.get() {
-            copies.prefetch(range.start / BLOCK);
+            copies.prefetch_for_write(range.start / BLOCK);
         }
     }
 

@@ -146,6 +146,15 @@ pub fn prefetch<T>(address: *const T) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
+/// The same, so that it can be changed as soon as it is there. Others who have the line lose it.
+#[inline]
+pub fn prefetch_for_write<T>(address: *const T) {
+    // SAFETY: a prefetch of any address is harmless. Processors that do not know this one take it for none.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

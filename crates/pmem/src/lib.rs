@@ -69,7 +69,7 @@ pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
 pub use class::{Access, DurabilityClass};
 pub use counters::Counters;
 pub use crc32c::crc32c;
-pub use dram::{Dram, prefetch};
+pub use dram::{Dram, prefetch, prefetch_for_write};
 pub use emulator::Emulator;
 pub use instructions::{FlushInstruction, StreamInstruction, full_fence};
 pub use mapping::{MapError, Part, medium_length};

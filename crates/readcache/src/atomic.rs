@@ -7,6 +7,8 @@ pub(crate) trait Atomic {
     fn store(&self, value: u64, ordering: Ordering);
     /// Stores `new` if the value is `current`; acquires in any case, releases if it stored.
     fn exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
+    /// Stores, and is a sequentially consistent fence: one instruction.
+    fn replace(&self, value: u64);
     fn fence(ordering: Ordering);
 }
 
@@ -24,6 +26,12 @@ impl Atomic for AtomicU64 {
     #[inline]
     fn exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         self.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn replace(&self, value: u64) {
+        // On x86-64, for which all of this is written, every locked instruction is such a fence.
+        self.swap(value, Ordering::SeqCst);
     }
 
     #[inline]
@@ -47,6 +55,11 @@ impl Atomic for loom::sync::atomic::AtomicU64 {
 
     fn exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         self.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    fn replace(&self, value: u64) {
+        self.swap(value, Ordering::SeqCst);
+        loom::sync::atomic::fence(Ordering::SeqCst);
     }
 
     fn fence(ordering: Ordering) {

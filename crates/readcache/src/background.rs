@@ -1,18 +1,19 @@
 //! The background thread: copies what readers point to, evicts what was not read for longest, resizes tables, gives memory back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pmem::{BLOCK_BYTES, BlockNumber};
+use pmem::BLOCK_BYTES;
 
 use crate::cache::Source;
-use crate::entry::{self, Entry};
+use crate::entry;
 use crate::file::FileCache;
 use crate::memory::Memory;
-use crate::shared::{Request, Shared};
+use crate::requests::{Fill, Urgent};
+use crate::shared::Shared;
 use crate::statistics::Event;
-use crate::word::{State, Word};
+use crate::word::State;
 
 /// How long the thread looks for work again and again before it has to be woken up: waking costs the reader who does it a microsecond or two.
 const ALERT: Duration = Duration::from_millis(100);
@@ -46,6 +47,8 @@ pub(crate) struct Background {
     misses_seen: u64,
     fills_since_tick: u32,
     usefulness: Usefulness,
+    /// Number of the thread whose request was taken last.
+    thread: usize,
 }
 
 /// The file that the last request was about, kept while there is work: a reference costs a lock and two lines that other threads may want.
@@ -59,6 +62,15 @@ impl LastFile {
             self.0 = Some((place, shared.file(place)?));
         }
         self.0.as_ref().map(|(_, file)| &**file)
+    }
+
+    /// This will be filled next: fetches its entry, if it is of this file.
+    fn prefetch(&self, fill: Fill) {
+        let file = self.0.as_ref().filter(|(place, _)| *place == fill.file);
+        let entry = file.and_then(|(_, file)| file.entry(fill.level.into(), fill.index));
+        if let Some(entry) = entry {
+            pmem::prefetch_for_write(entry.0);
+        }
     }
 }
 
@@ -123,6 +135,7 @@ impl Background {
             misses_seen: 0,
             fills_since_tick: 0,
             usefulness: Usefulness::new(),
+            thread: 0,
         }
     }
 
@@ -171,36 +184,23 @@ impl Background {
         let mut has_worked = false;
         let mut begin = Instant::now();
         let shared = Arc::clone(&self.shared);
+        let requests = &shared.requests;
         let mut files = LastFile::default();
-        while let Some(request) = self.shared.next_request() {
-            has_worked = true;
-            match request {
-                Request::Fill {
-                    file,
-                    level,
-                    index,
-                    prepared,
-                    home,
-                } => {
-                    if let Some(file) = files.at(file, &shared)
-                        && let Some(table) = file.table(level.into())
-                    {
-                        self.fill(file, table.entry(index), prepared, home);
-                    }
+        // One request ahead, so that its entry comes while the one before is filled.
+        let mut next = None;
+        loop {
+            if let Some(urgent) = requests.take_urgent() {
+                self.do_urgently(urgent);
+            } else if let Some(fill) = next.take().or_else(|| requests.take(&mut self.thread)) {
+                next = requests.take(&mut self.thread);
+                if let Some(fill) = next {
+                    files.prefetch(fill);
                 }
-                Request::Room { file, block } => {
-                    if let Some(file) = files.at(file, &shared) {
-                        file.make_room(block);
-                    }
-                }
-                Request::Reclaim => self.evict(),
-                #[cfg(test)]
-                Request::Resize { file, level } => {
-                    if let Some(file) = files.at(file, &shared) {
-                        file.resize(level);
-                    }
-                }
+                self.fill(&mut files, fill);
+            } else {
+                break;
             }
+            has_worked = true;
             if self.shared.must_end.load(Ordering::Relaxed) {
                 break;
             }
@@ -218,10 +218,27 @@ impl Background {
         has_worked
     }
 
+    fn do_urgently(&mut self, request: Urgent) {
+        match request {
+            Urgent::Room { file, block } => {
+                if let Some(file) = self.shared.file(file) {
+                    file.make_room(block);
+                }
+            }
+            Urgent::Reclaim => self.evict(),
+            #[cfg(test)]
+            Urgent::Resize { file, level } => {
+                if let Some(file) = self.shared.file(file) {
+                    file.resize(level);
+                }
+            }
+        }
+    }
+
     /// Leaves the medium to others for a while.
     fn rest(&self, span: Duration) {
         let end = Instant::now() + span;
-        while !self.shared.must_end.load(Ordering::Relaxed) && !self.shared.is_urgent() {
+        while !self.shared.must_end.load(Ordering::Relaxed) && !self.shared.requests.is_urgent() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -230,18 +247,24 @@ impl Background {
         }
     }
 
-    /// Copies what an entry points to.
-    fn fill(
-        &mut self,
-        file: &FileCache,
-        entry: Entry<'_, AtomicU64>,
-        prepared: Word,
-        home: BlockNumber,
-    ) {
+    /// Copies a block to where an entry is prepared for it.
+    fn fill(&mut self, files: &mut LastFile, fill: Fill) {
+        let shared = Arc::clone(&self.shared);
+        let Some(file) = files.at(fill.file, &shared) else {
+            return;
+        };
+        let Some(entry) = file.entry(fill.level.into(), fill.index) else {
+            return;
+        };
+        let prepared = entry.word();
+        // The entry may have had another life since the request.
+        if prepared.state() != State::Prep || prepared.version() != fill.life {
+            return;
+        }
         if prepared.frame().is_none() && self.is_full() && self.shared.frames.limit() > 0 {
             self.evict();
         }
-        if !file.fill(entry, prepared, |into| (self.source)(home, into)) {
+        if !file.fill(entry, prepared, |into| (self.source)(fill.home, into)) {
             entry.abandon(prepared);
         }
         let limit = self.shared.frames.limit();

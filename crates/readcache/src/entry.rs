@@ -113,9 +113,8 @@ impl<W: Atomic> Entry<'_, W> {
     pub(crate) fn claim(self, block: u64) -> Option<Word> {
         let word = self.word();
         let claimed = self.step(word, word.claim()).ok()?;
-        self.0[BLOCK].store(block << USED_BITS, Ordering::Relaxed);
         // The claim comes before the question whether the pointer is current.
-        W::fence(Ordering::SeqCst);
+        self.0[BLOCK].replace(block << USED_BITS);
         Some(claimed)
     }
 

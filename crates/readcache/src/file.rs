@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 use pmem::{BLOCK_BYTES, BlockNumber};
 
 use crate::entry::{self, BLOCKS_MAX, Entry};
-use crate::shared::{Request, Shared};
+use crate::requests::{Fill, Urgent};
+use crate::shared::Shared;
 use crate::statistics::{Event, FileCounts, FileStatistics};
 use crate::table::{LEVELS, Table};
 use crate::word::{State, Word};
@@ -95,6 +96,11 @@ impl FileCache {
         }
     }
 
+    /// An entry of a table that was current once.
+    pub(crate) fn entry(&self, level: usize, index: u32) -> Option<Entry<'_, AtomicU64>> {
+        self.table(level)?.entry(index)
+    }
+
     #[inline]
     fn current(&self) -> &Table {
         self.table(self.tables().current())
@@ -104,7 +110,7 @@ impl FileCache {
     #[cfg(test)]
     pub(crate) fn ask_to_resize(&self, level: usize) -> bool {
         let file = self.place;
-        self.shared.ask(Request::Resize { file, level })
+        self.shared.ask_urgently(Urgent::Resize { file, level })
     }
 
     pub(crate) fn current_table(&self) -> &Table {
@@ -182,20 +188,21 @@ impl FileCache {
     /// a question asked after the claim (E2).
     pub(crate) fn point(&self, block: u64, home: BlockNumber, is_current: impl FnOnce() -> bool) {
         let tables = self.tables();
-        let Some((index, prepared)) = self.prepare(tables, block, is_current) else {
+        if self.shared.requests.is_full() {
+            return;
+        }
+        let Some((table, entry, prepared)) = self.prepare(tables, block, is_current) else {
             return;
         };
-        let request = Request::Fill {
+        let request = Fill {
             file: self.place,
             level: tables.current() as u8,
-            index,
-            prepared,
+            index: table.index_of(entry),
+            life: prepared.version(),
             home,
         };
-        if !self.shared.ask(request)
-            && let Some(table) = self.table(tables.current())
-        {
-            table.entry(index).abandon(prepared);
+        if !self.shared.ask(request) {
+            entry.abandon(prepared);
         }
     }
 
@@ -207,16 +214,12 @@ impl FileCache {
         is_current: impl FnOnce() -> bool,
     ) {
         let tables = self.tables();
-        let Some((index, prepared)) = self.prepare(tables, block, is_current) else {
+        let Some((_, entry, prepared)) = self.prepare(tables, block, is_current) else {
             return;
         };
-        let Some(table) = self.table(tables.current()) else {
-            return;
-        };
-        let entry = table.entry(index);
         if !self.fill(entry, prepared, |into| *into = *bytes) {
             entry.abandon(prepared);
-            self.shared.ask(Request::Reclaim);
+            self.shared.ask_urgently(Urgent::Reclaim);
         }
     }
 
@@ -226,7 +229,7 @@ impl FileCache {
         tables: Tables,
         block: u64,
         is_current: impl FnOnce() -> bool,
-    ) -> Option<(u32, Word)> {
+    ) -> Option<(&Table, Entry<'_, AtomicU64>, Word)> {
         if block >= BLOCKS_MAX {
             return None;
         }
@@ -240,18 +243,18 @@ impl FileCache {
         if let Some((entry, claimed)) = table.claim(block) {
             let is_same_table = self.tables() == tables;
             if is_same_table && is_current() {
-                return Some((table.index_of(entry), entry.prepare(claimed)?));
+                return Some((table, entry, entry.prepare(claimed)?));
             }
             entry.release();
             return None;
         }
         let wants_room = self.wants_room.load(Ordering::Relaxed);
         if !wants_room && !self.wants_room.swap(true, Ordering::Relaxed) {
-            let request = Request::Room {
+            let request = Urgent::Room {
                 file: self.place,
                 block,
             };
-            if !self.shared.ask(request) {
+            if !self.shared.ask_urgently(request) {
                 self.wants_room.store(false, Ordering::Relaxed);
             }
         }
@@ -295,6 +298,12 @@ impl FileCache {
     #[inline]
     pub fn prefetch(&self, block: u64) {
         self.current().prefetch(block);
+    }
+
+    /// The copy of this block will be ended soon, or made: fetches what is needed for that.
+    #[inline]
+    pub fn prefetch_for_write(&self, block: u64) {
+        self.current().prefetch_for_write(block);
     }
 
     /// Ends the copies of `count` blocks from `first` on. The caller has made sure that the questions of [`ReadCache::missed`](crate::ReadCache::missed)
@@ -516,7 +525,7 @@ impl Drop for Page {
         let entry = self
             .file
             .table(self.level)
-            .map(|table| table.entry(self.index));
+            .and_then(|table| table.entry(self.index));
         if let Some(frame) = entry.and_then(Entry::unpin) {
             self.file.shared.frames.give_back(frame);
         }

@@ -11,6 +11,7 @@ use loom::thread;
 
 use crate::atomic::Atomic;
 use crate::entry::{ENTRY_WORDS, Entry};
+use crate::ring::Ring;
 use crate::word::{Frame, State, Word};
 
 const BLOCK: u64 = 5;
@@ -140,6 +141,7 @@ impl Scene {
         if !entry.is_alive(word) {
             return;
         }
+        entry.touch(BLOCK, 2);
         loom::sync::atomic::fence(Ordering::Acquire);
         if self.sequence.load(Ordering::Relaxed) == sequence {
             let version = sequence / 2;
@@ -312,6 +314,26 @@ fn a_claim_beside_another_for_another_block() {
     );
 }
 
+/// Who has read a page says so while it is evicted and its entry taken for another block.
+fn a_late_touch_beside_a_claim() {
+    explore(
+        Scene::with_copy,
+        &[
+            |scene| {
+                if scene.entry(0).evict().is_some() {
+                    let _ = scene.prepare(0, OTHER_BLOCK);
+                }
+            },
+            |scene| scene.read(0),
+        ],
+        |scene| {
+            if scene.entry(0).word().state() == State::Prep {
+                assert_eq!(scene.entry(0).block(), OTHER_BLOCK);
+            }
+        },
+    );
+}
+
 fn a_filler_beside_a_writer() {
     explore(
         Scene::new,
@@ -464,6 +486,33 @@ fn a_move_beside_a_writer() {
     );
 }
 
+/// Three messages through a ring of two places.
+fn a_sender_beside_a_receiver() {
+    let model = loom::model::Builder::new();
+    model.check(|| {
+        let ring = Arc::new(Ring::new(|| AtomicU64::new(0), 2));
+        let receiver = Arc::clone(&ring);
+        let receiver = thread::spawn(move || {
+            let mut next = 1;
+            for _ in 0..3 {
+                if let Some(message) = receiver.take() {
+                    assert_eq!(message, [next, next + 10], "in order, and whole");
+                    next += 1;
+                }
+            }
+            next
+        });
+        let sent = (1..=3).take_while(|&number| ring.send([number, number + 10]));
+        let sent = sent.count() as u64;
+        let mut next = receiver.join().expect("it ends");
+        while let Some(message) = ring.take() {
+            assert_eq!(message, [next, next + 10]);
+            next += 1;
+        }
+        assert_eq!(next, sent + 1, "none is lost");
+    });
+}
+
 macro_rules! explorations {
     ($($name:ident),* $(,)?) => {
         $(
@@ -485,12 +534,14 @@ explorations!(
     a_holder_beside_a_refill,
     a_filler_beside_another,
     a_claim_beside_another_for_another_block,
+    a_late_touch_beside_a_claim,
     a_filler_beside_a_writer,
     a_pointer_beside_a_move,
     a_reader_beside_an_evictor,
     a_filler_beside_an_evictor,
     claims_beside_claims,
     a_move_beside_a_writer,
+    a_sender_beside_a_receiver,
 );
 
 /// Each bug is noticed. The switch is one for the process, so they run one after the other, and nothing else with them.

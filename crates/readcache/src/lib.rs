@@ -25,11 +25,14 @@ mod hotness;
 #[cfg(test)]
 mod interleavings;
 mod memory;
+mod requests;
+mod ring;
 mod shared;
 mod statistics;
 #[cfg(all(test, not(feature = "deliberate-bugs")))]
 mod stress;
 mod table;
+mod threads;
 mod word;
 
 pub use cache::{BeginError, Options, ReadCache, Source};

@@ -4,56 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 
-use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use pmem::BlockNumber;
 
 use crate::file::FileCache;
 use crate::frames::Frames;
 use crate::hotness::Hotness;
+use crate::requests::{Fill, Requests, Urgent};
 use crate::statistics::Meter;
-use crate::word::Word;
-
-/// Requests that wait for the background thread; further ones are dropped, and come again with the next read.
-const REQUESTS_MAX: usize = 16 << 10;
-/// The same for those that go before all others.
-const URGENT_MAX: usize = 256;
-
-/// What the background thread is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    /// Copy a block to where this entry is prepared for it.
-    Fill {
-        /// Place of the file in the register.
-        file: u32,
-        /// Its table.
-        level: u8,
-        /// The entry's number in it.
-        index: u32,
-        /// The entry's word; it has another one as soon as it is prepared for anything else.
-        prepared: Word,
-        /// Where the block lies.
-        home: BlockNumber,
-    },
-    /// Make room for a block of a file.
-    Room {
-        /// Place of the file in the register.
-        file: u32,
-        /// The block.
-        block: u64,
-    },
-    /// Make pages free.
-    Reclaim,
-    /// Give a file a table of this level.
-    #[cfg(test)]
-    Resize {
-        /// Place of the file in the register.
-        file: u32,
-        /// The level.
-        level: usize,
-    },
-}
 
 /// The files with copies, by the places that requests name.
 #[derive(Default)]
@@ -69,9 +27,7 @@ pub(crate) struct Shared {
     /// Counts what the background thread does; when an entry was read last is told by it. A clock that stands still while nothing is filled or
     /// evicted is as good for that as time.
     clock: AtomicU64,
-    requests: ArrayQueue<Request>,
-    /// Those that make room for others.
-    urgent: ArrayQueue<Request>,
+    pub(crate) requests: Requests,
     /// Apart from what every hit reads.
     register: CachePadded<Mutex<Register>>,
     /// Set when the background thread must be woken up.
@@ -87,8 +43,7 @@ impl Shared {
             hotness,
             meter: Meter::new(),
             clock: AtomicU64::new(1),
-            requests: ArrayQueue::new(REQUESTS_MAX),
-            urgent: ArrayQueue::new(URGENT_MAX),
+            requests: Requests::new(),
             register: CachePadded::default(),
             is_asleep: AtomicBool::new(false),
             must_end: AtomicBool::new(false),
@@ -106,14 +61,20 @@ impl Shared {
         self.clock.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Asks the background thread for something; false if it has too much to do already.
-    pub(crate) fn ask(&self, request: Request) -> bool {
-        let is_taken = match request {
-            Request::Fill { .. } => self.requests.push(request).is_ok(),
-            _ => self.urgent.push(request).is_ok(),
-        };
-        // Either the thread sees the request before it sleeps, or we see that it sleeps: the queue's indices change in the one order of
-        // sequentially consistent accesses, too.
+    /// Asks the background thread for a copy; false if it has too much to do already.
+    #[inline]
+    pub(crate) fn ask(&self, fill: Fill) -> bool {
+        let is_taken = self.requests.send(fill);
+        // Either the thread sees the request before it sleeps, or we see that it sleeps: in the one order of sequentially consistent accesses.
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
+        is_taken
+    }
+
+    /// The same for what is urgent.
+    pub(crate) fn ask_urgently(&self, request: Urgent) -> bool {
+        let is_taken = self.requests.send_urgent(request);
         if self.is_asleep.load(Ordering::SeqCst) {
             self.wake();
         }
@@ -137,20 +98,10 @@ impl Shared {
         }
     }
 
-    pub(crate) fn next_request(&self) -> Option<Request> {
-        self.urgent.pop().or_else(|| self.requests.pop())
-    }
-
-    /// Whether somebody waits for room.
-    pub(crate) fn is_urgent(&self) -> bool {
-        !self.urgent.is_empty()
-    }
-
     /// The background thread is about to sleep: `false` if there is something to do after all.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.is_asleep.store(true, Ordering::SeqCst);
-        let is_idle = self.requests.is_empty() && self.urgent.is_empty();
-        let may = is_idle && !self.must_end.load(Ordering::Relaxed);
+        let may = self.requests.is_empty() && !self.must_end.load(Ordering::Relaxed);
         if !may {
             self.is_asleep.store(false, Ordering::Relaxed);
         }

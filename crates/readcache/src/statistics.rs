@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Threads with a shard of their own at one time; further ones share the last.
-const SHARDS: usize = 64;
+use crate::threads::{self, THREADS};
 
 /// What the cache did since it began, and what it holds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -113,31 +112,9 @@ pub(crate) struct Meter {
     pub(crate) evictions: AtomicU64,
 }
 
-/// Numbers that threads have while they live.
-static NUMBERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
-
-/// This thread's place among the shards, given back when it ends.
-struct Number(usize);
-
-impl Number {
-    fn new() -> Number {
-        let reused = NUMBERS.lock().pop();
-        let number = reused.unwrap_or_else(|| NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) as usize);
-        Number(number)
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        NUMBERS.lock().push(self.0);
-    }
-}
-
 thread_local! {
-    static NUMBER: Number = Number::new();
-    /// Number of the thread's shard and identity of the file that it read last: what a hit needs, without a destructor.
-    static PLACE: Cell<(usize, u64)> = const { Cell::new((usize::MAX, 0)) };
+    /// The file that this thread has counted for last.
+    static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Adds to a count; `is_own` if only this thread writes to it.
@@ -153,14 +130,16 @@ fn add(count: &AtomicU64, number: u64, is_own: bool) {
 impl Meter {
     pub(crate) fn new() -> Meter {
         Meter {
-            shards: (0..=SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..=THREADS).map(|_| Shard::default()).collect(),
             evictions: AtomicU64::new(0),
         }
     }
 
+    /// The calling thread's shard, and whether it is its own.
     #[inline]
-    fn shard(&self, number: usize) -> (&Shard, bool) {
-        (&self.shards[number.min(SHARDS)], number < SHARDS)
+    fn shard(&self) -> (&Shard, bool) {
+        let number = threads::number();
+        (&self.shards[number], number < THREADS)
     }
 
     /// Counts what happened to a file so many times: in the thread's shard if it has one of its own.
@@ -175,21 +154,15 @@ impl Meter {
     /// Counts a read from the medium, of a file without copies.
     #[inline]
     pub(crate) fn miss_of_no_file(&self) {
-        let (mut number, _) = PLACE.get();
-        if number == usize::MAX {
-            number = NUMBER.with(|number| number.0);
-            PLACE.set((number, 0));
-        }
-        let (shard, is_own) = self.shard(number);
+        let (shard, is_own) = self.shard();
         add(&shard.counts[Event::Miss as usize], 1, is_own);
     }
 
     /// This thread's shard, set to this file, and whether it is its own.
     #[inline]
     fn shard_for(&self, file: &Arc<FileCounts>) -> (&Shard, bool) {
-        let (number, last) = PLACE.get();
-        if last == file.identity {
-            self.shard(number)
+        if LAST.get() == file.identity {
+            self.shard()
         } else {
             self.turn_to(file)
         }
@@ -199,9 +172,8 @@ impl Meter {
     #[cold]
     #[inline(never)]
     fn turn_to(&self, file: &Arc<FileCounts>) -> (&Shard, bool) {
-        let number = NUMBER.with(|number| number.0);
-        PLACE.set((number, file.identity));
-        let (shard, is_own) = self.shard(number);
+        LAST.set(file.identity);
+        let (shard, is_own) = self.shard();
         if is_own {
             let mut last = shard.last.lock();
             if let Some(before) = &*last {
@@ -278,9 +250,9 @@ mod tests {
     fn more_threads_than_shards_lose_nothing() {
         let cache = Meter::new();
         let file = FileCounts::new();
-        let barrier = std::sync::Barrier::new(SHARDS + 8);
+        let barrier = std::sync::Barrier::new(THREADS + 8);
         std::thread::scope(|scope| {
-            for _ in 0..SHARDS + 8 {
+            for _ in 0..THREADS + 8 {
                 scope.spawn(|| {
                     barrier.wait();
                     (0..100).for_each(|_| cache.count(Event::Hit, 1, &file));
@@ -289,7 +261,7 @@ mod tests {
                 });
             }
         });
-        let threads = SHARDS as u64 + 8;
+        let threads = THREADS as u64 + 8;
         assert_eq!(of_all(&cache), (100 * threads, threads));
         assert_eq!(of_file(&cache, &file), (100 * threads, threads));
     }

@@ -84,6 +84,12 @@ impl Table {
         pmem::prefetch(&self.buckets[self.home_of(block)]);
     }
 
+    /// The same, to change what is there.
+    #[inline]
+    pub(crate) fn prefetch_for_write(&self, block: u64) {
+        pmem::prefetch_for_write(&self.buckets[self.home_of(block)]);
+    }
+
     /// A bucket's entries, that of the block's number first.
     #[inline]
     fn entries_from(
@@ -175,8 +181,9 @@ impl Table {
     }
 
     /// The entry with this number.
-    pub(crate) fn entry(&self, index: u32) -> Entry<'_, AtomicU64> {
-        Entry(&self.buckets[index as usize / WAYS].0[index as usize % WAYS])
+    pub(crate) fn entry(&self, index: u32) -> Option<Entry<'_, AtomicU64>> {
+        let bucket = self.buckets.get(index as usize / WAYS)?;
+        Some(Entry(&bucket.0[index as usize % WAYS]))
     }
 
     /// The number of one of this table's entries.
@@ -232,13 +239,18 @@ mod tests {
 
     #[test]
     fn a_block_in_its_second_bucket_is_found_after_its_first_has_room_again() {
-        let table = Table::new(6);
-        let mut blocks = Vec::new();
-        for block in (0..100_000).step_by(WAYS) {
-            if table.home_of(block) == table.home_of(0) {
-                blocks.push(block);
-            }
+        // Of all buckets that are some block's own.
+        for first in (0..64 * 64).step_by(64) {
+            spill_from_the_bucket_of(first);
         }
+    }
+
+    fn spill_from_the_bucket_of(first_block: u64) {
+        let table = Table::new(6);
+        let own = table.home_of(first_block);
+        let blocks = (0..).step_by(WAYS);
+        let blocks = blocks.filter(|&block| table.home_of(block) == own);
+        let blocks: Vec<u64> = blocks.take(WAYS + 1).collect();
         let fill = |block: u64| {
             let (entry, claimed) = table.claim(block).expect("room");
             let prepared = entry.prepare(claimed).expect("nobody else is here");
@@ -246,23 +258,15 @@ mod tests {
             assert!(entry.publish(copying.expect("nobody else is here"), 1));
             entry
         };
-        let first = fill(blocks[0]);
-        for &block in &blocks[1..=WAYS] {
-            fill(block);
-        }
-        assert!(table.has_spilled(table.home_of(blocks[0])));
-        assert!(!table.has_spilled(table.home_of(blocks[0]) ^ 1));
-        assert!(first.invalidate(blocks[0]));
-        for &block in &blocks[1..=WAYS] {
+        let entries: Vec<_> = blocks.iter().map(|&block| fill(block)).collect();
+        let spilled = (0..64).filter(|&bucket| table.has_spilled(bucket));
+        assert_eq!(Vec::from_iter(spilled), [own]);
+        assert!(entries[0].invalidate(blocks[0]));
+        for &block in &blocks[1..] {
             let (entry, _) = table.find(block).expect("it has a copy");
             assert_eq!(entry.block(), block);
-            assert_eq!(
-                table
-                    .places(block)
-                    .filter(|entry| entry.block() == block)
-                    .count(),
-                1
-            );
+            let places = table.places(block);
+            assert_eq!(places.filter(|entry| entry.block() == block).count(), 1);
         }
     }
 
@@ -273,7 +277,10 @@ mod tests {
             assert_eq!(table.iter().count(), table.entries());
             for (index, entry) in table.iter().enumerate() {
                 assert_eq!(table.index_of(entry), index as u32);
-                assert!(std::ptr::eq(entry.0, table.entry(index as u32).0));
+                assert!(std::ptr::eq(
+                    entry.0,
+                    table.entry(index as u32).expect("it is there").0
+                ));
             }
             for block in [0, 1, 7, 1 << 35, (1 << 36) - 1] {
                 let mut seen: Vec<u32> = table
