@@ -9,6 +9,7 @@
 //!
 //! Copies are nothing that a power cut could leave behind: nothing here writes to the store.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -137,6 +138,34 @@ impl InodeState {
             let first = range.start / BLOCK;
             copies.invalidate(first, (range.end - 1) / BLOCK - first + 1);
         }
+    }
+}
+
+/// After so many hits in a row a thread's next read is taken for one.
+const HITS_FORESEEN: u32 = 4;
+
+thread_local! {
+    /// Hits of this thread since its last miss, up to [`HITS_FORESEEN`].
+    static HITS_IN_A_ROW: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether the next read of this thread, of a file with copies, will find one: a guess that saves time if it comes true.
+#[inline]
+pub(crate) fn is_hit_foreseen() -> bool {
+    HITS_IN_A_ROW.get() == HITS_FORESEEN
+}
+
+/// Whether a read of this thread, of a file with copies, has found one.
+#[inline]
+pub(crate) fn note_outcome(is_hit: bool) {
+    let before = HITS_IN_A_ROW.get();
+    let now = if is_hit {
+        (before + 1).min(HITS_FORESEEN)
+    } else {
+        0
+    };
+    if now != before {
+        HITS_IN_A_ROW.set(now);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reading files: their content, and where there is some.
 
 use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX};
+use crate::copies;
 use crate::copies::Reading;
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
@@ -182,13 +183,19 @@ impl<S: Store> Reading<'_, S> {
             self.block(block, pointer, in_block, into);
             return Some(());
         }
-        // What a hit needs is on its way; what a miss needs comes at the same time. Which of them it is can't be foreseen.
-        let slot = map.slot(store, block);
-        if let Ok(slot) = &slot {
-            slot.prefetch(store);
-        }
-        if !self.read_copy(block, in_block, into) {
-            let pointer = map.pointer(store, slot.ok()?, block).ok()?;
+        // What a hit needs is on its way; unless it will be one, what a miss needs comes at the same time.
+        let slot = (!copies::is_hit_foreseen()).then(|| {
+            let slot = map.slot(store, block);
+            if let Ok(slot) = &slot {
+                slot.prefetch(store);
+            }
+            slot
+        });
+        let is_hit = self.read_copy(block, in_block, into);
+        copies::note_outcome(is_hit);
+        if !is_hit {
+            let slot = slot.unwrap_or_else(|| map.slot(store, block)).ok()?;
+            let pointer = map.pointer(store, slot, block).ok()?;
             self.block(block, pointer, in_block, into);
         }
         Some(())

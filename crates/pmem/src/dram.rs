@@ -130,6 +130,17 @@ impl Dram {
         }
     }
 
+    /// Takes memory for whole blocks from the machine, as writing to them would; their bytes stay what they are. `false` if the kernel can't (before Linux 5.14), or has
+    /// none left.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn populate(&self, at: usize, length: usize) -> bool {
+        let from = self.address(at, length);
+        // SAFETY: our own private mapping, whose content does not change.
+        unsafe { madvise(from.cast(), length, Advice::LinuxPopulateWrite) }.is_ok()
+    }
+
     #[cold]
     fn zero(&self, at: usize, length: usize) {
         for block in (at..at + length).step_by(BLOCK_BYTES) {

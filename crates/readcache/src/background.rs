@@ -146,6 +146,8 @@ impl Background {
             self.tell_time();
             if self.work_off() {
                 worked = Instant::now();
+            } else if self.is_awaited() && self.shared.frames.make_ready() {
+                continue;
             }
             self.watch_memory();
             if worked.elapsed() < ALERT {
@@ -177,6 +179,11 @@ impl Background {
     fn has_missed(&mut self) -> bool {
         let misses = self.shared.meter.of_all(Event::Miss);
         misses != std::mem::replace(&mut self.misses_seen, misses)
+    }
+
+    /// Whether somebody reads from the medium, so that copies may be wanted soon.
+    fn is_awaited(&mut self) -> bool {
+        self.has_missed() && self.shared.frames.limit() > 0
     }
 
     /// Does what was asked for. Whether there was anything.

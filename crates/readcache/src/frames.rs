@@ -1,4 +1,10 @@
 //! Pages of DRAM and who may have how many.
+//!
+//! They are handed out in the order of their numbers, round and round. So blocks that are copied one after the other mostly lie one behind the other in memory,
+//! where whoever reads them so gets them in 190 ns each; from pages in any order it took 500.
+//!
+//! Memory is taken from the machine when it is needed, some of it just before: the first touch of a huge page takes 0.2 ms, and 6 ms in a virtual machine whose
+//! host has not yet given the memory either. So free pages that have memory go first, and there are some of those kept ready while copies are made.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +13,14 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, Dram};
 
+use crate::page_set::PageSet;
 use crate::word::{FRAMES_MAX, Frame};
+
+/// Pages of a huge page of the machine.
+const HUGE: u32 = 512;
+/// Free pages with memory that are kept ready: 16 MiB of them, and at most this part of all.
+const READY_MAX: u32 = 4096;
+const READY_PART: u32 = 8;
 
 /// The cache's pages: taken by whoever fills an entry, given back by whoever ends one.
 pub(crate) struct Frames {
@@ -18,13 +31,12 @@ pub(crate) struct Frames {
     free: CachePadded<Mutex<Free>>,
 }
 
-#[derive(Default)]
 struct Free {
     /// Pages that hold memory.
-    warm: Vec<Frame>,
-    /// Pages that gave theirs back.
-    cold: Vec<Frame>,
-    /// All from here on were never used.
+    warm: PageSet,
+    /// Pages that hold none.
+    cold: PageSet,
+    /// The page after the one that was taken last.
     next: u32,
     in_use: u32,
 }
@@ -36,7 +48,12 @@ impl Frames {
         Ok(Frames {
             dram: Dram::new(count as usize * BLOCK_BYTES)?,
             limit: AtomicU32::new(count),
-            free: CachePadded::default(),
+            free: CachePadded::new(Mutex::new(Free {
+                warm: PageSet::new(count),
+                cold: PageSet::full(count),
+                next: 0,
+                in_use: 0,
+            })),
         })
     }
 
@@ -64,28 +81,64 @@ impl Frames {
         if free.in_use >= self.limit() {
             return None;
         }
-        let reused = free.warm.pop().or_else(|| free.cold.pop());
-        let frame = reused.unwrap_or_else(|| {
-            free.next += 1;
-            Frame(free.next - 1)
-        });
+        let page = free.warm.next(free.next).or_else(|| free.cold.next(0))?;
+        if !free.warm.remove(page) {
+            free.cold.remove(page);
+        }
+        free.next = page + 1;
         free.in_use += 1;
-        Some(frame)
+        Some(Frame(page))
     }
 
     pub(crate) fn give_back(&self, frame: Frame) {
         let mut free = self.free.lock();
         free.in_use -= 1;
-        free.warm.push(frame);
+        free.warm.insert(frame.0);
+    }
+
+    /// Takes memory for some more free pages, if few have any. Whether it did.
+    pub(crate) fn make_ready(&self) -> bool {
+        let pages = {
+            let free = self.free.lock();
+            let room = self.limit().saturating_sub(free.in_use);
+            let wanted = READY_MAX.min(self.count() / READY_PART).min(room);
+            let Some(first) = free.cold.next(0).filter(|_| free.warm.count() < wanted) else {
+                return false;
+            };
+            let end = (first / HUGE + 1) * HUGE;
+            first
+                ..end
+                    .min(first + wanted - free.warm.count())
+                    .min(self.count())
+        };
+        let (first, count) = (Frame(pages.start), pages.len());
+        if !self.dram.populate(offset(first), count * BLOCK_BYTES) {
+            return false;
+        }
+        let mut free = self.free.lock();
+        for page in pages {
+            // Somebody may have taken it meanwhile.
+            if free.cold.remove(page) {
+                free.warm.insert(page);
+            }
+        }
+        true
     }
 
     /// Gives the memory of pages that nobody has back to the machine.
     pub(crate) fn discard_free(&self) {
-        let warm = std::mem::take(&mut self.free.lock().warm);
-        for frame in &warm {
-            self.dram.discard(offset(*frame), BLOCK_BYTES);
+        loop {
+            let first = {
+                let mut free = self.free.lock();
+                let Some(page) = free.warm.next(0) else {
+                    return;
+                };
+                free.warm.remove(page);
+                Frame(page)
+            };
+            self.dram.discard(offset(first), BLOCK_BYTES);
+            self.free.lock().cold.insert(first.0);
         }
-        self.free.lock().cold.extend(warm);
     }
 
     /// Copies out of a page that may be overwritten at the same time; the caller finds out afterwards.
@@ -137,5 +190,51 @@ mod tests {
         frames.copy_out(Frame(1), 8, &mut bytes);
         assert_eq!(bytes, [0; 8], "it was given back to the machine meanwhile");
         assert_eq!((frames.take(), frames.in_use()), (None, 3));
+    }
+
+    #[test]
+    fn pages_are_handed_out_in_order_those_with_memory_first() {
+        let frames = Frames::new(4096 * BLOCK_BYTES as u64).expect("memory");
+        let take = |count: u32| Vec::from_iter((0..count).filter_map(|_| frames.take()));
+        let give_back = |pages: &[u32]| {
+            let pages = pages.iter();
+            pages.for_each(|&page| frames.give_back(Frame(page)));
+        };
+        assert_eq!(take(6), [0, 1, 2, 3, 4, 5].map(Frame));
+        give_back(&[4, 1, 3]);
+        assert_eq!(take(4), [1, 3, 4, 6].map(Frame), "6 had none before");
+        give_back(&[0, 5]);
+        assert_eq!(take(1), [Frame(0)], "round and round");
+        assert!(frames.make_ready());
+        frames.set_limit(6);
+        assert!(!frames.make_ready(), "no more may be taken");
+        frames.set_limit(u32::MAX);
+        // A huge page has 512, of which 7 are taken; a budget of 4,096 keeps 512.
+        let counts = || {
+            let free = frames.free.lock();
+            (free.warm.count(), free.cold.count(), free.in_use)
+        };
+        assert_eq!(counts(), (506, 4096 - 512, 6));
+        assert!(frames.make_ready());
+        assert_eq!(counts(), (512, 4096 - 518, 6));
+        assert!(!frames.make_ready());
+        assert_eq!(frames.take(), Some(Frame(5)));
+        frames.discard_free();
+        assert_eq!(counts(), (0, 4096 - 7, 7));
+    }
+
+    #[test]
+    fn pages_made_ready_keep_what_is_written_meanwhile() {
+        let frames = Frames::new(8192 * BLOCK_BYTES as u64).expect("memory");
+        std::thread::scope(|scope| {
+            scope.spawn(|| while frames.make_ready() {});
+            for number in 0..4000_u32 {
+                let frame = frames.take().expect("there are more");
+                frames.fill(frame, &[number as u8 | 1; BLOCK_BYTES]);
+                let mut bytes = [0; BLOCK_BYTES];
+                frames.copy_out(frame, 0, &mut bytes);
+                assert!(bytes.iter().all(|&byte| byte == number as u8 | 1));
+            }
+        });
     }
 }

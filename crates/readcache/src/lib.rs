@@ -25,6 +25,7 @@ mod hotness;
 #[cfg(test)]
 mod interleavings;
 mod memory;
+mod page_set;
 mod requests;
 mod ring;
 mod shared;

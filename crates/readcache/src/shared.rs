@@ -75,8 +75,9 @@ impl Shared {
     /// The same for what is urgent.
     pub(crate) fn ask_urgently(&self, request: Urgent) -> bool {
         let is_taken = self.requests.send_urgent(request);
-        if self.is_asleep.load(Ordering::SeqCst) {
-            self.wake();
+        self.is_asleep.store(false, Ordering::SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
         is_taken
     }

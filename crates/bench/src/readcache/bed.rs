@@ -77,12 +77,12 @@ impl Bed {
         let begin = Instant::now();
         let mut page = Page::filled();
         loop {
-            let before = self.misses();
+            let before = self.hits_and_misses().1;
             for block in 0..u64::from(blocks) {
                 self.read(file, block * BLOCK, &mut page.0)?;
                 self.read(file, block * BLOCK, &mut page.0)?;
             }
-            let missed = self.misses() - before;
+            let missed = self.hits_and_misses().1 - before;
             // Two reads in a thousand: blocks may have no place in the file's table.
             if missed * 500 <= 2 * u64::from(blocks) {
                 return Ok(());
@@ -97,10 +97,20 @@ impl Bed {
         }
     }
 
-    /// Reads that went to the medium, as far as a read cache counts them.
-    fn misses(&self) -> u64 {
+    /// Makes a file of so many blocks hot and removes it: the memory of its copies stays with the read cache.
+    pub(super) fn use_memory(&self, blocks: u32) -> Result<(), BenchError> {
+        const NAME: &str = "earlier";
+        let file = self.fill(NAME, blocks)?;
+        self.warm(&file, blocks)?;
+        drop(file);
+        self.files.unlink(&self.files.root(), NAME.as_bytes())?;
+        Ok(())
+    }
+
+    /// Hits and misses since the mount; none without a read cache.
+    pub(super) fn hits_and_misses(&self) -> (u64, u64) {
         let statistics = self.files.read_cache_statistics();
-        statistics.map_or(0, |statistics| statistics.misses)
+        statistics.map_or((0, 0), |found| (found.hits, found.misses))
     }
 
     /// Ends the file after so many bytes.

@@ -56,17 +56,12 @@ impl Side {
 
     /// What comes from here on is counted for [`describe_cache`](Self::describe_cache)'s hit ratio, and nothing before.
     pub(super) fn begin_counting(&self) {
-        self.counted_before.set(self.hits_and_misses());
-    }
-
-    fn hits_and_misses(&self) -> (u64, u64) {
-        let statistics = self.bed.files.read_cache_statistics();
-        statistics.map_or((0, 0), |found| (found.hits, found.misses))
+        self.counted_before.set(self.bed.hits_and_misses());
     }
 
     /// The hit ratio since counting began, and all counts since the mount.
     pub(super) fn describe_cache(&self) -> Value {
-        let ((hits, misses), before) = (self.hits_and_misses(), self.counted_before.get());
+        let ((hits, misses), before) = (self.bed.hits_and_misses(), self.counted_before.get());
         let (hits, reads) = (hits - before.0, hits + misses - before.0 - before.1);
         let hit_ratio = (reads > 0).then(|| hits as f64 / reads as f64);
         let statistics = self.bed.files.read_cache_statistics();
