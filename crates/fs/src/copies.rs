@@ -38,12 +38,15 @@ pub struct ReadCacheState {
     pub budget_bytes: Option<u64>,
     /// How fast the medium was, if that was asked.
     pub speed: Option<ReadSpeed>,
+    /// Whether there should be copies and could not; a warning said why.
+    pub has_failed: bool,
 }
 
 impl std::fmt::Display for ReadCacheState {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.budget_bytes {
             Some(bytes) => write!(formatter, "read cache of {} MiB", bytes >> 20)?,
+            None if self.has_failed => formatter.write_str("no read cache, it could not begin")?,
             None => formatter.write_str("no read cache")?,
         }
         if let Some(speed) = self.speed {
@@ -70,6 +73,7 @@ impl Copies {
         let mut state = ReadCacheState {
             budget_bytes: None,
             speed: None,
+            has_failed: false,
         };
         let is_wanted = match options.mode {
             ReadCacheMode::Off => false,
@@ -101,6 +105,7 @@ impl Copies {
         });
         let cache = cache.ok();
         state.budget_bytes = cache.as_ref().map(ReadCache::budget_bytes);
+        state.has_failed = cache.is_none();
         Copies { cache, state }
     }
 }

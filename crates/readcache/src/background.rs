@@ -203,7 +203,9 @@ impl Background {
                 if let Some(fill) = next {
                     files.prefetch(fill);
                 }
-                self.fill(&mut files, fill);
+                if let Some(file) = files.at(fill.file, &shared) {
+                    self.fill(file, fill);
+                }
             } else {
                 break;
             }
@@ -255,11 +257,7 @@ impl Background {
     }
 
     /// Copies a block to where an entry is prepared for it.
-    fn fill(&mut self, files: &mut LastFile, fill: Fill) {
-        let shared = Arc::clone(&self.shared);
-        let Some(file) = files.at(fill.file, &shared) else {
-            return;
-        };
+    fn fill(&mut self, file: &FileCache, fill: Fill) {
         let Some(entry) = file.entry(fill.level.into(), fill.index) else {
             return;
         };

@@ -113,7 +113,8 @@ impl Requests {
 
     #[cold]
     fn make(&self, number: usize) -> Ring<AtomicU64> {
-        self.numbers.fetch_max(number + 1, Ordering::Relaxed);
+        // In the one order too: who is about to sleep must not overlook a ring.
+        self.numbers.fetch_max(number + 1, Ordering::SeqCst);
         Ring::new(|| AtomicU64::new(0), FILLS_MAX)
     }
 
@@ -137,7 +138,7 @@ impl Requests {
 
     /// Rings of threads that have asked, after the one with this number, that one last.
     fn rings_after(&self, last: usize) -> impl Iterator<Item = (usize, &Ring<AtomicU64>)> {
-        let numbers = self.numbers.load(Ordering::Acquire).max(1);
+        let numbers = self.numbers.load(Ordering::SeqCst).max(1);
         let numbers = (1..=numbers).map(move |step| (last + step) % numbers);
         numbers.filter_map(|number| Some((number, self.rings[number].get()?)))
     }

@@ -34,11 +34,22 @@ fn own_file(thread: usize, blocks: u32) -> Work {
     }
 }
 
+/// Each thread 256 KiB of a file of its own, which stay in its processor's caches: what is left when the threads do not share the machine's memory.
+fn own_part(thread: usize, blocks: u32) -> Work {
+    Work {
+        file: thread,
+        blocks: blocks.min(64),
+    }
+}
+
 /// One thread has each of two processors in turn, because a machine shared with others may have a fast one and a slow one. What two
 /// threads could reach in these minutes if they had nothing in common is told by two that copy from private buffers.
 pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
-    let rows: [(&'static str, Plan); 2] = [("drbm_2", one_block), ("drbl_2", own_file)];
-    for (name, plan) in rows {
+    let rows: [(&'static str, Plan, Option<Plan>); 2] = [
+        ("drbm_2", one_block, None),
+        ("drbl_2", own_file, Some(own_part)),
+    ];
+    for (name, plan, near) in rows {
         let mut details = None;
         collector.row(name, || {
             let bed = Bed::new(options, &options.media, two_files(options))?;
@@ -50,15 +61,26 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
             let sides = compare(options, &bed, &files, plan)?;
             let rounds = pair(&sides[0], &sides[1]);
             let control = pair(&sides[2], &sides[3]).ratios()[1];
+            let near = match near {
+                Some(plan) => {
+                    let sides = compare(options, &bed, &files, plan)?;
+                    Some(pair(&sides[0], &sides[1]).ratios()[1])
+                }
+                None => None,
+            };
             let per_second: Vec<f64> = sides.iter().map(|rates| median(rates)).collect();
             details = Some(json!({
                 "control": control,
+                "256 KiB of a file for each": near,
                 "megabytes_per_second": per_second,
                 "statistics": bed.files.read_cache_statistics(),
             }));
-            Ok(Found::of(&rounds).noted(format!(
-                "two threads that copy from private buffers against one: {control:.2}"
-            )))
+            let mut note =
+                format!("two threads that copy from private buffers against one: {control:.2}");
+            if let Some(near) = near {
+                note += &format!("; read cache, 256 KiB of a file for each: {near:.2}");
+            }
+            Ok(Found::of(&rounds).noted(note))
         });
         if let Some(details) = details {
             collector.details.insert(name.to_owned(), details);
