@@ -25,7 +25,10 @@ impl PageSet {
     /// All numbers below `size`.
     pub(crate) fn full(size: u32) -> PageSet {
         let mut set = PageSet::new(size);
-        (0..size).for_each(|page| set.insert(page));
+        set_first(&mut set.members, size as usize);
+        let words = set.members.len();
+        set_first(&mut set.words, words);
+        set.count = size;
         set
     }
 
@@ -78,6 +81,15 @@ impl PageSet {
     }
 }
 
+/// Sets so many bits, from the first one on.
+fn set_first(words: &mut [u64], count: usize) {
+    let whole = count / WORD;
+    words[..whole].fill(!0);
+    if !count.is_multiple_of(WORD) {
+        words[whole] = (1 << (count % WORD)) - 1;
+    }
+}
+
 /// The first bit that is set, from this one on.
 fn next_bit(words: &[u64], first: usize) -> Option<usize> {
     let here = words.get(first / WORD)? & !0 << (first % WORD);
@@ -126,8 +138,14 @@ mod tests {
 
     #[test]
     fn a_full_one_has_all() {
-        for size in [1, 63, 64, 65, 4096, 4097] {
+        for size in [1, 63, 64, 65, 4095, 4096, 4097] {
             let mut set = PageSet::full(size);
+            let mut one_by_one = PageSet::new(size);
+            (0..size).for_each(|page| one_by_one.insert(page));
+            assert_eq!(
+                (&set.members, &set.words),
+                (&one_by_one.members, &one_by_one.words)
+            );
             assert_eq!(set.count(), size);
             let mut next = 0;
             for page in 0..size {

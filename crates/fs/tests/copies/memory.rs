@@ -1,6 +1,6 @@
 //! Copies live in a budget, and the hot ones longest.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs::{FileSystem, Node, SetAttributes};
 use perdure_fs as fs;
@@ -24,19 +24,28 @@ fn read(files: &FileSystem, node: &Node, block: u64) {
     assert_eq!(bytes, [block as u8; BLOCK_BYTES]);
 }
 
+fn fills(files: &FileSystem) -> u64 {
+    files.read_cache_statistics().expect("a cache").fills
+}
+
 #[test]
 fn copies_stay_within_the_budget_and_hot_ones_stay() {
     let files = mounted(32, 64);
     let hot = filled(&files, "hot", 16);
     let cold = filled(&files, "cold", 1024);
     (0..16).for_each(|block| make_hot(&files, &hot, block));
+    let mut copied = fills(&files);
     // Threshold 1: each block of the scan is copied, and pushes others out.
     for block in 0..1024 {
         read(&files, &cold, block);
         read(&files, &hot, block % 16);
-        if block % 16 == 0 {
+        if block % 16 == 15 {
             // Otherwise the scan would be over before anything is copied.
-            std::thread::sleep(Duration::from_millis(2));
+            let (begin, before) = (Instant::now(), copied);
+            while copied < before + 8 && begin.elapsed() < Duration::from_millis(100) {
+                std::thread::sleep(Duration::from_millis(1));
+                copied = fills(&files);
+            }
         }
     }
     let after = files.read_cache_statistics().expect("a cache");

@@ -55,7 +55,10 @@ fn fmt_copies(cache: &ReadCacheStatus, out: &mut fmt::Formatter<'_>) -> fmt::Res
 /// Why there is no cache: the file system's words, without what the label says already.
 fn reason(state: &str) -> String {
     match state.strip_prefix("no read cache") {
-        Some("") => "none: switched off, or there was no memory for it".to_owned(),
+        Some("") => "none: switched off".to_owned(),
+        Some(failed) if failed.starts_with(", it could not begin") => {
+            "none: it could not begin; the log of the mount says why".to_owned()
+        }
         Some(speed) => format!("none: the medium is about as fast as DRAM{speed}"),
         None => state.to_owned(),
     }
@@ -165,6 +168,8 @@ mod tests {
             measured.ends_with("(a block in 400 ns, DRAM 410)"),
             "{measured}"
         );
-        assert!(reason("no read cache").contains("switched off"));
+        assert_eq!(reason("no read cache"), "none: switched off");
+        let failed = "no read cache, it could not begin (a block in 900 ns, DRAM 410)";
+        assert!(reason(failed).starts_with("none: it could not begin;"));
     }
 }
