@@ -97,6 +97,7 @@ impl<W: Atomic> Entry<'_, W> {
     }
 
     /// A transition from whatever the word is; `None` if there is none. What the word was.
+    #[inline]
     fn change(self, next: impl Fn(Word) -> Option<Word>) -> Option<(Word, Word)> {
         let mut word = self.word();
         loop {
@@ -175,6 +176,7 @@ impl<W: Atomic> Entry<'_, W> {
     }
 
     /// Ends the life of an entry that stands for `block`. Whether there was one.
+    #[inline]
     pub(crate) fn invalidate(self, block: u64) -> bool {
         if deliberate::is(Bug::ForgetInvalidation) {
             return false;

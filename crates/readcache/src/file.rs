@@ -309,13 +309,15 @@ impl FileCache {
     /// Ends the copies of `count` blocks from `first` on. The caller has made sure that the questions of [`ReadCache::missed`](crate::ReadCache::missed)
     /// and [`ReadCache::fetched`](crate::ReadCache::fetched) are answered with no from here on, and a sequentially consistent fence stands between that
     /// and this call (E2).
+    #[inline]
     pub fn invalidate(&self, first: u64, count: u64) {
         let mut tables = self.tables();
         loop {
-            let mut ended = self.invalidate_in(tables.old(), first, count);
+            let mut ended = 0;
             if tables.old() != tables.current() {
-                ended += self.invalidate_in(tables.current(), first, count);
+                ended += self.invalidate_in(tables.old(), first, count);
             }
+            ended += self.invalidate_in(tables.current(), first, count);
             if ended > 0 {
                 self.count(Event::Invalidation, ended);
             }
@@ -327,10 +329,19 @@ impl FileCache {
         }
     }
 
+    #[inline]
     fn invalidate_in(&self, level: usize, first: u64, count: u64) -> u64 {
         let Some(table) = self.table(level) else {
             return 0;
         };
+        if count == 1 {
+            return table.invalidate(first);
+        }
+        Self::invalidate_range(table, first, count)
+    }
+
+    #[inline(never)]
+    fn invalidate_range(table: &Table, first: u64, count: u64) -> u64 {
         let mut ended = 0;
         if count > table.entries() as u64 {
             let end = first.saturating_add(count);
@@ -342,9 +353,7 @@ impl FileCache {
             return ended;
         }
         for block in first..first.saturating_add(count) {
-            for entry in table.places(block) {
-                ended += u64::from(entry.invalidate(block));
-            }
+            ended += table.invalidate(block);
         }
         ended
     }

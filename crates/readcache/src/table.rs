@@ -167,6 +167,29 @@ impl Table {
         )
     }
 
+    /// Ends all lives for the block. How many.
+    #[inline]
+    pub(crate) fn invalidate(&self, block: u64) -> u64 {
+        let home = self.home_of(block);
+        let mut ended = 0;
+        for entry in self.entries_from(home, block) {
+            ended += u64::from(entry.invalidate(block));
+        }
+        if self.has_spilled(home) {
+            ended += self.invalidate_second(block);
+        }
+        ended
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn invalidate_second(&self, block: u64) -> u64 {
+        let entries = self.entries_from(self.second_home_of(block), block);
+        entries
+            .map(|entry| u64::from(entry.invalidate(block)))
+            .sum()
+    }
+
     /// Whether some entry stands for the block, in whatever state.
     pub(crate) fn stands_for(&self, block: u64) -> bool {
         let is_it =
@@ -267,6 +290,8 @@ mod tests {
             assert_eq!(entry.block(), block);
             let places = table.places(block);
             assert_eq!(places.filter(|entry| entry.block() == block).count(), 1);
+            assert_eq!(table.invalidate(block), 1);
+            assert!(table.find(block).is_none());
         }
     }
 

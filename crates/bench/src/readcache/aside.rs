@@ -1,11 +1,10 @@
 //! On a medium as fast as DRAM copies are of no use: the mode `auto` must see that and step aside.
 
-use super::orders::{part, sequential, uniform};
-use super::pairs::{Kind, Pair, over_pairs};
-use super::{ReadCacheOptions, SEED, writes};
-use crate::error::BenchError;
+use super::orders::{sequential, steady, uniform};
+use super::pools::{Kind, in_turn};
+use super::writes::{self, Places};
+use super::{ReadCacheOptions, SEED};
 use crate::evaluation::{Collector, Found};
-use crate::measure::{Rounds, alternate};
 use fs::ReadCacheMode;
 use pmem::MediaModel;
 use serde_json::json;
@@ -20,75 +19,49 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
             mode: ReadCacheMode::Auto,
             blocks: options.file_blocks(),
         };
-        let mut states = Vec::new();
-        let pairs = over_pairs(options, kind, |pair| {
-            states.push(pair.ours.bed.files.read_cache_state().to_string());
-            [read_in_order, read_any, writes::overwrite_cold, append]
-                .into_iter()
-                .map(|measure| measure(options, pair, kind.blocks))
-                .collect()
+        let mut state = String::new();
+        let orders = [
+            sequential(kind.blocks, options.order_length()),
+            uniform(kind.blocks, options.order_length(), SEED),
+        ];
+        let places = Places::new(options, kind.blocks);
+        let pools = in_turn(options, kind, |side, round| {
+            let copies = side.bed.files.read_cache_state();
+            if copies.speed.is_some() {
+                state = copies.to_string();
+            }
+            let mut found = Vec::new();
+            for order in &orders {
+                let slice = |part: &[u32]| side.read(part);
+                found.push(steady(order, round, options.requests, slice)?);
+            }
+            found.push(writes::overwrite_cold(&places, side, round)?);
+            found.push(writes::append_cold(&places, side)?);
+            Ok(found)
         })?;
-        let ratios = pairs.rounds.iter().map(|rounds| rounds.ratios()[1]);
+        let ratios = pools.rounds.iter().map(|rounds| rounds.ratios()[1]);
         let ratios: Vec<f64> = ratios.collect();
         let worst = (0..KINDS.len()).max_by(|&one, &other| ratios[one].total_cmp(&ratios[other]));
         let worst = worst.unwrap_or(0);
         let all = KINDS.iter().zip(&ratios).enumerate();
         let all = all.map(|(place, (name, ratio))| {
-            let by_pair = pairs.by_pair(place);
-            (*name, json!({"ratio": ratio, "pair by pair": by_pair}))
+            let by_pool = pools.by_pool(place);
+            (*name, json!({"ratio": ratio, "by_pool": by_pool}))
         });
         let mut found: serde_json::Map<String, _> =
             all.map(|(name, ratio)| (name.to_owned(), ratio)).collect();
-        found.insert("states".to_owned(), json!(states));
+        found.insert("state".to_owned(), json!(state));
         details = Some(found);
         let each = KINDS.iter().zip(&ratios);
         let each: Vec<String> = each
             .map(|(name, ratio)| format!("{name} {ratio:.3}"))
             .collect();
-        let note = format!(
-            "worst: {}; {}; {}",
-            KINDS[worst],
-            each.join(", "),
-            states.join("; ")
-        );
-        Ok(Found::of(&pairs.rounds[worst]).noted(note))
+        let note = format!("worst: {}; {}; {}", KINDS[worst], each.join(", "), state);
+        Ok(Found::of(&pools.rounds[worst]).noted(note))
     });
     if let Some(details) = details {
         collector
             .details
             .insert("auto_dram".to_owned(), details.into());
     }
-}
-
-fn read_in_order(
-    options: &ReadCacheOptions,
-    pair: &Pair,
-    blocks: u32,
-) -> Result<Rounds, BenchError> {
-    read(options, pair, &sequential(blocks, options.order_length()))
-}
-
-fn read_any(options: &ReadCacheOptions, pair: &Pair, blocks: u32) -> Result<Rounds, BenchError> {
-    read(
-        options,
-        pair,
-        &uniform(blocks, options.order_length(), SEED),
-    )
-}
-
-fn read(options: &ReadCacheOptions, pair: &Pair, order: &[u32]) -> Result<Rounds, BenchError> {
-    let part = |round| part(order, round, options.requests);
-    alternate(
-        options.rounds,
-        |round| pair.ours.read(part(round)),
-        |round| pair.theirs.read(part(round)),
-    )
-}
-
-/// To an empty file. Comes last, because it takes the content away.
-fn append(options: &ReadCacheOptions, pair: &Pair, _blocks: u32) -> Result<Rounds, BenchError> {
-    for side in [&pair.ours, &pair.theirs] {
-        side.bed.cut(&side.file, 0)?;
-    }
-    writes::append(options, pair, 0)
 }

@@ -5,6 +5,7 @@ use crate::error::BenchError;
 use crate::memory::{Page, raw_region, require_room};
 use fs::{FileSystem, MountOptions, NewInode, Node, SetAttributes};
 use pmem::{BLOCK_BYTES, DurabilityClass, MediaModel, Offset, Region};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::{FormatOptions, Mode, PmemStore};
 
@@ -50,13 +51,15 @@ impl Bed {
         media: &MediaModel,
         cache: fs::ReadCacheOptions,
     ) -> Result<Bed, BenchError> {
-        let region = region(options)?;
-        let format = FormatOptions {
-            size_bytes: options.pool_bytes,
-            ..FormatOptions::default()
-        };
-        let region = fs::mkfs_region(region, &format, (0, 0))
-            .map_err(|error| BenchError::Setup(error.to_string()))?;
+        Bed::over(Arc::new(new_pool(options)?), media, cache)
+    }
+
+    /// Mounts the pool in a region, under the media model.
+    pub(super) fn over(
+        region: Arc<Region>,
+        media: &MediaModel,
+        cache: fs::ReadCacheOptions,
+    ) -> Result<Bed, BenchError> {
         let store = PmemStore::open_region(region, Mode::ReadWrite)?;
         // Before mounting, because a mount measures how fast the medium is.
         store.region().set_media(media);
@@ -122,6 +125,16 @@ impl Bed {
         self.files.set_attributes(file, &change)?;
         Ok(())
     }
+}
+
+/// Makes an empty pool.
+pub(super) fn new_pool(options: &ReadCacheOptions) -> Result<Region, BenchError> {
+    let format = FormatOptions {
+        size_bytes: options.pool_bytes,
+        ..FormatOptions::default()
+    };
+    fs::mkfs_region(region(options)?, &format, (0, 0))
+        .map_err(|error| BenchError::Setup(error.to_string()))
 }
 
 /// Memory for a pool, its pages touched, so that no operation takes a page fault.

@@ -2,11 +2,11 @@
 
 use super::bed::BLOCK;
 use super::orders::{normal, sequential, steady, uniform};
-use super::pairs::{Kind, Pair, Side, over_pairs};
+use super::pools::{Kind, in_turn, with_cache};
 use super::{ReadCacheOptions, SEED, slices};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Found};
-use crate::measure::{Rounds, alternate};
+use crate::measure::alternate;
 use crate::memory::Page;
 use fs::ReadCacheMode;
 use pmem::{BLOCK_BYTES, Dram};
@@ -25,13 +25,16 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
     for (name, order) in orders {
         let mut cache = None;
         collector.row(name, || {
-            let pairs = over_pairs(options, kind(options), |pair| {
-                pair.ours.warm(blocks)?;
-                pair.ours.begin_counting();
-                Ok(vec![bandwidth(options, pair, &order)?])
+            let pools = in_turn(options, kind(options), |side, round| {
+                side.warm(blocks)?;
+                side.begin_counting();
+                let slice = |part: &[u32]| side.read(part);
+                let request_ns = steady(&order, round, options.requests, slice)?;
+                Ok(vec![slices::megabytes_per_second(request_ns)])
             })?;
-            cache = pairs.describe_cache();
-            Ok(Found::of(&pairs.rounds[0]))
+            let found = pools.time();
+            cache = pools.cache;
+            Ok(found)
         });
         if let Some(cache) = cache {
             collector.details.insert(format!("cache_of_{name}"), cache);
@@ -46,18 +49,6 @@ fn kind(options: &ReadCacheOptions) -> Kind<'_> {
         mode: ReadCacheMode::On,
         blocks: options.file_blocks(),
     }
-}
-
-fn bandwidth(options: &ReadCacheOptions, pair: &Pair, order: &[u32]) -> Result<Rounds, BenchError> {
-    let read = |side: &Side, round| {
-        let slice = |part: &[u32]| side.read(part);
-        steady(order, round, options.requests, slice).map(slices::megabytes_per_second)
-    };
-    alternate(
-        options.rounds,
-        |round| read(&pair.ours, round),
-        |round| read(&pair.theirs, round),
-    )
 }
 
 /// A file without a file system: the same blocks in one piece of memory of this process.
@@ -110,21 +101,21 @@ fn beside_buffers(collector: &mut Collector, options: &ReadCacheOptions) {
         ];
         let plain = plain_buffer(blocks);
         let huge = huge_buffer(blocks)?;
-        let pairs = over_pairs(options, kind(options), |pair| {
-            pair.ours.warm(blocks)?;
+        let pools = with_cache(options, kind(options), |side| {
+            side.warm(blocks)?;
             let mut page = Page::filled();
             let mut rounds = Vec::new();
             for order in &orders {
-                let ours = |round| steady(order, round, requests, |part| pair.ours.read(part));
+                let ours = |round| steady(order, round, requests, |part| side.read(part));
                 let theirs = |round| {
                     steady(order, round, requests, |part| {
                         copy_from(&plain, part, &mut page)
                     })
                 };
-                rounds.push(alternate(options.rounds, ours, theirs)?);
+                rounds.push(alternate(options.pool_rounds(), ours, theirs)?);
             }
             for order in &orders {
-                let ours = |round| steady(order, round, requests, |part| pair.ours.read(part));
+                let ours = |round| steady(order, round, requests, |part| side.read(part));
                 let theirs = |round| {
                     steady(order, round, requests, |part| {
                         slices::read(part, &mut page, |offset, into| {
@@ -133,17 +124,17 @@ fn beside_buffers(collector: &mut Collector, options: &ReadCacheOptions) {
                         })
                     })
                 };
-                rounds.push(alternate(options.rounds, ours, theirs)?);
+                rounds.push(alternate(options.pool_rounds(), ours, theirs)?);
             }
             Ok(rounds)
         })?;
-        let ratios = pairs.rounds.iter().map(|rounds| rounds.ratios()[1]);
+        let ratios = pools.rounds.iter().map(|rounds| rounds.ratios()[1]);
         let ratios: Vec<(&str, f64)> = NAMES.into_iter().zip(ratios).collect();
         let others = ratios[1..].iter();
         let others = others.map(|(name, ratio)| format!("{name} {ratio:.2}"));
         let note = others.collect::<Vec<_>>().join("; ");
         found = Some(ratios);
-        Ok(Found::of(&pairs.rounds[0]).noted(note))
+        Ok(Found::of(&pools.rounds[0]).noted(note))
     });
     for (name, ratio) in found.into_iter().flatten() {
         let details = collector.details.entry("hit_vs_dram");

@@ -1,15 +1,15 @@
 //! Reads of cold blocks: what a reader pays for a cache that does not help him.
 
 use super::orders::{part, shuffled};
-use super::pairs::{Kind, Pair, over_pairs};
+use super::pools::{Kind, in_turn};
 use super::{ReadCacheOptions, SEED};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Figure, Series, Shape};
-use crate::measure::{Rounds, alternate};
+use crate::measure::Rounds;
 use fs::{ReadCacheMode, ReadCacheStatistics};
 use serde_json::json;
 
-/// Every slice reads blocks that nobody has read since the mount. After that they are read once more, in the same order: those reads reach the
+/// Every round reads blocks that nobody has read since the mount. After that they are read once more, in the same order: those reads reach the
 /// threshold and leave pointers, and the background thread copies at the same time.
 pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
     let mut figure = None;
@@ -23,28 +23,30 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
             mode: ReadCacheMode::On,
             blocks,
         };
+        let each = options.requests.min(order.len());
         let mut statistics = Vec::new();
-        let pairs = over_pairs(options, kind, |pair| {
-            let first = pass(options, pair, &order)?;
-            let cold = pair.ours.bed.files.read_cache_statistics();
-            let second = pass(options, pair, &order)?;
-            let hot = pair.ours.bed.files.read_cache_statistics();
-            statistics = vec![cold.unwrap_or_default(), hot.unwrap_or_default()];
-            require_cold(&statistics)?;
+        let pools = in_turn(options, kind, |side, round| {
+            let order = part(&order, round, each);
+            let count = || side.bed.files.read_cache_statistics();
+            let first = side.read(order)?;
+            let cold = count();
+            let second = side.read(order)?;
+            if let (Some(cold), Some(hot)) = (cold, count()) {
+                require_cold(&cold)?;
+                statistics = vec![cold, hot];
+            }
             Ok(vec![first, second])
         })?;
-        figure = Some(bars(&pairs.rounds));
-        let [least, second, most] = pairs.rounds[1].ratios();
+        figure = Some(bars(&pools.rounds));
+        let [least, second, most] = pools.rounds[1].ratios();
         details = Some(json!({
-            "first_reads": pairs.rounds[0].ratios(),
+            "first_reads": pools.rounds[0].ratios(),
             "second_reads_that_leave_pointers": [least, second, most],
             "statistics_after_each": statistics,
         }));
-        let note = format!(
-            "pair by pair: {}; second reads, which leave pointers while blocks are copied: {second:.3}",
-            pairs.by_pair(0)
-        );
-        Ok(pairs.time().noted(note))
+        let note =
+            format!("second reads, which leave pointers while blocks are copied: {second:.3}");
+        Ok(pools.time().noted(note))
     });
     collector.figures.extend(figure);
     if let Some(details) = details {
@@ -52,25 +54,14 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
     }
 }
 
-/// Each round reads blocks of its own.
-fn pass(options: &ReadCacheOptions, pair: &Pair, order: &[u32]) -> Result<Rounds, BenchError> {
-    let each = options.requests.min(order.len() / (options.rounds + 1));
-    let part = |round| part(order, round, each);
-    alternate(
-        options.rounds,
-        |round| pair.ours.read(part(round)),
-        |round| pair.theirs.read(part(round)),
-    )
-}
-
 /// First reads that were copied or came from DRAM would be something else than misses. Counts of few blocks fall together.
-fn require_cold(statistics: &[ReadCacheStatistics]) -> Result<(), BenchError> {
+fn require_cold(statistics: &ReadCacheStatistics) -> Result<(), BenchError> {
     let ReadCacheStatistics {
         fills,
         hits,
         misses,
         ..
-    } = statistics[0];
+    } = *statistics;
     match (fills + hits) * 1000 <= misses {
         true => Ok(()),
         false => Err(BenchError::Setup(format!(

@@ -7,8 +7,8 @@
 //! * Bars: what a hit gives, against the medium and against DRAM; and that nothing else is slower for it: misses, writes, mixed loads, a
 //!   second reader, a medium that needs no cache, a hot set beside a scan.
 //!
-//! Ratios are medians over rounds of some milliseconds that alternate between the sides. Where bars are tight, several pairs of pools are measured,
-//! because where a pool happens to lie in memory matters by a percent, too.
+//! Ratios are medians over rounds of some milliseconds that alternate between the sides. Where bars are tight, the two sides are mounts
+//! of the same pool, one after the other, because where a pool happens to lie in memory matters by some percent, too.
 
 mod aside;
 mod bed;
@@ -19,7 +19,7 @@ mod hits;
 mod misses;
 mod orders;
 mod page_cache;
-mod pairs;
+mod pools;
 mod scan;
 mod slices;
 mod systems;
@@ -54,10 +54,10 @@ pub struct ReadCacheOptions {
     pub media: MediaModel,
     /// Numbers of threads of FxMark.
     pub threads: Vec<usize>,
-    /// Rounds of each measurement, for each pair of pools.
+    /// Rounds of each measurement; a quarter of them with each pool, where there are several.
     pub rounds: usize,
-    /// Pairs of pools of each row that compares two.
-    pub pairs: usize,
+    /// Pools of each row that compares mounts of the same one.
+    pub pools: usize,
     /// Requests of 4 KiB of each side of a round; a quarter of them where they are writes.
     pub requests: usize,
     /// Requests of Fig. 4.
@@ -80,7 +80,7 @@ impl Default for ReadCacheOptions {
             media: MediaModel::optane(),
             threads: vec![1, 2],
             rounds: 25,
-            pairs: 4,
+            pools: 8,
             requests: 8192,
             latency_requests: 100_000,
             seconds: 0.05,
@@ -102,7 +102,7 @@ impl ReadCacheOptions {
             file_bytes: 2 << 20,
             budget_bytes: 8 << 20,
             rounds: 1,
-            pairs: 1,
+            pools: 1,
             requests: 256,
             latency_requests: 1000,
             seconds: 0.002,
@@ -119,6 +119,10 @@ impl ReadCacheOptions {
         let threads = self.threads.iter().copied().max().unwrap_or(1) as u64;
         let most = self.pool_bytes / 2 / BLOCK / threads;
         self.file_blocks().min(most as u32)
+    }
+
+    fn pool_rounds(&self) -> usize {
+        self.rounds.div_ceil(4)
     }
 
     /// Writes of each side of a round.
@@ -190,7 +194,7 @@ pub fn run_readcache(options: &ReadCacheOptions) -> Result<Evaluation, BenchErro
     setup.insert("budget_bytes".to_owned(), json!(options.budget_bytes));
     setup.insert("threads".to_owned(), json!(options.threads));
     setup.insert("rounds".to_owned(), json!(options.rounds));
-    setup.insert("pairs".to_owned(), json!(options.pairs));
+    setup.insert("pools".to_owned(), json!(options.pools));
     setup.insert("requests".to_owned(), json!(options.requests));
     setup.insert("seconds".to_owned(), json!(options.seconds));
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);

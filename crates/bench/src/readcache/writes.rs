@@ -2,12 +2,12 @@
 
 use super::bed::{BLOCK, System};
 use super::orders::{part, sequential, shuffled, uniform};
-use super::pairs::{Kind, Pair, Side, over_pairs};
+use super::pools::{Kind, Side, in_turn};
 use super::slices::{read_one, require_right};
 use super::{ReadCacheOptions, SEED};
 use crate::error::BenchError;
 use crate::evaluation::Collector;
-use crate::measure::{Rounds, Stopwatch, alternate};
+use crate::measure::Stopwatch;
 use fs::ReadCacheMode;
 
 pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
@@ -27,11 +27,13 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
                 mode: ReadCacheMode::On,
                 blocks,
             };
-            let pairs = over_pairs(options, kind, |pair| {
-                Ok(vec![measure(options, pair, blocks)?])
+            let places = Places::new(options, blocks);
+            let pools = in_turn(options, kind, |side, round| {
+                Ok(vec![measure(&places, side, round)?])
             })?;
-            cache = pairs.describe_cache();
-            Ok(pairs.time())
+            let found = pools.time();
+            cache = pools.cache;
+            Ok(found)
         });
         if let Some(cache) = cache {
             collector.details.insert(format!("cache_of_{name}"), cache);
@@ -39,78 +41,76 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
     }
 }
 
-/// Measures a pair whose file has so many blocks.
-type Measure = fn(&ReadCacheOptions, &Pair, u32) -> Result<Rounds, BenchError>;
-
-/// Nobody has read the file.
-pub(super) fn overwrite_cold(
-    options: &ReadCacheOptions,
-    pair: &Pair,
+/// Which blocks are written, of a file that has `blocks` when a round begins.
+pub(super) struct Places {
     blocks: u32,
-) -> Result<Rounds, BenchError> {
-    let order = shuffled(blocks, SEED);
-    let part = |round| part(&order, round, options.writes());
-    alternate(
-        options.rounds,
-        |round| pair.ours.overwrite(part(round)),
-        |round| pair.theirs.overwrite(part(round)),
-    )
+    /// Requests of a round.
+    writes: usize,
+    each_once: Vec<u32>,
+    appended: Vec<u32>,
+    any: Vec<u32>,
+    /// For each of these, whether it is written.
+    kinds: Vec<u32>,
 }
 
-/// Before each slice the whole file is read until it is in DRAM again; on the other side once, for the processor's caches.
-fn overwrite_hot(
-    options: &ReadCacheOptions,
-    pair: &Pair,
-    blocks: u32,
-) -> Result<Rounds, BenchError> {
-    let order = shuffled(blocks, SEED);
-    let side = |side: &Side, round| {
-        side.warm(blocks)?;
-        side.overwrite(part(&order, round, options.writes()))
-    };
-    alternate(
-        options.rounds,
-        |round| side(&pair.ours, round),
-        |round| side(&pair.theirs, round),
-    )
-}
-
-/// Appends to what is there, which is read until it is in DRAM; then takes away what was appended.
-pub(super) fn append(
-    options: &ReadCacheOptions,
-    pair: &Pair,
-    blocks: u32,
-) -> Result<Rounds, BenchError> {
-    let order = sequential(blocks + options.writes() as u32, options.writes());
-    let side = |side: &Side| {
-        side.warm(blocks)?;
-        let nanoseconds = side.append(&order)?;
-        side.bed.cut(&side.file, u64::from(blocks) * BLOCK)?;
-        Ok(nanoseconds)
-    };
-    alternate(options.rounds, |_| side(&pair.ours), |_| side(&pair.theirs))
-}
-
-/// Half reads, half overwrites, of any block of a file that was in DRAM at the beginning. Before the first slice that counts every block was
-/// written twice on average, so that only copies that came back count.
-fn mix(options: &ReadCacheOptions, pair: &Pair, blocks: u32) -> Result<Rounds, BenchError> {
-    let count = 4 * blocks as usize;
-    let order = uniform(blocks, count, SEED);
-    let kinds = uniform(2, count, SEED + 1);
-    for side in [&pair.ours, &pair.theirs] {
-        side.warm(blocks)?;
-        mix_slice(side, &order, &kinds)?;
-        side.begin_counting();
+impl Places {
+    pub(super) fn new(options: &ReadCacheOptions, blocks: u32) -> Places {
+        let writes = options.writes();
+        let mixed = 4 * blocks as usize;
+        Places {
+            blocks,
+            writes,
+            each_once: shuffled(blocks, SEED),
+            appended: sequential(blocks + writes as u32, writes),
+            any: uniform(blocks.max(1), mixed, SEED),
+            kinds: uniform(2, mixed, SEED + 1),
+        }
     }
-    let slice = |side: &Side, round| {
-        let blocks = part(&order, round, options.writes());
-        mix_slice(side, blocks, part(&kinds, round, options.writes()))
-    };
-    alternate(
-        options.rounds,
-        |round| slice(&pair.ours, round),
-        |round| slice(&pair.theirs, round),
-    )
+}
+
+/// Measures a round on a side that was mounted for it: nanoseconds of a request.
+type Measure = fn(&Places, &Side, u64) -> Result<f64, BenchError>;
+
+/// Nobody has read the file since the mount.
+pub(super) fn overwrite_cold(places: &Places, side: &Side, round: u64) -> Result<f64, BenchError> {
+    side.overwrite(part(&places.each_once, round, places.writes))
+}
+
+/// The whole file has been read until it is in DRAM; on the other side once, for the processor's caches. Twice, and only the second time counts: at first the
+/// read cache's thread still takes memory from the machine.
+fn overwrite_hot(places: &Places, side: &Side, round: u64) -> Result<f64, BenchError> {
+    side.warm(places.blocks)?;
+    overwrite_cold(places, side, 2 * round)?;
+    side.warm(places.blocks)?;
+    overwrite_cold(places, side, 2 * round + 1)
+}
+
+/// Appends to what is there, which is read until it is in DRAM; then takes away what was appended. The second time counts.
+fn append(places: &Places, side: &Side, _round: u64) -> Result<f64, BenchError> {
+    side.warm(places.blocks)?;
+    append_cold(places, side)?;
+    side.warm(places.blocks)?;
+    append_cold(places, side)
+}
+
+/// The same once, without reading.
+pub(super) fn append_cold(places: &Places, side: &Side) -> Result<f64, BenchError> {
+    let nanoseconds = side.append(&places.appended)?;
+    side.bed.cut(&side.file, u64::from(places.blocks) * BLOCK)?;
+    Ok(nanoseconds)
+}
+
+/// Half reads, half overwrites, of any block of a file that was in DRAM at the beginning. Before the requests that count every block was
+/// written twice on average, so that only copies that came back count.
+fn mix(places: &Places, side: &Side, round: u64) -> Result<f64, BenchError> {
+    /// As long as some slices of writes, because so much comes before it.
+    const SLICES: usize = 4;
+    let Places { any, kinds, .. } = places;
+    side.warm(places.blocks)?;
+    mix_slice(side, any, kinds)?;
+    side.begin_counting();
+    let part = |order| part(order, round, SLICES * places.writes);
+    mix_slice(side, part(any), part(kinds))
 }
 
 /// Nanoseconds of one request.

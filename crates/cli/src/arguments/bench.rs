@@ -189,7 +189,7 @@ pub(crate) struct ReadCache {
     /// Numbers of threads of FxMark
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2")]
     pub(crate) threads: Vec<usize>,
-    /// Rounds of each measurement, for each pair of pools that is compared
+    /// Rounds of each measurement; a quarter of them with each pool where there are several
     #[arg(long, value_name = "N", default_value_t = 25)]
     pub(crate) rounds: usize,
     /// Length of each side of a round where threads run; elsewhere a side is some thousand requests
