@@ -25,13 +25,18 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
     for (name, order) in orders {
         let mut cache = None;
         collector.row(name, || {
-            let pools = in_turn(options, kind(options), |side, round| {
-                side.warm(blocks)?;
-                side.begin_counting();
-                let slice = |part: &[u32]| side.read(part);
-                let request_ns = steady(&order, round, options.requests, slice)?;
-                Ok(vec![slices::megabytes_per_second(request_ns)])
-            })?;
+            let pools = in_turn(
+                options,
+                kind(options),
+                options.pool_rounds(),
+                |side, round| {
+                    side.warm(blocks)?;
+                    side.begin_counting();
+                    let slice = |part: &[u32]| side.read(part);
+                    let request_ns = steady(&order, round, options.requests, slice)?;
+                    Ok(vec![slices::megabytes_per_second(request_ns)])
+                },
+            )?;
             let found = pools.time();
             cache = pools.cache;
             Ok(found)

@@ -25,7 +25,7 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
         };
         let each = options.requests.min(order.len());
         let mut statistics = Vec::new();
-        let pools = in_turn(options, kind, |side, round| {
+        let pools = in_turn(options, kind, options.pool_rounds(), |side, round| {
             let order = part(&order, round, each);
             let count = || side.bed.files.read_cache_statistics();
             let first = side.read(order)?;

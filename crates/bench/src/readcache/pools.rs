@@ -192,16 +192,17 @@ pub(super) fn with_cache<'o>(
 }
 
 /// Measures some pools, each mounted in turn with the read cache and without it. `measure` gets the number of the round, so that both sides can go to the same
-/// places; the first one does not count. It returns the same number of figures each time, one for each thing that it measures.
+/// places; the first one does not count, `rounds` do. It returns the same number of figures each time, one for each thing that it measures.
 pub(super) fn in_turn<'o>(
     options: &'o ReadCacheOptions,
     kind: Kind<'o>,
+    rounds: usize,
     mut measure: impl FnMut(&Side, u64) -> Result<Vec<f64>, BenchError>,
 ) -> Result<Pools, BenchError> {
     let modes = [kind.mode, ReadCacheMode::Off];
     over_pools(options, kind, |pool, processor, all| {
         let mut figures: [Vec<Vec<f64>>; 2] = Default::default();
-        for round in 0..=options.pool_rounds() as u64 {
+        for round in 0..=rounds as u64 {
             let first = (round % 2) as usize;
             for which in [first, 1 - first] {
                 let side = pool.mount(modes[which])?;

@@ -28,7 +28,7 @@ pub(super) fn measure(collector: &mut Collector, options: &ReadCacheOptions) {
                 blocks,
             };
             let places = Places::new(options, blocks);
-            let pools = in_turn(options, kind, |side, round| {
+            let pools = in_turn(options, kind, options.pool_rounds(), |side, round| {
                 Ok(vec![measure(&places, side, round)?])
             })?;
             let found = pools.time();
