@@ -6,6 +6,7 @@
 //! Memory is taken from the machine when it is needed, some of it just before: the first touch of a huge page takes 0.2 ms, and 6 ms in a virtual machine whose
 //! host has not yet given the memory either. So free pages that have memory go first, and there are some of those kept ready while copies are made.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +22,11 @@ const HUGE: u32 = 512;
 /// Free pages with memory that are kept ready: 16 MiB of them, and at most this part of all.
 const READY_MAX: u32 = 4096;
 const READY_PART: u32 = 8;
+
+thread_local! {
+    /// The page that this thread has read last.
+    static LAST: Cell<u32> = const { Cell::new(0) };
+}
 
 /// The cache's pages: taken by whoever fills an entry, given back by whoever ends one.
 pub(crate) struct Frames {
@@ -145,7 +151,14 @@ impl Frames {
     #[inline]
     pub(crate) fn copy_out(&self, frame: Frame, in_block: usize, into: &mut [u8]) {
         debug_assert!(in_block + into.len() <= BLOCK_BYTES);
-        self.dram.copy_out(offset(frame) + in_block, into);
+        let at = offset(frame) + in_block;
+        let last = LAST.replace(frame.0);
+        // The page itself is in the processor's caches then, and it has seen the next one coming.
+        let is_foreseen = frame.0.wrapping_sub(last) <= 1;
+        if !is_foreseen {
+            self.dram.prefetch_far(at, into.len());
+        }
+        self.dram.copy_out(at, into);
     }
 
     /// Fills a page that is the caller's, past the caches: they belong to readers, and lines that another processor has changed are slow to come.
