@@ -96,7 +96,7 @@ impl Dram {
         unsafe { instructions::evict_lines(from, length) };
     }
 
-    /// Asks the processor for the lines of a range that is copied out next and probably in none of its caches, but for the first [`NEAR_BYTES`]: those
+    /// Asks the processor for the lines of a range that is copied out next and probably in none of its caches, but for the first KiB: those
     /// the copy itself asks for. Of lines for the second-level cache more can be on their way at a time, so the copy takes a fifth less; where the
     /// lines are there already, or the processor had foreseen the range, it takes 10 ns more.
     #[inline]
