@@ -68,7 +68,9 @@ impl Shared {
             return None;
         }
         let beyond = (index - self.goal.required.len()) as u64;
-        Some((Workload::Long(self.goal.first_seed + beyond), false))
+        let seed = self.goal.first_seed + beyond / 2;
+        let long = [Workload::Long(seed), Workload::LongLeased(seed)][beyond as usize % 2];
+        Some((long, false))
     }
 
     fn work(&self) {

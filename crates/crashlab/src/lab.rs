@@ -61,7 +61,7 @@ impl Lab {
                 nested_choices: 24,
                 nested_every: 16,
             },
-            Workload::Two(..) | Workload::Across(..) => Depth {
+            Workload::Two(..) | Workload::Across(..) | Workload::Leased(..) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 128,
@@ -71,7 +71,7 @@ impl Lab {
                 nested_choices: 0,
                 nested_every: 0,
             },
-            Workload::Long(_) => Depth {
+            Workload::Long(_) | Workload::LongLeased(_) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 256,
@@ -142,8 +142,10 @@ impl Lab {
         model: &mut Model,
         operation: &Operation,
     ) -> Result<(), String> {
-        let fingerprint =
-            |live: &Live| Summary::of(live.files()).map(|summary| summary.fingerprint);
+        let fingerprint = |live: &Live| {
+            let summary = live.seen(Summary::of)?.map_err(|error| error.to_string())?;
+            Ok::<_, String>(summary.fingerprint)
+        };
         let before =
             fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
         self.watcher.lock().begin(id, before, depth);
@@ -159,7 +161,7 @@ impl Lab {
             .map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
         let mut watcher = self.watcher.lock();
         emulator.crash_now(|point| watcher.returned(point, after));
-        watcher.settle(after, || Snapshot::of(live.files()).ok());
+        watcher.settle(after, || live.seen(Snapshot::of).ok()?.ok());
         Ok(())
     }
 
@@ -224,11 +226,11 @@ pub fn agree(live: &mut Live, model: &mut Model, operation: &Operation) -> Resul
     let wanted = next.apply(operation);
     match live.apply(operation) {
         Ok(()) if wanted.is_ok() => *model = next,
-        Err(Refusal::Fs(error)) if is_exhausted(&error) => {
-            if matches!(operation, Operation::CreateUnnamed { .. }) {
-                model.release();
-            }
-        }
+        Err(Refusal::Fs(error)) if is_exhausted(&error) => match operation {
+            Operation::CreateUnnamed { .. } => model.release(),
+            Operation::Lease { .. } => model.end_lease(),
+            _ => {}
+        },
         Err(Refusal::Fs(error)) if wanted == Err(error.errno()) => *model = next,
         found => return Err(format!("the answer is {found:?}, should be {wanted:?}")),
     }
@@ -248,7 +250,9 @@ fn is_exhausted(error: &FsError) -> bool {
 ///
 /// The first difference.
 pub fn compare(live: &Live, model: &Model, absent: &[String]) -> Result<(), String> {
-    let found = Snapshot::of(live.files()).map_err(|error| format!("reading: {error}"))?;
+    let found = live
+        .seen(Snapshot::of)?
+        .map_err(|error| format!("reading: {error}"))?;
     let wanted = model.paths();
     if let Some(path) = found.0.keys().find(|path| !wanted.contains_key(*path)) {
         return Err(format!("{path} exists and should not"));

@@ -10,6 +10,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod content;
 pub mod lab;
+pub mod lessee;
 pub mod model;
 pub mod mutation;
 pub mod operation;

@@ -55,7 +55,8 @@ const LONG_ALWAYS: u64 = 60;
 
 fn explore(arguments: &Arguments) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let longs = (arguments.seed..arguments.seed + LONG_ALWAYS).map(Workload::Long);
+    let seeds = arguments.seed..arguments.seed + LONG_ALWAYS;
+    let longs = seeds.flat_map(|seed| [Workload::Long(seed), Workload::LongLeased(seed)]);
     let goal = Goal {
         states: if arguments.long {
             u64::MAX

@@ -76,6 +76,8 @@ pub struct Model {
     next: Id,
     /// An inode that a program has open, name or not.
     pub held: Option<Id>,
+    /// The inode that a process has leased.
+    pub leased: Option<Id>,
 }
 
 impl Default for Model {
@@ -84,6 +86,7 @@ impl Default for Model {
             inodes: BTreeMap::new(),
             next: ROOT,
             held: None,
+            leased: None,
         };
         let kind = Kind::Directory {
             entries: BTreeMap::new(),
@@ -200,7 +203,7 @@ impl Model {
 
     fn forget_name(&mut self, id: Id) {
         self.inode(id).names -= 1;
-        if self.inode(id).names == 0 && self.held != Some(id) {
+        if self.inode(id).names == 0 && !self.is_open(id) {
             self.inodes.remove(&id);
         }
     }
@@ -219,9 +222,24 @@ impl Model {
 
     /// Nobody has the held inode open any more.
     pub fn release(&mut self) {
-        if let Some(id) = self.held.take()
-            && self.inode(id).names == 0
-        {
+        if let Some(id) = self.held.take() {
+            self.closed(id);
+        }
+    }
+
+    /// Nobody has a lease any more.
+    pub fn end_lease(&mut self) {
+        if let Some(id) = self.leased.take() {
+            self.closed(id);
+        }
+    }
+
+    fn is_open(&self, id: Id) -> bool {
+        self.held == Some(id) || self.leased == Some(id)
+    }
+
+    fn closed(&mut self, id: Id) {
+        if self.inode(id).names == 0 && !self.is_open(id) {
             self.inodes.remove(&id);
         }
     }

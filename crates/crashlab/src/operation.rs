@@ -1,5 +1,7 @@
 //! One operation, done to a file system and to its model.
 
+use crate::clock;
+use crate::lessee::Lessee;
 use crate::model::{self, Errno, Kind, Model};
 use crate::recovery;
 use fs::{
@@ -109,6 +111,21 @@ pub enum Operation {
     LinkHeld {
         path: String,
     },
+    /// A process leases a file; the lease that it had ends. One that `is_stopped` does not answer when its lease is taken back.
+    Lease {
+        path: String,
+        is_stopped: bool,
+    },
+    /// It writes the file by itself.
+    WriteLeased {
+        offset: u64,
+        bytes: usize,
+        byte: u8,
+    },
+    /// The file system folds what it has written.
+    FoldLease,
+    /// It gives the lease back.
+    EndLease,
     Release,
     Checkpoint,
     /// What follows goes through this journal, as if another thread did it.
@@ -142,6 +159,7 @@ pub struct Live {
     /// `None` only while it is being mounted again.
     files: Option<FileSystem>,
     held: Option<Node>,
+    lessee: Option<Lessee>,
     region: Arc<Region>,
 }
 
@@ -171,6 +189,7 @@ impl Live {
         Ok(Live {
             files: Some(files),
             held: None,
+            lessee: None,
             region: Arc::clone(region),
         })
     }
@@ -180,9 +199,34 @@ impl Live {
         self.files.as_ref().expect("mounted between operations")
     }
 
+    /// Looks at the file system. As long as a process has a lease, at what a mount would make of the medium as it is now: looking at the file
+    /// system itself would end the lease.
+    ///
+    /// # Errors
+    ///
+    /// That mount fails.
+    pub fn seen<R>(&self, look: impl FnOnce(&FileSystem) -> R) -> Result<R, String> {
+        if !self.lessee.as_ref().is_some_and(Lessee::is_live) {
+            return Ok(look(self.files()));
+        }
+        clock::aside(|| {
+            let copy = Arc::new(Region::from_image(self.region.image()));
+            Ok(look(&recovery::mount(&copy)?))
+        })
+    }
+
+    /// What the process with a lease does last.
+    fn end_lease(&mut self) -> Result<(), FsError> {
+        match self.lessee.take() {
+            Some(lessee) => self.files().end_lease(lessee.node()),
+            None => Ok(()),
+        }
+    }
+
     /// Unmounts cleanly.
     pub fn unmount(mut self) {
         self.held = None;
+        let _ = self.end_lease();
         if let Some(files) = self.files.take() {
             files.unmount();
         }
@@ -228,6 +272,7 @@ impl Live {
         match operation {
             Operation::Remount => {
                 self.held = None;
+                self.end_lease()?;
                 let files = self.files.take().expect("mounted between operations");
                 files.unmount();
                 self.files = Some(recovery::mount_to_change(&self.region).map_err(Refusal::Mount)?);
@@ -245,7 +290,28 @@ impl Live {
             }
             Operation::Release => {
                 self.held = None;
+                Ok(self.end_lease()?)
+            }
+            Operation::Lease { path, is_stopped } => {
+                self.end_lease()?;
+                let node = self.resolve(path)?;
+                let lessee = Lessee::new(self.files(), &self.region, node, *is_stopped)?;
+                self.lessee = Some(lessee);
                 Ok(())
+            }
+            Operation::EndLease => Ok(self.end_lease()?),
+            Operation::WriteLeased { .. } | Operation::FoldLease => {
+                let mut lessee = self.lessee.take().ok_or(FsError::NotFound)?;
+                let outcome = match operation {
+                    Operation::WriteLeased {
+                        offset,
+                        bytes,
+                        byte,
+                    } => lessee.write(self.files(), *offset, &pattern(*byte, *offset, *bytes)),
+                    _ => lessee.fold(self.files()),
+                };
+                self.lessee = Some(lessee);
+                Ok(outcome?)
             }
             Operation::Checkpoint => {
                 self.files().checkpoint();
@@ -458,6 +524,29 @@ impl Model {
             }
             Operation::Release | Operation::Remount => {
                 self.release();
+                self.end_lease();
+                Ok(())
+            }
+            Operation::Lease { path, .. } => {
+                self.end_lease();
+                let id = self.resolve(path)?;
+                self.content(id)?;
+                self.leased = Some(id);
+                Ok(())
+            }
+            Operation::EndLease => {
+                self.end_lease();
+                Ok(())
+            }
+            Operation::FoldLease => self.leased.map(drop).ok_or(model::ENOENT),
+            Operation::WriteLeased {
+                offset,
+                bytes,
+                byte,
+            } => {
+                let id = self.leased.ok_or(model::ENOENT)?;
+                self.content(id)?
+                    .write(*offset, &pattern(*byte, *offset, *bytes));
                 Ok(())
             }
             Operation::Checkpoint | Operation::UseJournal { .. } => Ok(()),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 20] = [
+pub const BUGS: [(Bug, &str); 24] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -69,6 +69,22 @@ pub const BUGS: [(Bug, &str); 20] = [
         Bug::ForgetInvalidation,
         "a write leaves copies in DRAM as they were",
     ),
+    (
+        Bug::SkipLeaseDataCheck,
+        "a leased file's newest record is believed without a look at its data",
+    ),
+    (
+        Bug::SkipLeaseDataFence,
+        "the record of a leased write of several blocks comes before its data",
+    ),
+    (
+        Bug::CountBeforeFold,
+        "records of a lease are counted as folded before they are",
+    ),
+    (
+        Bug::LeaveLeaseTail,
+        "a torn append to a leased file leaves bytes behind the end",
+    ),
 ];
 
 /// Longest search for one bug.
@@ -77,6 +93,8 @@ const SEARCH_TIME: Duration = Duration::from_secs(60);
 const SHORT_PER_LONG: usize = 3;
 /// Workloads of two journals between two long ones.
 const ACROSS_PER_LONG: usize = 12;
+/// Workloads with a lease between two long ones.
+const LEASED_PER_LONG: usize = 6;
 /// How long a search without a bug must find nothing.
 const CONTROL_TIME: Duration = Duration::from_secs(10);
 
@@ -93,27 +111,35 @@ fn workloads() -> impl Iterator<Item = Workload> {
     let mut ones = Vec::new();
     let mut pairs = Vec::new();
     let mut across = Vec::new();
+    let mut leased = Vec::new();
     for workload in Workload::all_short() {
         match workload {
             Workload::One(_) => ones.push(workload),
             Workload::Two(first, second) => pairs.push((shuffled(first, second), workload)),
             Workload::Across(first, second) => across.push((shuffled(first, second), workload)),
-            Workload::Large(_) | Workload::Long(_) => {}
+            Workload::Leased(lease, first, second) => {
+                leased.push((shuffled(first, second) ^ u64::from(lease), workload));
+            }
+            Workload::Large(_) | Workload::Long(_) | Workload::LongLeased(_) => {}
         }
     }
     pairs.sort_by_key(|(key, _)| *key);
     across.sort_by_key(|(key, _)| *key);
+    leased.sort_by_key(|(key, _)| *key);
     let mut short = ones
         .into_iter()
         .chain(pairs.into_iter().map(|(_, workload)| workload))
         .peekable();
     let mut across = across.into_iter().map(|(_, workload)| workload);
+    let mut leased = leased.into_iter().map(|(_, workload)| workload);
     (1..)
         .map_while(move |seed| {
             short.peek()?;
             let mut group: Vec<Workload> = short.by_ref().take(SHORT_PER_LONG).collect();
             group.push(Workload::Long(seed));
             group.extend(across.by_ref().take(ACROSS_PER_LONG));
+            group.push(Workload::LongLeased(seed));
+            group.extend(leased.by_ref().take(LEASED_PER_LONG));
             Some(group)
         })
         .flatten()

@@ -46,8 +46,12 @@ pub enum Workload {
     Across(u32, u32),
     /// Operations with large writes, all of them up to this one.
     Large(u32),
+    /// Two operations after a process has leased one of the [files](catalogue::leases).
+    Leased(u32, u32, u32),
     /// 20 to 60 operations by chance.
     Long(u64),
+    /// The same while a process leases files and writes them by itself, half of the time.
+    LongLeased(u64),
 }
 
 impl Workload {
@@ -56,9 +60,14 @@ impl Workload {
         let count = catalogue::operations().len() as u32;
         let large = catalogue::large_operations().len() as u32;
         let contents = catalogue::contents().len() as u32;
+        let leases = catalogue::leases().len() as u32;
+        let leased = catalogue::leased().len() as u32;
         let ones = (0..count).map(Workload::One);
         ones.chain((0..large).map(Workload::Large))
             .chain(pairs(contents).map(|(first, second)| Workload::Across(first, second)))
+            .chain((0..leases).flat_map(|lease| {
+                pairs(leased).map(move |(first, second)| Workload::Leased(lease, first, second))
+            }))
             .chain(pairs(count).map(|(first, second)| Workload::Two(first, second)))
             .collect()
     }
@@ -79,11 +88,29 @@ impl Workload {
                 ]
             }
             Workload::Large(last) => catalogue::large_operations()[..=last as usize].to_vec(),
+            Workload::Leased(lease, first, second) => {
+                let leased = catalogue::leased();
+                vec![
+                    catalogue::leases()[lease as usize].clone(),
+                    leased[first as usize].clone(),
+                    leased[second as usize].clone(),
+                ]
+            }
             Workload::Long(seed) => {
                 let mut random = Random::new(seed);
                 let length = 20 + random.below(41);
                 (0..length)
                     .map(|_| catalogue::random_operation(&mut random))
+                    .collect()
+            }
+            Workload::LongLeased(seed) => {
+                let mut random = Random::new(seed);
+                let length = 20 + random.below(41);
+                (0..length)
+                    .map(|_| match random.below(2) {
+                        0 => catalogue::random_operation(&mut random),
+                        _ => catalogue::random_leased(&mut random),
+                    })
                     .collect()
             }
         }
@@ -92,8 +119,12 @@ impl Workload {
     /// Steps before this one were looked at as the last step of a shorter workload.
     pub fn first_new_step(self) -> usize {
         match self {
-            Workload::One(_) | Workload::Long(_) => 0,
+            Workload::One(_) | Workload::Long(_) | Workload::LongLeased(_) => 0,
+            // The lease itself is looked at once, and what comes next once.
+            Workload::Leased(_, 0, 0) => 0,
+            Workload::Leased(_, _, 0) => 1,
             Workload::Two(..) => 1,
+            Workload::Leased(..) => 2,
             Workload::Across(..) => 2,
             Workload::Large(last) => last as usize,
         }
@@ -107,7 +138,8 @@ impl Workload {
             Workload::Two(first, second) | Workload::Across(first, second) => {
                 [1, NEVER][(first + second) as usize % 2]
             }
-            Workload::Long(seed) => [1, 5][seed as usize % 2],
+            Workload::Leased(_, first, second) => [1, NEVER][(first + second) as usize % 2],
+            Workload::Long(seed) | Workload::LongLeased(seed) => [1, 5][seed as usize % 2],
         }
     }
 
@@ -120,13 +152,16 @@ impl Workload {
             Workload::Two(first, second) | Workload::Across(first, second) => {
                 [NEVER, 1][(first / 2 + second) as usize % 2]
             }
-            Workload::Long(seed) => [2, NEVER][(seed / 2) as usize % 2],
+            Workload::Leased(_, first, second) => [NEVER, 1][(first / 2 + second) as usize % 2],
+            Workload::Long(seed) | Workload::LongLeased(seed) => {
+                [2, NEVER][(seed / 2) as usize % 2]
+            }
         }
     }
 
     /// Whether what is read is copied to DRAM, until it changes: in the long sequences, where what is changed has been read before.
     pub fn has_read_cache(self) -> bool {
-        matches!(self, Workload::Long(_))
+        matches!(self, Workload::Long(_) | Workload::LongLeased(_))
     }
 
     /// The pool that it runs on.
@@ -147,7 +182,11 @@ impl Workload {
                 first.max(second) < catalogue::contents().len() as u32
             }
             Workload::Large(last) => last < catalogue::large_operations().len() as u32,
-            Workload::Long(_) => true,
+            Workload::Leased(lease, first, second) => {
+                lease < catalogue::leases().len() as u32
+                    && first.max(second) < catalogue::leased().len() as u32
+            }
+            Workload::Long(_) | Workload::LongLeased(_) => true,
         }
     }
 }
@@ -163,7 +202,11 @@ impl fmt::Display for Workload {
             Workload::Two(first, second) => write!(formatter, "two-{first}-{second}"),
             Workload::Across(first, second) => write!(formatter, "across-{first}-{second}"),
             Workload::Large(last) => write!(formatter, "large-{last}"),
+            Workload::Leased(lease, first, second) => {
+                write!(formatter, "leased-{lease}-{first}-{second}")
+            }
             Workload::Long(seed) => write!(formatter, "long-{seed}"),
+            Workload::LongLeased(seed) => write!(formatter, "longleased-{seed}"),
         }
     }
 }
@@ -174,7 +217,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Workload, String> {
         let refused = || {
             format!(
-                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N or long-SEED"
+                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED or longleased-SEED"
             )
         };
         let parts: Vec<&str> = text.split('-').collect();
@@ -191,7 +234,9 @@ impl FromStr for Workload {
             ("two", 3) => Workload::Two(small(1)?, small(2)?),
             ("across", 3) => Workload::Across(small(1)?, small(2)?),
             ("large", 2) => Workload::Large(small(1)?),
+            ("leased", 4) => Workload::Leased(small(1)?, small(2)?, small(3)?),
             ("long", 2) => Workload::Long(number(1)?),
+            ("longleased", 2) => Workload::LongLeased(number(1)?),
             _ => return Err(refused()),
         };
         if workload.exists() {

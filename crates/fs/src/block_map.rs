@@ -450,6 +450,26 @@ impl<'a, S: Store> MapEditor<'a, S> {
         Ok(())
     }
 
+    /// Makes the file's block `file_block` a hole; the block that was there goes on belonging to somebody.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub fn forget<T: Transaction>(
+        &mut self,
+        transaction: &mut T,
+        file_block: u64,
+        node_domain: scatter::DomainId,
+    ) -> Result<(), crate::FsError> {
+        if self.map.height == 0 {
+            self.map.root = 0;
+            return Ok(());
+        }
+        let node = self.descend(transaction, file_block, node_domain)?;
+        self.link(transaction, node, 0, file_block, 0);
+        Ok(())
+    }
+
     /// The lowest node on the way to `file_block`; creates nodes that are missing.
     fn descend<T: Transaction>(
         &mut self,

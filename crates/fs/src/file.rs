@@ -6,9 +6,10 @@ use crate::copies::Reading;
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
 use crate::format::Pointer;
-use crate::node::Node;
+use crate::node::{Body, Node};
 use crate::types::AccessTime;
 use crate::view::Snapshot;
+use parking_lot::RwLockReadGuard;
 use pmem::BLOCK_BYTES;
 use txn::{Store, Transaction};
 
@@ -73,7 +74,7 @@ impl<S: Store> FileSystem<S> {
     #[cold]
     fn read_locked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         let core = &*self.core;
-        let body = node.read();
+        let body = self.read_unleased(node)?;
         body.require_regular()?;
         if offset >= body.raw.size || into.is_empty() {
             return Ok(0);
@@ -109,14 +110,14 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::NoData`] beyond the end, [`FsError::Corrupt`].
     pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
-        let end = node.read().raw.size;
+        let end = self.read_unleased(node)?.raw.size;
         Ok(self
             .seek(node, offset, false)?
             .map_or(end, |found| found.min(end)))
     }
 
     fn seek(&self, node: &Node, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
-        let body = node.read();
+        let body = self.read_unleased(node)?;
         body.require_regular()?;
         if offset >= body.raw.size {
             return Err(FsError::NoData);
@@ -125,6 +126,18 @@ impl<S: Store> FileSystem<S> {
         let end = body.raw.size.div_ceil(BLOCK);
         let block = map.seek(&self.core.store, offset / BLOCK, end, data)?;
         Ok(block.map(|block| (block * BLOCK).max(offset)))
+    }
+
+    /// Locks a file for reading, whose lease, if it has one, ends before.
+    fn read_unleased<'n>(&self, node: &'n Node) -> Result<RwLockReadGuard<'n, Body>, FsError> {
+        loop {
+            let body = node.read();
+            if body.lease.is_none() {
+                return Ok(body);
+            }
+            drop(body);
+            self.end_lease(node)?;
+        }
     }
 
     /// Updates the access time: one transaction.

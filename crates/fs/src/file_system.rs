@@ -5,6 +5,7 @@ use crate::error::FsError;
 use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
 use crate::inode_cache::InodeCache;
 use crate::inode_table::InodeTable;
+use crate::lease::Orphan;
 use crate::node::{InodeState, Node, validate};
 use crate::quota::Quotas;
 use crate::roam::{ROAM_AFTER, Roaming};
@@ -192,7 +193,10 @@ impl<S: Store> FileSystem<S> {
         if !options.read_only {
             core.store.mark_mounted();
         }
-        for number in recovered.orphans {
+        // Leases first: their files may have lost their names as well.
+        let mut orphans = recovered.orphans;
+        orphans.retain(|&number| core.fold_orphan(number) == Orphan::Free);
+        for number in orphans {
             core.free_orphan(number);
         }
         let root = core.node(InodeNumber::ROOT).map_err(|error| match error {
@@ -274,8 +278,14 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// None at present; damage is noticed when the node is made.
+    /// Of a leased file those of [`fold_lease`](Self::fold_lease); else damage was noticed when the node was made.
     pub fn attributes(&self, node: &Node) -> Result<Attributes, FsError> {
+        let body = node.read();
+        if body.lease.is_none() {
+            return Ok(Attributes::of(node.number(), &body.raw));
+        }
+        drop(body);
+        self.fold_lease(node)?;
         Ok(Attributes::of(node.number(), &node.read().raw))
     }
 
@@ -293,6 +303,7 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
+        core.end_lease(node, &mut body)?;
         let now = core.now();
         let mut new = body.raw;
         let mut transaction = core.begin();

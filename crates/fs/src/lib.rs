@@ -27,6 +27,7 @@ mod file_system;
 pub mod format;
 mod inode_cache;
 mod inode_table;
+pub mod lease;
 mod lookup;
 mod mkfs;
 mod names;

@@ -5,6 +5,7 @@ use crate::directory::{Directory, MapRoot, Names};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, Reclaim};
 use crate::format::{FileType, InodeNumber, RawInode};
+use crate::lease::FileLease;
 use crate::spin::then_wait;
 use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -127,7 +128,7 @@ impl Drop for BodyWrite<'_> {
         if !self.content.is_empty() {
             self.state.forget_copies(&self.content);
         }
-        self.state.view.end_change(&body.raw);
+        self.state.view.end_change(&body.raw, body.lease.is_some());
     }
 }
 
@@ -158,6 +159,8 @@ pub(crate) struct Body {
     pub(crate) domain: DomainId,
     /// Names and free ranges of a directory, once it was used.
     pub(crate) directory: Option<Box<Directory>>,
+    /// A file that somebody writes without the file system's help.
+    pub(crate) lease: Option<Box<FileLease>>,
     /// Who frees the inode when its last user is gone; only an unlinked one has it, because counting references to one object
     /// in every operation would make all processors wait for each other.
     pub(crate) reclaim: Option<Weak<dyn Reclaim>>,
@@ -196,6 +199,7 @@ impl InodeState {
             raw,
             domain,
             directory: None,
+            lease: None,
             reclaim,
         };
         InodeState {

@@ -139,6 +139,7 @@ impl<S: Store> FileSystem<S> {
             .ok_or(FsError::FileTooLarge)?;
         let mut body = node.write();
         body.require_regular()?;
+        core.end_lease(node, &mut body)?;
         if options.punch_hole || options.zero_range {
             body.changes_content(core, offset..end);
         }

@@ -11,7 +11,7 @@
 use crate::format::{FileType, RawInode};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
-/// Height of what is not a regular file: readers without the lock leave it alone.
+/// Height of what is not a regular file, or a leased one: readers without the lock leave it alone.
 const NOT_A_FILE: u8 = u8::MAX;
 
 /// An atomic word; abstract, so that the orderings below can be checked exhaustively.
@@ -140,7 +140,7 @@ impl View {
             accessed: AtomicI64::new(0),
             height: AtomicU8::new(NOT_A_FILE),
         };
-        view.publish(raw);
+        view.publish(raw, false);
         view
     }
 
@@ -150,16 +150,16 @@ impl View {
         self.sequence.begin_change();
     }
 
-    /// The inode is `raw` now. The caller still holds the lock.
+    /// The inode is `raw` now. The caller still holds the lock. Readers without the lock leave a leased file alone.
     #[inline]
-    pub(crate) fn end_change(&self, raw: &RawInode) {
-        self.publish(raw);
+    pub(crate) fn end_change(&self, raw: &RawInode, is_leased: bool) {
+        self.publish(raw, is_leased);
         self.sequence.end_change();
     }
 
     #[inline]
-    fn publish(&self, raw: &RawInode) {
-        let is_file = raw.file_type() == Some(FileType::Regular);
+    fn publish(&self, raw: &RawInode, is_leased: bool) {
+        let is_file = raw.file_type() == Some(FileType::Regular) && !is_leased;
         let height = if is_file { raw.height } else { NOT_A_FILE };
         self.size.store(raw.size, Ordering::Relaxed);
         self.root.store(raw.root, Ordering::Relaxed);

@@ -66,6 +66,7 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
+        core.end_lease(node, &mut body)?;
         body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
         write_all(core, node.number(), &mut body, offset, data)
     }
@@ -80,6 +81,7 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
+        core.end_lease(node, &mut body)?;
         let offset = body.raw.size;
         body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
         write_all(core, node.number(), &mut body, offset, data)?;

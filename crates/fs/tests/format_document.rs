@@ -1,5 +1,6 @@
 //! `docs/FORMAT.md` says what the code does: its tables and examples are printed from the code and compared.
 
+use lease::{NO_SLOT, Record, Salt};
 use perdure_fs::block_map::{FANOUT, HEIGHT_MAX};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
 use perdure_fs::file::FILE_BYTES_MAX;
@@ -7,6 +8,7 @@ use perdure_fs::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
 use perdure_fs::format::{
     LINKS_MAX, NAME_BYTES_MAX, Pointer, Position, RawInode, SYMLINK_BYTES_MAX,
 };
+use perdure_fs::lease::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
 use perdure_fs::xattr::{self, AttributeHeader};
 use perdure_fs::{FileType, InodeNumber};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset};
@@ -21,6 +23,7 @@ use txn::layout::{
     SEGMENTS_MAX, STATE_BLOCK, SavedHeader, SegmentEntry, header_blocks,
 };
 use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
+use zerocopy::IntoBytes;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md");
 
@@ -343,7 +346,7 @@ fn inode() -> String {
         uid: "owner",
         gid: "group",
         generation: "grows each time the number is used again",
-        flags: "zero",
+        flags: format!("{FLAG_LEASE}: a [lease](#leases); else zero"),
         size: "bytes of content; of a directory a multiple of the block",
         blocks: "blocks owned: data, nodes of the block map, attributes",
         modified: "last change of content, nanoseconds since 1970",
@@ -361,8 +364,55 @@ fn inode() -> String {
         ),
         device: "device number of a device",
         reserved_words: "zero",
-        inline: "target of a short symbolic link; CRC32C of a long one; else zero",
+        inline: "target of a short symbolic link; CRC32C of a long one; words of a lease; else zero",
     })
+}
+
+fn lease() -> String {
+    fields!(RawLease {
+        target: "inode that is leased",
+        next: "number of the first record that is not folded",
+        target_generation: "generation of the inode that is leased",
+        ring_blocks: format!("blocks of the ring, 1 to {RING_BLOCKS_MAX}"),
+        spare_blocks: format!(
+            "spare blocks, up to {SPARE_BLOCKS_MAX}, those that are gone included"
+        ),
+        ended: "1: the lease has ended, its records do not count any more",
+        reserved: "zero",
+    })
+}
+
+fn lease_record() -> String {
+    let record = Record {
+        sequence: 77,
+        index: 2,
+        size: 12_000,
+        modified: 1_700_000_000_000_000_000,
+        slot: 5,
+        continues: 0,
+        data_at: 0,
+        data_bytes: 3808,
+        data_checksum: crc32c(&[0x55; 3808]),
+        checksum: 0,
+        reserved: 0,
+    };
+    let table = fields!(Record {
+        sequence: "number, from 1 on",
+        index: "block of the file",
+        size: "bytes of the file afterwards",
+        modified: "when, nanoseconds since 1970",
+        slot: format!(
+            "spare block, or {NO_SLOT:#x}: the file's last block was written behind its end"
+        ),
+        continues: "1: the next record belongs to the same write; else 0",
+        data_at: "first byte of the data in its block",
+        data_bytes: "bytes of the data, if they share the record's fence; else 0",
+        data_checksum: "their CRC32C",
+        checksum: "CRC32C of the record with this field zero and the salt in the last one",
+        reserved: "zero",
+    });
+    let text = "\nRecord 77: block 2 of the file and spare block 5, of which the file has 3,808 bytes of `U`; salt 7.\n\n";
+    table + text + &code(&dump(record.sealed(Salt(7)).as_bytes()))
 }
 
 fn file_types() -> String {
@@ -490,7 +540,7 @@ fn checksums() -> String {
 }
 
 /// Every section that is printed from the code.
-fn sections() -> [(&'static str, String); 13] {
+fn sections() -> [(&'static str, String); 15] {
     [
         ("limits", limits()),
         ("header", header()),
@@ -501,6 +551,8 @@ fn sections() -> [(&'static str, String); 13] {
         ("saved-header", saved_header()),
         ("record", record()),
         ("inode", inode()),
+        ("lease", lease()),
+        ("lease-record", lease_record()),
         ("file-types", file_types() + "\n" + &checksums()),
         ("pointer", pointer()),
         ("dentry", dentry()),

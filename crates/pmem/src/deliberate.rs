@@ -52,6 +52,14 @@ pub enum Bug {
     PublishBeforeCopy,
     /// A write leaves the read cache's copies as they are.
     ForgetInvalidation,
+    /// The server believes a leased file's newest record without looking at its data.
+    SkipLeaseDataCheck,
+    /// The holder of a lease writes a record that shares no fence with its data before that data is fenced.
+    SkipLeaseDataFence,
+    /// Records of a lease are counted as folded in a transaction before the one that folds them.
+    CountBeforeFold,
+    /// What an append that did not happen left behind the end of a leased file stays there.
+    LeaveLeaseTail,
 }
 
 #[cfg(feature = "deliberate-bugs")]

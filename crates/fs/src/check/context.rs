@@ -5,7 +5,8 @@ use super::kind::FaultKind;
 use super::plan::Plan;
 use super::report::{Place, Report};
 use crate::format::{FileType, InodeNumber};
-use pmem::{BlockNumber, Offset, Region};
+use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
+use std::collections::HashSet;
 use txn::{Geometry, Superblock};
 
 /// What is looked at.
@@ -21,6 +22,18 @@ pub(super) struct Scan<'a> {
 pub(super) struct Findings {
     pub(super) report: Report,
     pub(super) plan: Plan,
+    /// Bytes behind the end that are not zero.
+    pub(super) tails: Vec<Tail>,
+    /// Files whose lease had not ended.
+    pub(super) leased: Vec<u64>,
+}
+
+/// Bytes of a file's last block, from `used` on, that should be zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    pub(super) inode: InodeNumber,
+    pub(super) block: BlockNumber,
+    pub(super) used: usize,
 }
 
 impl Findings {
@@ -33,6 +46,25 @@ impl Findings {
     pub(super) fn merge(&mut self, other: Findings) {
         self.report.merge(other.report);
         self.plan.merge(other.plan);
+        self.tails.extend(other.tails);
+        self.leased.extend(other.leased);
+    }
+
+    /// Reports bytes behind the end, but for leased files: there they may belong to what the next mount folds, and it makes the others zeros.
+    pub(super) fn judge_tails(&mut self) {
+        let leased: HashSet<u64> = std::mem::take(&mut self.leased).into_iter().collect();
+        for Tail { inode, block, used } in std::mem::take(&mut self.tails) {
+            if leased.contains(&inode.get()) {
+                continue;
+            }
+            self.fault(
+                Place::Inode(inode),
+                FaultKind::TailNotZero,
+                format!("block {block}"),
+            );
+            self.plan
+                .bytes(block.offset() + used as u64, vec![0; BLOCK_BYTES - used]);
+        }
     }
 }
 

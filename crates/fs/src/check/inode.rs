@@ -2,7 +2,7 @@
 
 use super::attributes;
 use super::claims::Use;
-use super::context::{DirectoryBlocks, Findings, Scan, State, Summary};
+use super::context::{DirectoryBlocks, Findings, Scan, State, Summary, Tail};
 use super::kind::FaultKind;
 use super::map::{MapFound, MapWalk};
 use super::report::Place;
@@ -15,6 +15,7 @@ use crate::format::{
     FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, Position, RawInode,
     SYMLINK_BYTES_MAX,
 };
+use crate::lease::{FLAG_LEASE, RawLease};
 use pmem::{BLOCK_BYTES, Offset};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -99,7 +100,7 @@ fn is_plausible(raw: &RawInode, number: InodeNumber) -> bool {
     raw.file_type().is_some()
         && raw.mode & !(MODE_TYPE_MASK | MODE_PERMISSION_MASK) == 0
         && raw.height <= HEIGHT_MAX
-        && raw.flags == 0
+        && (raw.flags == 0 || RawLease::of(raw).is_some())
         && raw.reserved == [0; 3]
         && raw.reserved_words == [0; 5]
         && raw.size <= FILE_BYTES_MAX
@@ -203,7 +204,8 @@ pub(super) fn check_fields(
 ) {
     let before = *raw;
     raw.mode &= MODE_TYPE_MASK | MODE_PERMISSION_MASK;
-    raw.flags = 0;
+    let lease = RawLease::of(raw).filter(|_| file_type == FileType::Regular);
+    raw.flags = lease.map_or(0, |_| FLAG_LEASE);
     raw.reserved = [0; 3];
     raw.reserved_words = [0; 5];
     if file_type != FileType::Directory {
@@ -212,11 +214,15 @@ pub(super) fn check_fields(
     let inline = match file_type {
         FileType::Symlink if raw.size <= INLINE_BYTES as u64 => raw.size as usize,
         FileType::Symlink => size_of::<u32>(),
+        _ if lease.is_some() => INLINE_BYTES,
         _ => 0,
     };
     raw.inline[inline..].fill(0);
     if *raw != before {
         findings.fault(Place::Inode(number), FaultKind::InodeFields, String::new());
+    }
+    if let Some(lease) = lease.filter(|lease| lease.ended == 0) {
+        findings.leased.push(lease.target);
     }
 }
 
@@ -363,14 +369,11 @@ fn check_tail(
     let mut bytes = [0; BLOCK_BYTES];
     scan.region.read(block.offset(), &mut bytes);
     if bytes[used..].iter().any(|&byte| byte != 0) {
-        findings.fault(
-            Place::Inode(number),
-            FaultKind::TailNotZero,
-            format!("block {block}"),
-        );
-        findings
-            .plan
-            .bytes(block.offset() + used as u64, vec![0; BLOCK_BYTES - used]);
+        findings.tails.push(Tail {
+            inode: number,
+            block,
+            used,
+        });
     }
 }
 

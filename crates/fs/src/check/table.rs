@@ -40,6 +40,7 @@ pub(super) fn check(
         inodes.directories.extend(part.directories);
         findings.merge(part.findings);
     }
+    findings.judge_tails();
     Some(inodes)
 }
 

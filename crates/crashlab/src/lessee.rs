@@ -1,0 +1,157 @@
+//! A process that has leased a file and writes it by itself, on the same emulated medium.
+
+use crate::clock;
+use fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
+use fs::{FileSystem, FsError, Node};
+use lease::{FileMap, Place, Refusal, Trust, Writer};
+use pmem::{BLOCK_BYTES, Region};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// So few that folding and refilling are needed within a short sequence.
+const SIZE: LeaseSize = LeaseSize {
+    ring_blocks: 1,
+    spare_blocks: 5,
+};
+/// Blocks behind the end of which the lessee knows where they are.
+const KNOWN_BEHIND: u64 = 8;
+
+/// What the file system sees of the process.
+#[derive(Debug)]
+struct Process {
+    has_ended: AtomicBool,
+    /// Whether it answers nobody: its lease is forced from it.
+    is_stopped: bool,
+    /// Last block of the file when it was leased.
+    last_block: Option<u64>,
+}
+
+impl Holder for Process {
+    fn take_back(&self) -> TakenBack {
+        match self.is_stopped {
+            false => TakenBack {
+                trust: Trust::All,
+                busy_block: None,
+            },
+            true => TakenBack {
+                trust: Trust::IfDataFits,
+                busy_block: self.last_block,
+            },
+        }
+    }
+
+    fn ended(&self, remains: LeaseRemains, _next: u64) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        drop(remains);
+    }
+}
+
+/// The process's map of the file.
+#[derive(Debug)]
+struct Map(BTreeMap<u64, Place>);
+
+impl FileMap for Map {
+    fn get(&self, index: u64) -> Option<Place> {
+        Some(self.0.get(&index).copied().unwrap_or(Place::Hole))
+    }
+
+    fn set(&mut self, index: u64, block: pmem::BlockNumber) {
+        self.0.insert(index, Place::At(block));
+    }
+}
+
+/// A process with a lease.
+#[derive(Debug)]
+pub struct Lessee {
+    node: Node,
+    process: Arc<Process>,
+    writer: Writer,
+    map: Map,
+}
+
+impl Lessee {
+    /// Leases a file.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn new(
+        files: &FileSystem,
+        region: &Arc<Region>,
+        node: Node,
+        is_stopped: bool,
+    ) -> Result<Lessee, FsError> {
+        let blocks = files
+            .attributes(&node)?
+            .size_bytes
+            .div_ceil(BLOCK_BYTES as u64);
+        let process = Arc::new(Process {
+            has_ended: AtomicBool::new(false),
+            is_stopped,
+            last_block: blocks.checked_sub(1),
+        });
+        let holder: Arc<dyn Holder> = Arc::clone(&process) as _;
+        let Grant {
+            ring,
+            salt,
+            next,
+            spares,
+            size_bytes,
+        } = files.lease(&node, SIZE, holder)?;
+        let mut map = BTreeMap::new();
+        files.places(&node, 0, blocks + KNOWN_BEHIND, |index, place| {
+            map.insert(index, place);
+        })?;
+        let writer = Writer::new(Arc::clone(region), ring, salt, next, spares, size_bytes);
+        Ok(Lessee {
+            node,
+            process,
+            writer,
+            map: Map(map),
+        })
+    }
+
+    /// Whether the lease has not ended.
+    pub fn is_live(&self) -> bool {
+        !self.process.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// The file.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Writes by itself, or, if it cannot, through the file system.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn write(&mut self, files: &FileSystem, offset: u64, data: &[u8]) -> Result<(), FsError> {
+        while self.is_live() {
+            let now = clock::tick().nanoseconds();
+            let had = (self.writer.spare_blocks(), self.writer.next());
+            match self.writer.write(&mut self.map, offset, data, now) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::NoSpareBlocks { .. } | Refusal::RingFull) => self.fold(files)?,
+                Err(_) => break,
+            }
+            if had.0 == self.writer.spare_blocks() {
+                break;
+            }
+        }
+        files.write(&self.node, offset, data).map(drop)
+    }
+
+    /// Has the file system fold what was written.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn fold(&mut self, files: &FileSystem) -> Result<(), FsError> {
+        if let Some((next, refilled)) = files.fold_lease(&self.node)? {
+            self.writer.folded(next, refilled);
+        }
+        Ok(())
+    }
+}

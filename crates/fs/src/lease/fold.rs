@@ -1,0 +1,405 @@
+//! Folding: what the holder wrote down becomes the file's, one transaction for some hundred records.
+
+use super::format::{NODE_BLOCKS, RawLease};
+use super::{TakenBack, blocks_of};
+use crate::block_map::{BlockMap, MapEditor};
+use crate::error::{FsError, damaged_inode};
+use crate::file::{BLOCK, FILE_BYTES_MAX};
+use crate::file_system::Core;
+use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
+use crate::node::Body;
+use crate::operation::Operation;
+use lease::{Effects, Ring, Spare, Terms, Trust};
+use pmem::deliberate::{self, Bug};
+use pmem::{BLOCK_BYTES, BlockNumber, Offset};
+use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
+use txn::{CommitError, HomeOffset, Store, Transaction};
+
+/// Records that one transaction folds; the last write among them may add as many as belong together. Two pointers and what goes with them for each must fit half of the
+/// smallest journal.
+const RECORDS_PER_FOLD: u64 = 128;
+
+/// A leased file and its lease, both locked.
+pub(super) struct Parties<'p> {
+    pub(super) file: InodeNumber,
+    pub(super) body: &'p mut Body,
+    pub(super) lease: InodeNumber,
+    pub(super) raw: &'p mut RawInode,
+}
+
+/// Whether there was something to fold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Folded {
+    Some,
+    Nothing,
+}
+
+/// The blocks of a lease.
+pub(super) struct LeaseBlocks {
+    pub(super) ring: Ring,
+    /// Those for nodes that are left, with their place in the lease.
+    nodes: Vec<(u64, BlockNumber)>,
+    pub(super) spares: Vec<Option<BlockNumber>>,
+}
+
+/// Reads where the blocks of a lease are.
+pub(super) fn lease_blocks<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+    words: &RawLease,
+) -> Result<LeaseBlocks, FsError> {
+    let mut ring = Vec::with_capacity(words.ring_blocks as usize);
+    let mut nodes = Vec::with_capacity(NODE_BLOCKS as usize);
+    let mut spares = Vec::with_capacity(words.spare_blocks as usize);
+    let map = BlockMap::of(number, raw);
+    map.lookup_range(&core.store, 0, words.replaced(), |index, pointer| {
+        let block = pointer.map(|pointer| pointer.block);
+        match block {
+            _ if index >= words.first_spare() => spares.push(block),
+            Some(block) if index < words.first_node() => ring.push(block),
+            Some(block) => nodes.push((index, block)),
+            None => {}
+        }
+    })?;
+    if ring.len() != words.ring_blocks as usize {
+        return Err(damaged_inode(number, "the ring of the lease has a hole"));
+    }
+    Ok(LeaseBlocks {
+        ring: Ring::new(ring),
+        nodes,
+        spares,
+    })
+}
+
+struct Medium<'s, S>(&'s S);
+
+impl<S: Store> lease::Medium for Medium<'_, S> {
+    fn read(&self, at: Offset, into: &mut [u8]) {
+        self.0.read(at, into);
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Folds the next records, as far as they are to be believed: one transaction.
+    pub(super) fn fold(&self, parties: &mut Parties<'_>, trust: Trust) -> Result<Folded, FsError> {
+        let words = self.words(parties)?;
+        let blocks = lease_blocks(self, parties.lease, parties.raw, &words)?;
+        let terms = Terms {
+            ring: &blocks.ring,
+            salt: RawLease::salt(parties.lease, parties.raw.generation),
+            next: words.next,
+            spares: &blocks.spares,
+            size_bytes: parties.body.raw.size,
+            size_bytes_max: FILE_BYTES_MAX,
+            records_max: RECORDS_PER_FOLD,
+        };
+        let map = BlockMap::of(parties.file, &parties.body.raw);
+        let effects = lease::judge(&Medium(&self.store), &terms, trust, |index| {
+            let pointer = map.lookup(&self.store, index)?;
+            Ok::<_, FsError>(pointer.map(|pointer| pointer.block))
+        })?;
+        if let Some(fault) = effects.fault {
+            tracing::warn!(inode = parties.file.get(), %fault, "the holder of a lease wrote nonsense; what follows it does not count");
+        }
+        let Some(modified) = effects.modified else {
+            return Ok(Folded::Nothing);
+        };
+        // The owner may set any time of modification, but nobody one of change that lies ahead.
+        let modified = Timestamp::from_nanoseconds(modified.min(self.now().nanoseconds()));
+        self.apply(parties, words, blocks, &effects, modified)?;
+        Ok(Folded::Some)
+    }
+
+    fn words(&self, parties: &Parties<'_>) -> Result<RawLease, FsError> {
+        RawLease::of(parties.raw)
+            .ok_or_else(|| damaged_inode(parties.lease, "its lease makes no sense"))
+    }
+
+    fn apply(
+        &self,
+        parties: &mut Parties<'_>,
+        mut words: RawLease,
+        blocks: LeaseBlocks,
+        effects: &Effects,
+        modified: Timestamp,
+    ) -> Result<(), FsError> {
+        words.next = effects.next;
+        if deliberate::is(Bug::CountBeforeFold) {
+            let mut counted = *parties.raw;
+            words.store(&mut counted);
+            let mut transaction = self.begin();
+            transaction.log_inode(parties.lease, parties.raw, &mut counted)?;
+            transaction.commit()?;
+            *parties.raw = counted;
+        }
+        let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
+        let mut transaction = self.begin();
+        let mut with_nodes = WithNodes {
+            inner: &mut transaction,
+            nodes: blocks.nodes,
+            used: Vec::new(),
+        };
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.file, &parties.body.raw));
+        for (&index, &block) in &effects.placed {
+            editor.set(
+                &mut with_nodes,
+                index,
+                &[Pointer::written(block)],
+                DomainId::METADATA,
+            )?;
+        }
+        let nodes_used = editor.added;
+        (new.root, new.height) = editor.finish(&mut with_nodes);
+        let used_nodes = with_nodes.used;
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
+        // A node that was not the lease's is one more block altogether.
+        let mut gone = used_nodes.len() as u64;
+        let gained = nodes_used - gone;
+        for index in used_nodes {
+            editor.forget(&mut transaction, index, DomainId::METADATA)?;
+        }
+        for (&slot, block) in &effects.slots {
+            let index = words.first_spare() + u64::from(slot);
+            match block {
+                Some(block) => {
+                    let pointers = [Pointer::written(*block)];
+                    editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+                }
+                None => {
+                    editor.forget(&mut transaction, index, DomainId::METADATA)?;
+                    gone += 1;
+                }
+            }
+        }
+        editor.finish(&mut transaction);
+        // What the file gains the lease loses, in this order, so that no limit of the owner's is exceeded in between.
+        new_lease.blocks -= gone;
+        new.blocks += gone + gained;
+        words.store(&mut new_lease);
+        new.size = effects.size_bytes;
+        new.touch_modified(modified);
+        transaction.log_inode(parties.lease, parties.raw, &mut new_lease)?;
+        transaction.log_inode(parties.file, &parties.body.raw, &mut new)?;
+        transaction.commit()?;
+        *parties.raw = new_lease;
+        parties.body.raw = new;
+        for &block in effects.placed.values() {
+            self.store.allocator().charge(block, 1);
+        }
+        Ok(())
+    }
+
+    /// Gives slots whose block has gone into the file another one, and blocks for nodes too: one transaction, or none. Less than is missing if there is no more room.
+    pub(super) fn refill(&self, parties: &mut Parties<'_>) -> Result<Vec<Spare>, FsError> {
+        let words = self.words(parties)?;
+        let blocks = lease_blocks(self, parties.lease, parties.raw, &words)?;
+        let mut new = *parties.raw;
+        let mut transaction = self.begin();
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
+        let has_node = |index: &u64| blocks.nodes.iter().any(|(at, _)| at == index);
+        let empty_nodes = (words.first_node()..words.first_spare()).filter(|at| !has_node(at));
+        let empty_slots: Vec<u32> = (0..)
+            .zip(&blocks.spares)
+            .filter_map(|(slot, block)| block.is_none().then_some(slot))
+            .collect();
+        let mut refilled = Vec::with_capacity(empty_slots.len());
+        for index in empty_nodes {
+            let Ok(block) = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary) else {
+                break;
+            };
+            let pointers = [Pointer::written(block)];
+            editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+            new.blocks += 1;
+        }
+        let wanted = empty_slots.len() as u32;
+        if wanted > 0
+            && let Ok(extents) =
+                transaction.allocate(parties.body.domain, wanted, Purpose::Ordinary)
+        {
+            for (slot, block) in empty_slots.into_iter().zip(blocks_of(&extents)) {
+                let index = words.first_spare() + u64::from(slot);
+                let pointers = [Pointer::written(block)];
+                editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+                refilled.push(Spare { slot, block });
+            }
+        }
+        new.blocks += refilled.len() as u64;
+        if new.blocks == parties.raw.blocks {
+            return Ok(refilled);
+        }
+        editor.finish(&mut transaction);
+        match transaction.log_inode(parties.lease, parties.raw, &mut new) {
+            Err(FsError::QuotaExceeded(_)) => return Ok(Vec::new()),
+            outcome => outcome?,
+        }
+        transaction.commit()?;
+        *parties.raw = new;
+        Ok(refilled)
+    }
+
+    /// Folds all that is left, replaces the block that the holder may be storing into, makes what he may have left behind the end zeros, and ends the lease.
+    pub(super) fn settle(
+        &self,
+        parties: &mut Parties<'_>,
+        taken: TakenBack,
+    ) -> Result<(), FsError> {
+        while self.fold(parties, taken.trust)? == Folded::Some {}
+        if let Some(index) = taken.busy_block {
+            self.replace(parties, index)?;
+        }
+        self.zero_tail(parties)?;
+        let mut words = self.words(parties)?;
+        words.ended = 1;
+        let mut new = *parties.raw;
+        words.store(&mut new);
+        let mut transaction = self.begin();
+        transaction.log_inode(parties.lease, parties.raw, &mut new)?;
+        transaction.commit()?;
+        *parties.raw = new;
+        Ok(())
+    }
+
+    /// L4: the file gets a copy of its block `index`, the lease the block: one transaction.
+    fn replace(&self, parties: &mut Parties<'_>, index: u64) -> Result<(), FsError> {
+        let map = BlockMap::of(parties.file, &parties.body.raw);
+        // A holder writes no unwritten block in place.
+        let Some(Pointer {
+            block: old,
+            unwritten: false,
+        }) = map.lookup(&self.store, index)?
+        else {
+            return Ok(());
+        };
+        let words = self.words(parties)?;
+        let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
+        let mut content = [0; BLOCK_BYTES];
+        self.store.read_data(old, 0, &mut content);
+        let used = (new.size.saturating_sub(index * BLOCK)).min(BLOCK) as usize;
+        content[used..].fill(0);
+        let mut transaction = self.begin();
+        let block = transaction.allocate_one(parties.body.domain, Purpose::Overwrite)?;
+        transaction.write_fresh(block, 0, &content);
+        let mut editor = MapEditor::new(&self.store, map);
+        editor.set(
+            &mut transaction,
+            index,
+            &[Pointer::written(block)],
+            DomainId::METADATA,
+        )?;
+        (new.root, new.height) = editor.finish(&mut transaction);
+        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
+        editor.set(
+            &mut transaction,
+            words.replaced(),
+            &[Pointer::written(old)],
+            DomainId::METADATA,
+        )?;
+        new_lease.blocks += 1 + editor.added;
+        (new_lease.root, new_lease.height) = editor.finish(&mut transaction);
+        transaction.log_inode(parties.lease, parties.raw, &mut new_lease)?;
+        transaction.log_inode(parties.file, &parties.body.raw, &mut new)?;
+        transaction.commit()?;
+        *parties.raw = new_lease;
+        parties.body.raw = new;
+        Ok(())
+    }
+
+    /// R5, where an append that did not happen left bytes behind the end, or a holder who writes what he likes: one transaction, or none.
+    fn zero_tail(&self, parties: &Parties<'_>) -> Result<(), FsError> {
+        let raw = &parties.body.raw;
+        let used = (raw.size % BLOCK) as usize;
+        let map = BlockMap::of(parties.file, raw);
+        let Some(Pointer {
+            block,
+            unwritten: false,
+        }) = map.lookup(&self.store, raw.size / BLOCK)?
+        else {
+            return Ok(());
+        };
+        let mut content = [0; BLOCK_BYTES];
+        self.store.read_data(block, 0, &mut content);
+        let Some(last) = content.iter().rposition(|&byte| byte != 0) else {
+            return Ok(());
+        };
+        if used == 0 || last < used || deliberate::is(Bug::LeaveLeaseTail) {
+            return Ok(());
+        }
+        let mut transaction = self.begin();
+        transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
+        Ok(transaction.commit()?)
+    }
+}
+
+/// A transaction that takes nodes of the file's block map from those that the lease has: acknowledged appends are folded even if the pool is full.
+struct WithNodes<'t, 'c, S: Store> {
+    inner: &'t mut Operation<'c, S>,
+    nodes: Vec<(u64, BlockNumber)>,
+    /// Places in the lease of those that were taken.
+    used: Vec<u64>,
+}
+
+impl<S: Store> Transaction for WithNodes<'_, '_, S> {
+    fn store(&mut self, at: Offset, bytes: &[u8]) {
+        self.inner.store(at, bytes);
+    }
+
+    fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]) {
+        self.inner.store_at_home(home, bytes);
+    }
+
+    fn move_home(&mut self, index: u64, to: BlockNumber) {
+        self.inner.move_home(index, to);
+    }
+
+    fn store_word(&mut self, at: Offset, word: u64) {
+        self.inner.store_word(at, word);
+    }
+
+    fn zero(&mut self, at: Offset, length: usize) {
+        self.inner.zero(at, length);
+    }
+
+    fn allocate(
+        &mut self,
+        domain: DomainId,
+        blocks: u32,
+        purpose: Purpose,
+    ) -> Result<Extents, OutOfSpace> {
+        self.inner.allocate(domain, blocks, purpose)
+    }
+
+    fn allocate_one(
+        &mut self,
+        domain: DomainId,
+        purpose: Purpose,
+    ) -> Result<BlockNumber, OutOfSpace> {
+        match self.nodes.pop() {
+            Some((index, block)) => {
+                self.used.push(index);
+                Ok(block)
+            }
+            None => self.inner.allocate_one(domain, purpose),
+        }
+    }
+
+    fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]) {
+        self.inner.write_fresh(block, offset, bytes);
+    }
+
+    fn take_turn(&mut self) {
+        self.inner.take_turn();
+    }
+
+    fn free(&mut self, extent: Extent) {
+        self.inner.free(extent);
+    }
+
+    fn record_bytes(&self) -> (usize, usize) {
+        self.inner.record_bytes()
+    }
+
+    fn commit(&mut self) -> Result<(), CommitError> {
+        self.inner.commit()
+    }
+}

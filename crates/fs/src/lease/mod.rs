@@ -1,0 +1,308 @@
+//! Files that are leased: their holder writes them without the file system's help (`docs/DIRECT.md`).
+//!
+//! A lease is an inode without a name that owns the ring of records and the spare blocks. A record says that a block of the file and a spare one change places; *folding* it
+//! exchanges the two pointers, in one transaction that also counts the record as folded. So nothing is allocated or freed while the holder
+//! writes, blocks always have one owner on the medium, and a lease that the power ended is found by recovery as what it is: an inode without a name.
+//!
+//! Invariants, beside R1 to R5 (all of them in `docs/DIRECT.md`):
+//!
+//! * L1 While a file is leased nobody else touches its content: who wants to, ends the lease first, under the inode's lock.
+//! * L2 No live journal record names a byte of a leased file's blocks or of spare ones: a checkpoint stands between what came before and the lease. So the
+//!   holder, who writes outside the log, does not violate R1.
+//! * L3 A record is folded once: its number is in the transaction that folds it.
+//! * L4 Blocks that the holder may still be storing into belong to the lease until he has let go or is dead.
+
+mod fold;
+mod format;
+mod recovery;
+
+pub use format::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
+pub(crate) use recovery::Orphan;
+
+use crate::block_map::{BlockMap, MapEditor};
+use crate::error::FsError;
+use crate::file_system::{Core, FileSystem};
+use crate::format::{FileType, Pointer, RawInode};
+use crate::node::{Body, Node};
+use crate::types::NewInode;
+use fold::{Folded, Parties};
+use format::NODE_BLOCKS;
+use lease::{Place, Ring, Salt, Spare, Trust};
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::{DomainId, Extents, Purpose};
+use std::sync::Arc;
+use txn::{Store, Transaction};
+
+/// How much a lease lets its holder write before the server has to fold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LeaseSize {
+    /// Blocks of the ring: 64 records each.
+    pub ring_blocks: u32,
+    /// Spare blocks: as many can be appended.
+    pub spare_blocks: u32,
+}
+
+/// What a holder has to answer when his lease is taken back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TakenBack {
+    /// How far his newest record is to be believed.
+    pub trust: Trust,
+    /// The block of the file that he may be storing into: it is replaced.
+    pub busy_block: Option<u64>,
+}
+
+/// The other end of a lease. Called while the file is locked: it must not use the file system.
+pub trait Holder: Send + Sync {
+    /// From here on no record counts that is not there when this returns. Takes a bounded time, whatever the holder does.
+    fn take_back(&self) -> TakenBack;
+    /// The lease has ended: all records before `next` count. `remains` is dropped when the holder can no longer store into its blocks.
+    fn ended(&self, remains: LeaseRemains, next: u64);
+}
+
+/// The blocks of a lease that has ended. Dropping it frees them.
+#[derive(Debug)]
+pub struct LeaseRemains {
+    _lease: Node,
+}
+
+/// What the holder gets.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Where his records go.
+    pub ring: Ring,
+    /// What he mixes into them.
+    pub salt: Salt,
+    /// Number of his first record.
+    pub next: u64,
+    /// His spare blocks.
+    pub spares: Vec<Spare>,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+}
+
+/// The lease of a file, in its inode's state.
+pub(crate) struct FileLease {
+    lease: Node,
+    holder: Arc<dyn Holder>,
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Leases a file: from here on its holder writes it with a [`lease::Writer`], until somebody else touches its content or attributes.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotPermitted`] if it is leased already or has no name; [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file;
+    /// [`FsError::NoSpace`], [`FsError::QuotaExceeded`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    pub fn lease(
+        &self,
+        node: &Node,
+        size: LeaseSize,
+        holder: Arc<dyn Holder>,
+    ) -> Result<Grant, FsError> {
+        let core = &*self.core;
+        core.begin_change()?;
+        let mut body = node.write();
+        body.require_regular()?;
+        let is_possible = (1..=RING_BLOCKS_MAX).contains(&size.ring_blocks)
+            && size.spare_blocks <= SPARE_BLOCKS_MAX;
+        if !is_possible {
+            return Err(FsError::InvalidArgument("an impossible size of a lease"));
+        }
+        if body.lease.is_some() || body.raw.links == 0 {
+            return Err(FsError::NotPermitted("the file cannot be leased now"));
+        }
+        body.changes_content(core, 0..u64::MAX);
+        let lease = self.make_lease(node, &body, size)?;
+        // L2.
+        core.store.checkpoint();
+        let grant = core.grant(&lease, &body)?;
+        body.lease = Some(Box::new(FileLease { lease, holder }));
+        Ok(grant)
+    }
+
+    /// The inode that owns what a lease needs: one transaction.
+    fn make_lease(&self, node: &Node, body: &Body, size: LeaseSize) -> Result<Node, FsError> {
+        let core = &*self.core;
+        let raw = &body.raw;
+        let new = NewInode {
+            uid: raw.uid,
+            gid: raw.gid,
+            ..NewInode::file(raw.mode)
+        };
+        let lease = self.create_unnamed(&new)?;
+        let mut state = lease.write();
+        let mut new = state.raw;
+        new.flags = FLAG_LEASE;
+        let words = RawLease {
+            target: node.number().get(),
+            next: 1,
+            target_generation: raw.generation,
+            ring_blocks: size.ring_blocks,
+            spare_blocks: size.spare_blocks,
+            ended: 0,
+            reserved: [0; 12],
+        };
+        words.store(&mut new);
+        let mut transaction = core.begin();
+        let mut pointers = Vec::new();
+        let mut take = |domain, blocks: u32| -> Result<(), FsError> {
+            let extents = transaction.allocate(domain, blocks, Purpose::Ordinary)?;
+            pointers.extend(blocks_of(&extents).map(Pointer::written));
+            Ok(())
+        };
+        take(body.domain, size.ring_blocks)?;
+        take(DomainId::METADATA, NODE_BLOCKS as u32)?;
+        take(body.domain, size.spare_blocks)?;
+        let mut editor = MapEditor::new(&core.store, BlockMap::of(lease.number(), &new));
+        editor.set(&mut transaction, 0, &pointers, DomainId::METADATA)?;
+        new.blocks += pointers.len() as u64 + editor.added;
+        (new.root, new.height) = editor.finish(&mut transaction);
+        new.size = (words.replaced() + 1) * BLOCK_BYTES as u64;
+        transaction.log_inode(lease.number(), &state.raw, &mut new)?;
+        transaction.commit()?;
+        state.raw = new;
+        drop(state);
+        Ok(lease)
+    }
+
+    /// Folds what the holder has written down and fills his spare blocks up, while he goes on. Returns the number of the first record that was not folded, and the slots that have a
+    /// block again. `None` if the file is not leased.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::Corrupt`], [`FsError::TooLargeForJournal`]. That there is no room for new spare blocks is no error: there are just none.
+    pub fn fold_lease(&self, node: &Node) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
+        let core = &*self.core;
+        core.begin_change()?;
+        let mut body = node.write();
+        let Some(lease) = body.lease.take() else {
+            return Ok(None);
+        };
+        let outcome = core.fold_and_refill(node, &mut body, &lease.lease);
+        body.lease = Some(lease);
+        outcome.map(Some)
+    }
+
+    /// Ends the lease of a file, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`fold_lease`](Self::fold_lease); the lease has ended all the same, and what could not be folded stays on the medium for the next mount.
+    pub fn end_lease(&self, node: &Node) -> Result<(), FsError> {
+        let mut body = node.write();
+        self.core.end_lease(node, &mut body)
+    }
+
+    /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::Corrupt`].
+    pub fn places(
+        &self,
+        node: &Node,
+        first: u64,
+        count: u64,
+        mut visit: impl FnMut(u64, Place),
+    ) -> Result<(), FsError> {
+        let body = node.read();
+        let map = BlockMap::of(node.number(), &body.raw);
+        map.lookup_range(&self.core.store, first, count, |index, pointer| {
+            visit(index, place(pointer));
+        })?;
+        Ok(())
+    }
+}
+
+fn place(pointer: Option<Pointer>) -> Place {
+    match pointer {
+        None => Place::Hole,
+        Some(Pointer {
+            block,
+            unwritten: true,
+        }) => Place::Unwritten(block),
+        Some(Pointer { block, .. }) => Place::At(block),
+    }
+}
+
+fn blocks_of(extents: &Extents) -> impl Iterator<Item = BlockNumber> + '_ {
+    extents
+        .iter()
+        .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
+}
+
+impl<S: Store> Core<S> {
+    /// What a holder needs to know of a lease that was just made.
+    fn grant(&self, lease: &Node, body: &Body) -> Result<Grant, FsError> {
+        let state = lease.read();
+        let words = RawLease::of(&state.raw).ok_or(FsError::NotFound)?;
+        let blocks = fold::lease_blocks(self, lease.number(), &state.raw, &words)?;
+        let spares = (0..).zip(&blocks.spares);
+        Ok(Grant {
+            ring: blocks.ring,
+            salt: RawLease::salt(lease.number(), state.raw.generation),
+            next: words.next,
+            spares: spares
+                .filter_map(|(slot, block)| block.map(|block| Spare { slot, block }))
+                .collect(),
+            size_bytes: body.raw.size,
+        })
+    }
+
+    fn fold_and_refill(
+        &self,
+        node: &Node,
+        body: &mut Body,
+        lease: &Node,
+    ) -> Result<(u64, Vec<Spare>), FsError> {
+        let mut state = lease.write();
+        let mut parties = Parties {
+            file: node.number(),
+            body,
+            lease: lease.number(),
+            raw: &mut state.raw,
+        };
+        while self.fold(&mut parties, Trust::AllButNewest)? == Folded::Some {}
+        let refilled = self.refill(&mut parties)?;
+        let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
+        Ok((next, refilled))
+    }
+
+    /// L1: ends the lease of a file whose content or attributes somebody wants.
+    #[inline]
+    pub(crate) fn end_lease(&self, node: &Node, body: &mut Body) -> Result<(), FsError> {
+        match body.lease.take() {
+            None => Ok(()),
+            Some(lease) => self.take_back(node, body, *lease),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_back(&self, node: &Node, body: &mut Body, lease: FileLease) -> Result<(), FsError> {
+        let FileLease { lease, holder } = lease;
+        let taken = holder.take_back();
+        let mut state = lease.write();
+        let mut parties = Parties {
+            file: node.number(),
+            body,
+            lease: lease.number(),
+            raw: &mut state.raw,
+        };
+        let outcome = self.settle(&mut parties, taken);
+        let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
+        drop(state);
+        if outcome.is_err() {
+            // What was acknowledged is in the ring. Forgotten, the lease is not freed, and the next mount folds it.
+            std::mem::forget(lease);
+            return outcome;
+        }
+        holder.ended(LeaseRemains { _lease: lease }, next);
+        Ok(())
+    }
+}
+
+/// Whether the file is one that a lease can be about.
+fn is_leasable(raw: &RawInode, words: &RawLease) -> bool {
+    raw.file_type() == Some(FileType::Regular) && raw.generation == words.target_generation
+}

@@ -1,0 +1,294 @@
+//! Leased files: what the holder wrote is there for everybody else, whoever comes and however the lease ends.
+
+use lease::{FileMap, Place, Refusal, Trust, Writer};
+use perdure_fs::check::{CheckOptions, check};
+use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
+use perdure_fs::{FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region};
+use pmem::{BLOCK_BYTES, BlockNumber, Region};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use txn::{FormatOptions, Mode, PmemStore};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const SIZE: LeaseSize = LeaseSize {
+    ring_blocks: 2,
+    spare_blocks: 32,
+};
+
+fn new_pool(size_bytes: u64) -> FileSystem {
+    let options = FormatOptions {
+        size_bytes,
+        segment_bytes: 256 << 10,
+        journals: 2,
+        journal_bytes: 64 << 10,
+        volatile: true,
+    };
+    let region = mkfs_region(Region::anonymous(size_bytes), &options, (0, 0)).expect("mkfs");
+    mount(region, Mode::ReadWrite)
+}
+
+fn mount(region: Region, mode: Mode) -> FileSystem {
+    let store = PmemStore::open_region(region, mode).expect("open");
+    FileSystem::mount(store, MountOptions::default()).expect("mount")
+}
+
+fn image(files: &FileSystem) -> Region {
+    Region::from_image(files.store().region().image())
+}
+
+fn file(files: &FileSystem, name: &str, bytes: usize) -> Node {
+    let node = files
+        .create(&files.root(), name.as_bytes(), &NewInode::file(0o644))
+        .expect("create");
+    files.write(&node, 0, &vec![1; bytes]).expect("write");
+    node
+}
+
+fn content(files: &FileSystem, node: &Node) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    let length = files.read(node, 0, &mut bytes).expect("read");
+    bytes.truncate(length);
+    bytes
+}
+
+/// A holder who answers at once, and remembers how his lease ended.
+#[derive(Default)]
+struct Process {
+    ended: Mutex<Option<(LeaseRemains, u64)>>,
+}
+
+impl Holder for Process {
+    fn take_back(&self) -> TakenBack {
+        TakenBack {
+            trust: Trust::All,
+            busy_block: None,
+        }
+    }
+
+    fn ended(&self, remains: LeaseRemains, next: u64) {
+        *self.ended.lock().expect("nobody panicked") = Some((remains, next));
+    }
+}
+
+struct Map(HashMap<u64, Place>);
+
+impl FileMap for Map {
+    fn get(&self, index: u64) -> Option<Place> {
+        Some(self.0.get(&index).copied().unwrap_or(Place::Hole))
+    }
+
+    fn set(&mut self, index: u64, block: BlockNumber) {
+        self.0.insert(index, Place::At(block));
+    }
+}
+
+fn lease(files: &FileSystem, node: &Node) -> (Arc<Process>, Writer, Map) {
+    let process = Arc::new(Process::default());
+    let holder: Arc<dyn Holder> = Arc::clone(&process) as _;
+    let Grant {
+        ring,
+        salt,
+        next,
+        spares,
+        size_bytes,
+    } = files.lease(node, SIZE, holder).expect("a lease");
+    let mut map = HashMap::new();
+    files
+        .places(node, 0, size_bytes.div_ceil(BLOCK), |index, place| {
+            map.insert(index, place);
+        })
+        .expect("places");
+    let region = files.store().shared_region();
+    let writer = Writer::new(region, ring, salt, next, spares, size_bytes);
+    (process, writer, Map(map))
+}
+
+#[test]
+fn who_reads_sees_what_the_holder_wrote_and_ends_the_lease() {
+    let files = new_pool(8 << 20);
+    let node = file(&files, "file", 3 * BLOCK_BYTES);
+    let (process, mut writer, mut map) = lease(&files, &node);
+    writer
+        .write(&mut map, BLOCK, &[2; BLOCK_BYTES], 5)
+        .expect("a write");
+    writer
+        .write(&mut map, 3 * BLOCK, b"tail", 5)
+        .expect("an append");
+    let attributes = files.attributes(&node).expect("attributes");
+    assert!(
+        process.ended.lock().expect("sound").is_none(),
+        "looking at attributes ended the lease"
+    );
+    // The newest write is not known to be durable yet.
+    assert!(attributes.size_bytes == 3 * BLOCK || attributes.size_bytes == 3 * BLOCK + 4);
+    let mut wanted = vec![1; 3 * BLOCK_BYTES];
+    wanted[BLOCK_BYTES..2 * BLOCK_BYTES].fill(2);
+    wanted.extend(b"tail");
+    assert_eq!(content(&files, &node), wanted);
+    let ended = process.ended.lock().expect("sound").take();
+    assert_eq!(ended.map(|(_, next)| next), Some(3));
+    // The remains are dropped: the pool can be unmounted cleanly.
+    let region = files.store().shared_region();
+    drop(node);
+    files.unmount();
+    assert!(check(&region, &CheckOptions::default()).is_clean());
+}
+
+#[test]
+fn everything_that_touches_the_file_ends_the_lease() {
+    type Touch = fn(&FileSystem, &Node) -> Result<(), FsError>;
+    let touches: [(&str, Touch); 6] = [
+        ("write", |files, node| files.write(node, 0, b"x").map(drop)),
+        ("append", |files, node| files.append(node, b"x").map(drop)),
+        ("read", |files, node| {
+            files.read(node, 0, &mut [0; 8]).map(drop)
+        }),
+        ("mode", |files, node| {
+            let change = SetAttributes {
+                mode: Some(0o600),
+                ..SetAttributes::default()
+            };
+            files.set_attributes(node, &change).map(drop)
+        }),
+        ("punch", |files, node| {
+            let options = perdure_fs::AllocateOptions {
+                punch_hole: true,
+                keep_size: true,
+                ..Default::default()
+            };
+            files.allocate(node, 0, BLOCK, options)
+        }),
+        ("seek", |files, node| files.seek_hole(node, 0).map(drop)),
+    ];
+    for (what, touch) in touches {
+        let files = new_pool(8 << 20);
+        let node = file(&files, "file", BLOCK_BYTES);
+        let (process, mut writer, mut map) = lease(&files, &node);
+        writer
+            .write(&mut map, BLOCK, b"acknowledged", 5)
+            .expect("a write");
+        touch(&files, &node).expect(what);
+        let ended = process.ended.lock().expect("sound").take();
+        assert_eq!(ended.map(|(_, next)| next), Some(2), "{what}");
+        let size = files.attributes(&node).expect("attributes").size_bytes;
+        assert!(size >= BLOCK + 12, "{what}");
+    }
+}
+
+#[test]
+fn a_file_has_one_lease_at_a_time() {
+    let files = new_pool(8 << 20);
+    let node = file(&files, "file", 10);
+    let _held = lease(&files, &node);
+    let again = files.lease(&node, SIZE, Arc::new(Process::default()));
+    assert!(matches!(again, Err(FsError::NotPermitted(_))));
+    let root = files.lease(&files.root(), SIZE, Arc::new(Process::default()));
+    assert!(matches!(root, Err(FsError::IsADirectory)));
+}
+
+/// The holder appends until there is no room anywhere, and all of it is there in the end.
+#[test]
+fn appends_are_kept_when_the_pool_is_full() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "file", 0);
+    let (_process, mut writer, mut map) = lease(&files, &node);
+    let other = file(&files, "other", 0);
+    while files.append(&other, &[9; BLOCK_BYTES]).is_ok() {}
+    let mut written = 0_u64;
+    loop {
+        match writer.write(&mut map, written * BLOCK, &[written as u8; BLOCK_BYTES], 5) {
+            Ok(()) => written += 1,
+            Err(Refusal::NoSpareBlocks { .. }) => {
+                let folded = files.fold_lease(&node).expect("folding needs no room");
+                let (next, refilled) = folded.expect("it is leased");
+                if refilled.is_empty() {
+                    break;
+                }
+                writer.folded(next, refilled);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(written >= u64::from(SIZE.spare_blocks));
+    files.end_lease(&node).expect("ending needs no room");
+    let wanted: Vec<u8> = (0..written)
+        .flat_map(|byte| [byte as u8; BLOCK_BYTES])
+        .collect();
+    assert_eq!(content(&files, &node), wanted);
+    let after = mount(image(&files), Mode::ReadWrite);
+    let node = after.lookup(&after.root(), b"file").expect("there");
+    assert_eq!(content(&after, &node), wanted);
+}
+
+#[test]
+fn a_crash_loses_nothing_and_a_read_only_mount_sees_it_too() {
+    let files = new_pool(8 << 20);
+    let node = file(&files, "file", 100);
+    let (_process, mut writer, mut map) = lease(&files, &node);
+    for number in 0..200_u64 {
+        if number % 50 == 49 {
+            let (next, refilled) = files.fold_lease(&node).expect("fold").expect("leased");
+            writer.folded(next, refilled);
+        }
+        let at = writer.size_bytes();
+        writer
+            .write(&mut map, at, &[number as u8; 100], 5)
+            .expect("an append");
+    }
+    // Half of an append that never happened.
+    let end = writer.size_bytes();
+    let Some(Place::At(block)) = map.get(end / BLOCK) else {
+        panic!("the last block has a place");
+    };
+    let region = files.store().region();
+    let _ = region.store(block.offset() + end % BLOCK, b"torn");
+    let crashed = image(&files);
+    let report = check(&crashed, &CheckOptions::default());
+    assert!(
+        !report
+            .faults
+            .iter()
+            .any(|fault| fault.to_string().contains("beyond the end")),
+        "{report:?}"
+    );
+    let mut wanted = vec![1; 100];
+    wanted.extend((0..200).flat_map(|byte| [byte as u8; 100]));
+    for mode in [Mode::ReadOnly, Mode::ReadWrite] {
+        let after = mount(image(&files), mode);
+        let node = after.lookup(&after.root(), b"file").expect("there");
+        assert_eq!(content(&after, &node), wanted, "{mode:?}");
+        after.checkpoint();
+        if mode == Mode::ReadWrite {
+            let report = check(after.store().region(), &CheckOptions::default());
+            assert!(report.is_clean(), "{report:?}");
+            assert_eq!(report.counts.orphans, 0);
+        }
+    }
+}
+
+#[test]
+fn a_lease_of_a_removed_file_goes_with_it() {
+    let files = new_pool(8 << 20);
+    // The root directory has a block from here on.
+    drop(file(&files, "file", 100));
+    files.unlink(&files.root(), b"file").expect("unlink");
+    files.checkpoint();
+    let before = files.statistics().free_blocks;
+    let node = file(&files, "file", 100);
+    let (process, mut writer, mut map) = lease(&files, &node);
+    files.unlink(&files.root(), b"file").expect("unlink");
+    writer
+        .write(&mut map, 0, b"still mine", 5)
+        .expect("a write");
+    let after = mount(image(&files), Mode::ReadWrite);
+    assert!(matches!(
+        after.lookup(&after.root(), b"file"),
+        Err(FsError::NotFound)
+    ));
+    assert_eq!(after.statistics().free_blocks, before);
+    files.end_lease(&node).expect("end");
+    drop(process);
+    drop(node);
+    files.checkpoint();
+    assert_eq!(files.statistics().free_blocks, before);
+}

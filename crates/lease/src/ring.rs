@@ -1,0 +1,67 @@
+//! Where the records of a lease lie.
+
+use crate::record::{RECORD_BYTES, Record};
+use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Records in a block of a ring.
+pub const RECORDS_PER_BLOCK: u64 = (BLOCK_BYTES / RECORD_BYTES) as u64;
+
+/// What a ring and the blocks lie in, for who reads them.
+pub trait Medium {
+    /// Copies bytes out.
+    fn read(&self, at: Offset, into: &mut [u8]);
+}
+
+impl Medium for Region {
+    fn read(&self, at: Offset, into: &mut [u8]) {
+        Region::read(self, at, into);
+    }
+}
+
+/// Blocks that hold records, one after the other and round again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ring {
+    blocks: Box<[BlockNumber]>,
+}
+
+impl Ring {
+    /// A ring of these blocks.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn new(blocks: Vec<BlockNumber>) -> Ring {
+        assert!(!blocks.is_empty(), "a ring has blocks");
+        Ring {
+            blocks: blocks.into(),
+        }
+    }
+
+    /// Records that the ring holds.
+    #[inline]
+    pub fn records(&self) -> u64 {
+        self.blocks.len() as u64 * RECORDS_PER_BLOCK
+    }
+
+    /// The blocks, in order.
+    pub fn blocks(&self) -> &[BlockNumber] {
+        &self.blocks
+    }
+
+    /// Where record `sequence` lies.
+    #[inline]
+    pub fn place(&self, sequence: u64) -> Offset {
+        let at = sequence % self.records();
+        let block = self.blocks[(at / RECORDS_PER_BLOCK) as usize];
+        block.offset() + at % RECORDS_PER_BLOCK * RECORD_BYTES as u64
+    }
+
+    /// What lies where record `sequence` belongs. The holder may change it at any moment, so who judges it judges this copy.
+    #[inline]
+    pub fn load(&self, medium: &impl Medium, sequence: u64) -> Record {
+        let mut record = Record::new_zeroed();
+        medium.read(self.place(sequence), record.as_mut_bytes());
+        record
+    }
+}

@@ -1,0 +1,267 @@
+//! A holder's writes beside a plain vector of bytes; and rings that no honest holder would write.
+
+use lease::{
+    Effects, FileMap, NO_SLOT, Place, Record, Refusal, Ring, Salt, Spare, Terms, Trust, Writer,
+    judge,
+};
+use perdure_lease as lease;
+use pmem::{BLOCK_BYTES, BlockNumber, Region};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const RING: u64 = 1;
+const SPARES: u64 = 6;
+const FILE: u64 = 4;
+const SALT: Salt = Salt(0x1234_5678_9abc);
+
+/// Block 0 is the ring, then come the spare blocks, then the file's.
+struct Bed {
+    region: Arc<Region>,
+    ring: Ring,
+    file: BTreeMap<u64, BlockNumber>,
+    spares: Vec<Option<BlockNumber>>,
+    size_bytes: u64,
+    next: u64,
+}
+
+struct Map(BTreeMap<u64, Place>);
+
+impl FileMap for Map {
+    fn get(&self, index: u64) -> Option<Place> {
+        Some(self.0.get(&index).copied().unwrap_or(Place::Hole))
+    }
+
+    fn set(&mut self, index: u64, block: BlockNumber) {
+        self.0.insert(index, Place::At(block));
+    }
+}
+
+impl Bed {
+    fn new(size_bytes: u64) -> Bed {
+        let region = Region::anonymous((RING + SPARES + FILE) * BLOCK);
+        let block = |index: u64| BlockNumber::new(index);
+        let file =
+            (0..size_bytes.div_ceil(BLOCK)).map(|index| (index, block(RING + SPARES + index)));
+        Bed {
+            region: Arc::new(region),
+            ring: Ring::new(vec![block(0)]),
+            file: file.collect(),
+            spares: (RING..RING + SPARES)
+                .map(|index| Some(block(index)))
+                .collect(),
+            size_bytes,
+            next: 1,
+        }
+    }
+
+    fn writer(&self) -> (Writer, Map) {
+        let spares = (0..).zip(&self.spares);
+        let spares = spares.filter_map(|(slot, block)| block.map(|block| Spare { slot, block }));
+        let writer = Writer::new(
+            Arc::clone(&self.region),
+            self.ring.clone(),
+            SALT,
+            self.next,
+            spares,
+            self.size_bytes,
+        );
+        let places = self
+            .file
+            .iter()
+            .map(|(index, block)| (*index, Place::At(*block)));
+        (writer, Map(places.collect()))
+    }
+
+    fn judge(&self, trust: Trust) -> Effects {
+        let terms = Terms {
+            ring: &self.ring,
+            salt: SALT,
+            next: self.next,
+            spares: &self.spares,
+            size_bytes: self.size_bytes,
+            size_bytes_max: 1 << 40,
+            records_max: 1 << 20,
+        };
+        let found = judge(&*self.region, &terms, trust, |index| {
+            Ok::<_, Infallible>(self.file.get(&index).copied())
+        });
+        let Ok(effects) = found;
+        effects
+    }
+
+    fn fold(&mut self, effects: Effects) {
+        self.file.extend(effects.placed);
+        for (slot, block) in effects.slots {
+            self.spares[slot as usize] = block;
+        }
+        self.size_bytes = effects.size_bytes;
+        self.next = effects.next;
+    }
+
+    fn content(&self) -> Vec<u8> {
+        let mut bytes = vec![0; (self.size_bytes.div_ceil(BLOCK) * BLOCK) as usize];
+        for (index, block) in &self.file {
+            let at = (index * BLOCK) as usize;
+            self.region
+                .read(block.offset(), &mut bytes[at..at + BLOCK_BYTES]);
+        }
+        bytes.truncate(self.size_bytes as usize);
+        bytes
+    }
+
+    /// Every block that the file or the lease has, each once.
+    fn blocks(&self) -> Vec<u64> {
+        let spares = self.spares.iter().flatten();
+        let mut blocks: Vec<u64> = self
+            .file
+            .values()
+            .chain(spares)
+            .map(|block| block.get())
+            .collect();
+        blocks.sort_unstable();
+        blocks
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset: u64, bytes: usize, byte: u8 },
+    Fold(Trust),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let trust = prop_oneof![
+        Just(Trust::AllButNewest),
+        Just(Trust::All),
+        Just(Trust::IfDataFits)
+    ];
+    prop_oneof![
+        6 => (0..5 * BLOCK, 1_usize..9_000, any::<u8>())
+            .prop_map(|(offset, bytes, byte)| Step::Write { offset, bytes, byte }),
+        2 => (0..5_u64, any::<u8>())
+            .prop_map(|(index, byte)| Step::Write { offset: index * BLOCK, bytes: BLOCK_BYTES, byte }),
+        1 => trust.prop_map(Step::Fold),
+    ]
+}
+
+proptest! {
+    /// What a holder was told is written is what the server finds, whenever it looks and however far it trusts.
+    #[test]
+    fn what_is_written_is_found(size_bytes in 0..FILE * BLOCK, steps in prop::collection::vec(step(), 1..40)) {
+        let mut bed = Bed::new(size_bytes);
+        let mut wanted = bed.content();
+        let (mut writer, mut map) = bed.writer();
+        for step in steps {
+            match step {
+                Step::Write { offset, bytes, byte } => {
+                    let data: Vec<u8> = (0..bytes).map(|at| byte ^ at as u8).collect();
+                    match writer.write(&mut map, offset, &data, 5) {
+                        Ok(()) => {
+                            let end = offset as usize + bytes;
+                            if wanted.len() < end {
+                                wanted.resize(end, 0);
+                            }
+                            wanted[offset as usize..end].copy_from_slice(&data);
+                        }
+                        Err(Refusal::NoSpareBlocks { needed, available }) => prop_assert!(needed > available),
+                        Err(Refusal::NoPlace { index }) => {
+                            prop_assert!(index > wanted.len() as u64 / BLOCK);
+                        }
+                        Err(error) => {
+                            prop_assert_eq!(error, Refusal::RingFull);
+                        }
+                    }
+                    prop_assert_eq!(writer.size_bytes(), wanted.len() as u64);
+                }
+                Step::Fold(trust) => {
+                    let blocks = bed.blocks();
+                    let effects = bed.judge(trust);
+                    prop_assert_eq!(effects.fault, None);
+                    bed.fold(effects);
+                    writer.folded(bed.next, []);
+                    prop_assert_eq!(bed.blocks(), blocks);
+                }
+            }
+        }
+        let effects = bed.judge(Trust::IfDataFits);
+        prop_assert_eq!(effects.next, writer.next());
+        bed.fold(effects);
+        prop_assert_eq!(bed.content(), wanted);
+    }
+
+    /// Whatever is in the ring: the file and the lease have the blocks that they had, each once, and nothing else.
+    #[test]
+    fn no_ring_gets_at_a_block_of_somebody_else(
+        size_bytes in 0..FILE * BLOCK,
+        records in prop::collection::vec(
+            (0..7_u64, 0..8_u32, prop_oneof![0..6 * BLOCK, any::<u64>()], 0..2_u32, any::<bool>()),
+            1..64,
+        ),
+        trust in prop_oneof![Just(Trust::All), Just(Trust::IfDataFits)],
+    ) {
+        let mut bed = Bed::new(size_bytes);
+        for (sequence, (index, slot, size, continues, in_place)) in (1..).zip(records) {
+            let record = Record {
+                sequence,
+                index,
+                size,
+                modified: 0,
+                slot: if in_place { NO_SLOT } else { slot },
+                continues,
+                data_at: 0,
+                data_bytes: 0,
+                data_checksum: 0,
+                checksum: 0,
+                reserved: 0,
+            };
+            let bytes = record.sealed(SALT);
+            let _ = bed.region.store(bed.ring.place(sequence), zerocopy::IntoBytes::as_bytes(&bytes));
+        }
+        let blocks = bed.blocks();
+        let effects = bed.judge(trust);
+        prop_assert!(effects.size_bytes >= size_bytes && effects.size_bytes <= 1 << 40);
+        bed.fold(effects);
+        prop_assert_eq!(bed.blocks(), blocks);
+        // Nor does the file get holes, or blocks behind its end.
+        let indexes: Vec<u64> = bed.file.keys().copied().collect();
+        prop_assert_eq!(indexes, (0..bed.size_bytes.div_ceil(BLOCK)).collect::<Vec<_>>());
+    }
+}
+
+/// A record whose data never came is not believed when the power went, and nothing behind it either.
+#[test]
+fn a_record_without_its_data_did_not_happen() {
+    let mut bed = Bed::new(2 * BLOCK);
+    let before = bed.content();
+    let (mut writer, mut map) = bed.writer();
+    writer
+        .write(&mut map, 0, &[7; BLOCK_BYTES], 1)
+        .expect("a write");
+    let Some(Place::At(block)) = map.get(0) else {
+        panic!("the block has a place");
+    };
+    let _ = bed.region.store(block.offset() + 100, b"torn");
+    assert_eq!(bed.judge(Trust::IfDataFits).next, 1);
+    assert_eq!(bed.judge(Trust::AllButNewest).next, 1);
+    assert_eq!(bed.judge(Trust::All).next, 2);
+    let effects = bed.judge(Trust::IfDataFits);
+    bed.fold(effects);
+    assert_eq!(bed.content(), before);
+}
+
+/// A write of several blocks of which the last record is missing did not happen at all.
+#[test]
+fn half_a_write_did_not_happen() {
+    let bed = Bed::new(2 * BLOCK);
+    let (mut writer, mut map) = bed.writer();
+    writer
+        .write(&mut map, 100, &[7; BLOCK_BYTES], 1)
+        .expect("a write");
+    assert_eq!(bed.judge(Trust::IfDataFits).next, 3);
+    let _ = bed.region.store(bed.ring.place(2), &[0; 64]);
+    let effects = bed.judge(Trust::All);
+    assert_eq!((effects.next, effects.placed.len()), (1, 0));
+}
