@@ -373,7 +373,7 @@ fn lease() -> String {
         target: "inode that is leased",
         next: "number of the first record that is not folded",
         target_generation: "generation of the inode that is leased",
-        ring_blocks: format!("blocks of the ring, 1 to {RING_BLOCKS_MAX}"),
+        ring_blocks: format!("blocks of the ring, a power of two up to {RING_BLOCKS_MAX}"),
         spare_blocks: format!(
             "spare blocks, up to {SPARE_BLOCKS_MAX}, those that are gone included"
         ),

@@ -51,7 +51,33 @@ const _: () = {
     assert!(std::mem::offset_of!(Record, checksum) == 52);
 };
 
+/// The words of a sealed record.
+pub(crate) type Words = [u64; RECORD_BYTES / size_of::<u64>()];
+const CHECKSUM_WORD: usize = std::mem::offset_of!(Record, checksum) / size_of::<u64>();
+const SALT_WORD: usize = std::mem::offset_of!(Record, reserved) / size_of::<u64>();
+
 impl Record {
+    /// The words of the record with its checksum. Made of whole words: whoever streams words that halves were just stored into waits until these have left the store buffer,
+    /// behind the data.
+    #[inline]
+    pub(crate) fn sealed_words(&self, salt: Salt) -> Words {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let mut words = [
+            self.sequence,
+            self.index,
+            self.size,
+            self.modified as u64,
+            pair(self.slot, self.continues),
+            pair(self.data_at, self.data_bytes),
+            pair(self.data_checksum, 0),
+            self.reserved ^ salt.0,
+        ];
+        let checksum = crc32c(words.as_bytes());
+        words[CHECKSUM_WORD] = pair(self.data_checksum, checksum);
+        words[SALT_WORD] = self.reserved;
+        words
+    }
+
     /// The record with the checksum that makes it one of the lease with this salt.
     #[inline]
     #[must_use]
@@ -105,6 +131,7 @@ mod tests {
         }
         .sealed(salt);
         assert!(record.is_whole(5, salt));
+        assert_eq!(record.sealed_words(salt).as_bytes(), record.as_bytes());
         assert!(!record.is_whole(6, salt));
         assert!(!record.is_whole(5, Salt(78)));
         for bit in 0..RECORD_BYTES * 8 {

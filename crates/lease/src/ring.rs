@@ -30,9 +30,13 @@ impl Ring {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If their number is no power of two: where a record lies takes no division.
     pub fn new(blocks: Vec<BlockNumber>) -> Ring {
-        assert!(!blocks.is_empty(), "a ring has blocks");
+        assert!(
+            blocks.len().is_power_of_two(),
+            "a ring of {} blocks",
+            blocks.len()
+        );
         Ring {
             blocks: blocks.into(),
         }
@@ -52,7 +56,7 @@ impl Ring {
     /// Where record `sequence` lies.
     #[inline]
     pub fn place(&self, sequence: u64) -> Offset {
-        let at = sequence % self.records();
+        let at = sequence & (self.records() - 1);
         let block = self.blocks[(at / RECORDS_PER_BLOCK) as usize];
         block.offset() + at % RECORDS_PER_BLOCK * RECORD_BYTES as u64
     }

@@ -8,6 +8,7 @@ use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Region, crc32c};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -169,6 +170,73 @@ impl Writer {
         if data.is_empty() {
             return Ok(());
         }
+        let is_inside = |end: u64| end <= self.size_bytes;
+        if data.len() == BLOCK_BYTES
+            && offset.is_multiple_of(BLOCK)
+            && offset.checked_add(BLOCK).is_some_and(is_inside)
+        {
+            return self.overwrite_block(map, offset / BLOCK, data, now);
+        }
+        self.write_steps(map, offset, data, now)
+    }
+
+    /// Overwrites one whole block. What stores comes before the data or behind the fence: behind 64 streaming stores each ordinary one waits for one of
+    /// them to leave the processor.
+    #[inline]
+    fn overwrite_block(
+        &mut self,
+        map: &mut impl FileMap,
+        index: u64,
+        data: &[u8],
+        now: i64,
+    ) -> Result<(), Refusal> {
+        let Some(Place::At(old) | Place::Unwritten(old)) = map.get(index) else {
+            return Err(Refusal::NoPlace { index });
+        };
+        if self.next - self.folded >= self.ring.records() {
+            return Err(Refusal::RingFull);
+        }
+        let Some(Spare { slot, block }) = self.spares.pop_front() else {
+            return Err(Refusal::NoSpareBlocks {
+                needed: 1,
+                available: 0,
+            });
+        };
+        self.spares.push_back(Spare { slot, block: old });
+        let sequence = self.next;
+        self.next += 1;
+        let at = self.ring.place(sequence);
+        let to = block.offset();
+        let (mut batch, data_checksum) = self.region.write_streaming_checksummed(to, data);
+        let record = Record {
+            sequence,
+            index,
+            size: self.size_bytes,
+            modified: now,
+            slot,
+            continues: 0,
+            data_at: 0,
+            data_bytes: BLOCK_BYTES as u32,
+            data_checksum,
+            checksum: 0,
+            reserved: 0,
+        };
+        let words = record.sealed_words(self.salt);
+        batch.join(self.region.write_streaming(at, words.as_bytes()));
+        self.region.fence(batch);
+        map.set(index, block);
+        Ok(())
+    }
+
+    /// Writes anything else.
+    #[inline(never)]
+    fn write_steps(
+        &mut self,
+        map: &mut impl FileMap,
+        offset: u64,
+        data: &[u8],
+        now: i64,
+    ) -> Result<(), Refusal> {
         let steps = self.plan(map, offset, data.len())?;
         let end = offset + data.len() as u64;
         let size_bytes = self.size_bytes.max(end);
@@ -325,12 +393,9 @@ impl Writer {
                 checksum: 0,
                 reserved: 0,
             };
-            let record = record.sealed(self.salt);
+            let words = record.sealed_words(self.salt);
             let at = self.ring.place(self.next);
-            batch.join(
-                self.region
-                    .write_streaming(at, zerocopy::IntoBytes::as_bytes(&record)),
-            );
+            batch.join(self.region.write_streaming(at, words.as_bytes()));
             self.next += 1;
         }
         self.region.fence(batch);

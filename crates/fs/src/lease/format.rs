@@ -30,7 +30,7 @@ pub struct RawLease {
     pub next: u64,
     /// Generation of the inode that is leased.
     pub target_generation: u32,
-    /// Blocks of the ring.
+    /// Blocks of the ring, a power of two.
     pub ring_blocks: u32,
     /// Spare blocks, those that are gone into the file included.
     pub spare_blocks: u32,
@@ -46,14 +46,20 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLease, reserved) == 32);
 };
 
+/// Whether a lease can have so many blocks.
+pub(super) fn is_possible_size(ring_blocks: u32, spare_blocks: u32) -> bool {
+    ring_blocks.is_power_of_two()
+        && ring_blocks <= RING_BLOCKS_MAX
+        && spare_blocks <= SPARE_BLOCKS_MAX
+}
+
 impl RawLease {
     /// The lease that the inode is; `None` if it is none, or nonsense.
     pub fn of(raw: &RawInode) -> Option<RawLease> {
         let lease: RawLease = zerocopy::transmute!(raw.inline);
         let is_sound = raw.flags == FLAG_LEASE
             && raw.links == 0
-            && (1..=RING_BLOCKS_MAX).contains(&lease.ring_blocks)
-            && lease.spare_blocks <= SPARE_BLOCKS_MAX;
+            && is_possible_size(lease.ring_blocks, lease.spare_blocks);
         is_sound.then_some(lease)
     }
 

@@ -26,7 +26,7 @@ use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::types::NewInode;
 use fold::{Folded, Parties};
-use format::NODE_BLOCKS;
+use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extents, Purpose};
@@ -36,7 +36,7 @@ use txn::{Store, Transaction};
 /// How much a lease lets its holder write before the server has to fold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeaseSize {
-    /// Blocks of the ring: 64 records each.
+    /// Blocks of the ring, a power of two: 64 records each.
     pub ring_blocks: u32,
     /// Spare blocks: as many can be appended.
     pub spare_blocks: u32,
@@ -103,9 +103,7 @@ impl<S: Store> FileSystem<S> {
         core.begin_change()?;
         let mut body = node.write();
         body.require_regular()?;
-        let is_possible = (1..=RING_BLOCKS_MAX).contains(&size.ring_blocks)
-            && size.spare_blocks <= SPARE_BLOCKS_MAX;
-        if !is_possible {
+        if !is_possible_size(size.ring_blocks, size.spare_blocks) {
             return Err(FsError::InvalidArgument("an impossible size of a lease"));
         }
         if body.lease.is_some() || body.raw.links == 0 {
