@@ -186,6 +186,24 @@ fn a_file_has_one_lease_at_a_time() {
     assert!(matches!(root, Err(FsError::IsADirectory)));
 }
 
+#[test]
+fn a_leased_file_stays_in_use_when_nobody_else_has_it() {
+    let files = new_pool(8 << 20);
+    let node = file(&files, "file", 10);
+    let (_process, mut writer, mut map) = lease(&files, &node);
+    drop(node);
+    // Enough others to push it out of the cache of inodes, if it could be.
+    for number in 0..4000 {
+        drop(file(&files, &format!("other {number}"), 0));
+    }
+    writer.write(&mut map, 10, b"more", 5).expect("a write");
+    let node = files.lookup(&files.root(), b"file").expect("there");
+    assert_eq!(
+        content(&files, &node),
+        *b"\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01more"
+    );
+}
+
 /// The holder appends until there is no room anywhere, and all of it is there in the end.
 #[test]
 fn appends_are_kept_when_the_pool_is_full() {

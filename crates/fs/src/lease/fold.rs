@@ -9,7 +9,7 @@ use crate::file_system::Core;
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::Body;
 use crate::operation::Operation;
-use lease::{Effects, Ring, Spare, Terms, Trust};
+use lease::{Effects, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
@@ -29,7 +29,7 @@ pub(super) struct Parties<'p> {
 
 /// Whether there was something to fold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Folded {
+enum Folded {
     Some,
     Nothing,
 }
@@ -81,8 +81,20 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
 }
 
 impl<S: Store> Core<S> {
+    /// Folds what there is, but no more than one round of the ring: a holder who writes on and on does not keep the server here.
+    pub(super) fn fold_round(
+        &self,
+        parties: &mut Parties<'_>,
+        trust: Trust,
+    ) -> Result<(), FsError> {
+        let words = self.words(parties)?;
+        let end = words.next + u64::from(words.ring_blocks) * RECORDS_PER_BLOCK;
+        while self.words(parties)?.next < end && self.fold(parties, trust)? == Folded::Some {}
+        Ok(())
+    }
+
     /// Folds the next records, as far as they are to be believed: one transaction.
-    pub(super) fn fold(&self, parties: &mut Parties<'_>, trust: Trust) -> Result<Folded, FsError> {
+    fn fold(&self, parties: &mut Parties<'_>, trust: Trust) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
         let blocks = lease_blocks(self, parties.lease, parties.raw, &words)?;
         let terms = Terms {
@@ -244,7 +256,7 @@ impl<S: Store> Core<S> {
         parties: &mut Parties<'_>,
         taken: TakenBack,
     ) -> Result<(), FsError> {
-        while self.fold(parties, taken.trust)? == Folded::Some {}
+        self.fold_round(parties, taken.trust)?;
         if let Some(index) = taken.busy_block {
             self.replace(parties, index)?;
         }

@@ -25,7 +25,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::types::NewInode;
-use fold::{Folded, Parties};
+use fold::Parties;
 use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -82,6 +82,8 @@ pub struct Grant {
 
 /// The lease of a file, in its inode's state.
 pub(crate) struct FileLease {
+    /// The file itself: as long as it is leased it is in use, whoever else has let go.
+    _file: Node,
     lease: Node,
     holder: Arc<dyn Holder>,
 }
@@ -114,7 +116,11 @@ impl<S: Store> FileSystem<S> {
         // L2.
         core.store.checkpoint();
         let grant = core.grant(&lease, &body)?;
-        body.lease = Some(Box::new(FileLease { lease, holder }));
+        body.lease = Some(Box::new(FileLease {
+            _file: node.clone(),
+            lease,
+            holder,
+        }));
         Ok(grant)
     }
 
@@ -260,7 +266,7 @@ impl<S: Store> Core<S> {
             lease: lease.number(),
             raw: &mut state.raw,
         };
-        while self.fold(&mut parties, Trust::AllButNewest)? == Folded::Some {}
+        self.fold_round(&mut parties, Trust::AllButNewest)?;
         let refilled = self.refill(&mut parties)?;
         let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
         Ok((next, refilled))
@@ -278,7 +284,7 @@ impl<S: Store> Core<S> {
     #[cold]
     #[inline(never)]
     fn take_back(&self, node: &Node, body: &mut Body, lease: FileLease) -> Result<(), FsError> {
-        let FileLease { lease, holder } = lease;
+        let FileLease { lease, holder, .. } = lease;
         let taken = holder.take_back();
         let mut state = lease.write();
         let mut parties = Parties {
