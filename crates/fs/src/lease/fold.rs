@@ -25,6 +25,8 @@ pub(super) struct Parties<'p> {
     pub(super) body: &'p mut Body,
     pub(super) lease: InodeNumber,
     pub(super) raw: &'p mut RawInode,
+    /// What the lease's block map says.
+    pub(super) blocks: &'p mut LeaseBlocks,
 }
 
 /// Whether there was something to fold.
@@ -34,8 +36,8 @@ enum Folded {
     Nothing,
 }
 
-/// The blocks of a lease.
-pub(super) struct LeaseBlocks {
+/// The blocks of a lease, as its block map says: kept in DRAM, because to look them all up takes as long as to fold some ten records.
+pub(crate) struct LeaseBlocks {
     pub(super) ring: Ring,
     /// Those for nodes that are left, with their place in the lease.
     nodes: Vec<(u64, BlockNumber)>,
@@ -96,12 +98,11 @@ impl<S: Store> Core<S> {
     /// Folds the next records, as far as they are to be believed: one transaction.
     fn fold(&self, parties: &mut Parties<'_>, trust: Trust) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
-        let blocks = lease_blocks(self, parties.lease, parties.raw, &words)?;
         let terms = Terms {
-            ring: &blocks.ring,
+            ring: &parties.blocks.ring,
             salt: RawLease::salt(parties.lease, parties.raw.generation),
             next: words.next,
-            spares: &blocks.spares,
+            spares: &parties.blocks.spares,
             size_bytes: parties.body.raw.size,
             size_bytes_max: FILE_BYTES_MAX,
             records_max: RECORDS_PER_FOLD,
@@ -119,7 +120,7 @@ impl<S: Store> Core<S> {
         };
         // The owner may set any time of modification, but nobody one of change that lies ahead.
         let modified = Timestamp::from_nanoseconds(modified.min(self.now().nanoseconds()));
-        self.apply(parties, words, blocks, &effects, modified)?;
+        self.apply(parties, words, &effects, modified)?;
         Ok(Folded::Some)
     }
 
@@ -132,7 +133,6 @@ impl<S: Store> Core<S> {
         &self,
         parties: &mut Parties<'_>,
         mut words: RawLease,
-        blocks: LeaseBlocks,
         effects: &Effects,
         modified: Timestamp,
     ) -> Result<(), FsError> {
@@ -149,7 +149,7 @@ impl<S: Store> Core<S> {
         let mut transaction = self.begin();
         let mut with_nodes = WithNodes {
             inner: &mut transaction,
-            nodes: blocks.nodes,
+            nodes: parties.blocks.nodes.clone(),
             used: Vec::new(),
         };
         let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.file, &parties.body.raw));
@@ -163,7 +163,11 @@ impl<S: Store> Core<S> {
         }
         let nodes_used = editor.added;
         (new.root, new.height) = editor.finish(&mut with_nodes);
-        let used_nodes = with_nodes.used;
+        let WithNodes {
+            nodes: nodes_left,
+            used: used_nodes,
+            ..
+        } = with_nodes;
         let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
         // A node that was not the lease's is one more block altogether.
         let mut gone = used_nodes.len() as u64;
@@ -196,6 +200,10 @@ impl<S: Store> Core<S> {
         transaction.commit()?;
         *parties.raw = new_lease;
         parties.body.raw = new;
+        parties.blocks.nodes = nodes_left;
+        for (&slot, &block) in &effects.slots {
+            parties.blocks.spares[slot as usize] = block;
+        }
         for &block in effects.placed.values() {
             self.store.allocator().charge(block, 1);
         }
@@ -205,14 +213,14 @@ impl<S: Store> Core<S> {
     /// Gives slots whose block has gone into the file another one, and blocks for nodes too: one transaction, or none. Less than is missing if there is no more room.
     pub(super) fn refill(&self, parties: &mut Parties<'_>) -> Result<Vec<Spare>, FsError> {
         let words = self.words(parties)?;
-        let blocks = lease_blocks(self, parties.lease, parties.raw, &words)?;
         let mut new = *parties.raw;
         let mut transaction = self.begin();
         let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
-        let has_node = |index: &u64| blocks.nodes.iter().any(|(at, _)| at == index);
+        let mut nodes = parties.blocks.nodes.clone();
+        let has_node = |index: &u64| parties.blocks.nodes.iter().any(|(at, _)| at == index);
         let empty_nodes = (words.first_node()..words.first_spare()).filter(|at| !has_node(at));
         let empty_slots: Vec<u32> = (0..)
-            .zip(&blocks.spares)
+            .zip(&parties.blocks.spares)
             .filter_map(|(slot, block)| block.is_none().then_some(slot))
             .collect();
         let mut refilled = Vec::with_capacity(empty_slots.len());
@@ -222,6 +230,7 @@ impl<S: Store> Core<S> {
             };
             let pointers = [Pointer::written(block)];
             editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+            nodes.push((index, block));
             new.blocks += 1;
         }
         let wanted = empty_slots.len() as u32;
@@ -247,6 +256,10 @@ impl<S: Store> Core<S> {
         }
         transaction.commit()?;
         *parties.raw = new;
+        parties.blocks.nodes = nodes;
+        for Spare { slot, block } in &refilled {
+            parties.blocks.spares[*slot as usize] = Some(*block);
+        }
         Ok(refilled)
     }
 

@@ -25,7 +25,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::types::NewInode;
-use fold::Parties;
+use fold::{LeaseBlocks, Parties};
 use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -85,6 +85,7 @@ pub(crate) struct FileLease {
     /// The file itself: as long as it is leased it is in use, whoever else has let go.
     _file: Node,
     lease: Node,
+    blocks: LeaseBlocks,
     holder: Arc<dyn Holder>,
 }
 
@@ -115,10 +116,12 @@ impl<S: Store> FileSystem<S> {
         let lease = self.make_lease(node, &body, size)?;
         // L2.
         core.store.checkpoint();
-        let grant = core.grant(&lease, &body)?;
+        let blocks = core.blocks_of_lease(&lease)?;
+        let grant = core.grant(&lease, &blocks, &body)?;
         body.lease = Some(Box::new(FileLease {
             _file: node.clone(),
             lease,
+            blocks,
             holder,
         }));
         Ok(grant)
@@ -179,10 +182,10 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
-        let Some(lease) = body.lease.take() else {
+        let Some(mut lease) = body.lease.take() else {
             return Ok(None);
         };
-        let outcome = core.fold_and_refill(node, &mut body, &lease.lease);
+        let outcome = core.fold_and_refill(node, &mut body, &mut lease);
         body.lease = Some(lease);
         outcome.map(Some)
     }
@@ -236,15 +239,20 @@ fn blocks_of(extents: &Extents) -> impl Iterator<Item = BlockNumber> + '_ {
 }
 
 impl<S: Store> Core<S> {
+    fn blocks_of_lease(&self, lease: &Node) -> Result<LeaseBlocks, FsError> {
+        let raw = lease.read().raw;
+        let words = RawLease::of(&raw).ok_or(FsError::NotFound)?;
+        fold::lease_blocks(self, lease.number(), &raw, &words)
+    }
+
     /// What a holder needs to know of a lease that was just made.
-    fn grant(&self, lease: &Node, body: &Body) -> Result<Grant, FsError> {
-        let state = lease.read();
-        let words = RawLease::of(&state.raw).ok_or(FsError::NotFound)?;
-        let blocks = fold::lease_blocks(self, lease.number(), &state.raw, &words)?;
+    fn grant(&self, lease: &Node, blocks: &LeaseBlocks, body: &Body) -> Result<Grant, FsError> {
+        let raw = lease.read().raw;
+        let words = RawLease::of(&raw).ok_or(FsError::NotFound)?;
         let spares = (0..).zip(&blocks.spares);
         Ok(Grant {
-            ring: blocks.ring,
-            salt: RawLease::salt(lease.number(), state.raw.generation),
+            ring: blocks.ring.clone(),
+            salt: RawLease::salt(lease.number(), raw.generation),
             next: words.next,
             spares: spares
                 .filter_map(|(slot, block)| block.map(|block| Spare { slot, block }))
@@ -257,14 +265,15 @@ impl<S: Store> Core<S> {
         &self,
         node: &Node,
         body: &mut Body,
-        lease: &Node,
+        lease: &mut FileLease,
     ) -> Result<(u64, Vec<Spare>), FsError> {
-        let mut state = lease.write();
+        let mut state = lease.lease.write();
         let mut parties = Parties {
             file: node.number(),
             body,
-            lease: lease.number(),
+            lease: lease.lease.number(),
             raw: &mut state.raw,
+            blocks: &mut lease.blocks,
         };
         self.fold_round(&mut parties, Trust::AllButNewest)?;
         let refilled = self.refill(&mut parties)?;
@@ -284,7 +293,12 @@ impl<S: Store> Core<S> {
     #[cold]
     #[inline(never)]
     fn take_back(&self, node: &Node, body: &mut Body, lease: FileLease) -> Result<(), FsError> {
-        let FileLease { lease, holder, .. } = lease;
+        let FileLease {
+            lease,
+            mut blocks,
+            holder,
+            ..
+        } = lease;
         let taken = holder.take_back();
         let mut state = lease.write();
         let mut parties = Parties {
@@ -292,6 +306,7 @@ impl<S: Store> Core<S> {
             body,
             lease: lease.number(),
             raw: &mut state.raw,
+            blocks: &mut blocks,
         };
         let outcome = self.settle(&mut parties, taken);
         let next = RawLease::of(&state.raw).map_or(0, |words| words.next);

@@ -1,6 +1,6 @@
 //! Leases that the power, or the death of the server, has ended.
 
-use super::fold::Parties;
+use super::fold::{Parties, lease_blocks};
 use super::{RawLease, TakenBack, is_leasable};
 use crate::error::FsError;
 use crate::file_system::Core;
@@ -49,11 +49,13 @@ impl<S: Store> Core<S> {
         if !is_leasable(&body.raw, &words) {
             return Ok(());
         }
+        let mut blocks = lease_blocks(self, number, &raw, &words)?;
         let mut parties = Parties {
             file: node.number(),
             body: &mut body,
             lease: number,
             raw: &mut raw,
+            blocks: &mut blocks,
         };
         let taken = TakenBack {
             trust: Trust::IfDataFits,
