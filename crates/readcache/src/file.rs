@@ -11,6 +11,7 @@
 //!   change of tables for the write.
 //! * M3 Nobody reads from a table that was retired before the reader's snapshot of the file: who finishes a write has seen the tables as
 //!   they are, or newer ones, and who begins to read after that sees at least those.
+//! * M4 When a table is retired, no life in it goes on: the table may become current again, and no write has looked into it meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -416,13 +417,20 @@ impl FileCache {
 
     /// Moves an entry with its page. One that is held, claimed or being filled is given up instead.
     fn move_entry(&self, old: Entry<'_, AtomicU64>, new: &Table) {
-        let word = old.word();
+        self.move_seen(old, old.word(), new);
+    }
+
+    /// The same, of an entry that was seen as `word`; it may be something else by now.
+    pub(crate) fn move_seen(&self, old: Entry<'_, AtomicU64>, word: Word, new: &Table) {
         let frames = &self.shared.frames;
-        if word.state() != State::Ready {
-            old.clear();
-        } else if let Some(frame) = self.move_page(old, word, new) {
-            return frames.give_back(frame);
+        if word.state() == State::Ready
+            && let Some(frame) = self.move_page(old, word, new)
+        {
+            frames.give_back(frame);
         }
+        // Nothing stays alive in a table where no write looks any more (M4): it would be a copy again when the table is. That is not only what could not be moved when it was
+        // seen; somebody may have taken hold of the page since.
+        old.clear();
         if let Some(frame) = old.evict() {
             frames.give_back(frame);
         }

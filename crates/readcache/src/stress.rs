@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pmem::{BLOCK_BYTES, BlockNumber};
 
+use crate::table::Table;
 use crate::{FileCache, Memory, Options, ReadCache};
 
 const BLOCKS: usize = 256;
@@ -227,6 +228,27 @@ fn fetched_bytes_become_copies() {
     let statistics = cache.statistics();
     assert_eq!((statistics.fills, statistics.invalidations), (1, 1));
     assert_eq!((statistics.hits, statistics.misses), (1, 4));
+}
+
+/// Somebody takes hold of a page between the look at its entry and the move to another table. The page cannot move then, and must not be a copy any more: no write looks into
+/// the old table again, which becomes the current one some day.
+#[test]
+fn a_page_that_is_held_when_it_should_move_is_no_copy_any_more() {
+    let medium = Medium::new();
+    let cache = begin(&medium, options(8));
+    let file = OnceLock::new();
+    let fetched = [7; BLOCK_BYTES];
+    cache.fetched(&file, 1, 3, &fetched, || true);
+    let copies: &Arc<FileCache> = file.get().expect("copies");
+    let table = copies.current_table();
+    let (entry, seen) = table.find(3).expect("a copy");
+    let held = copies.hold(3).expect("it can be held");
+    copies.move_seen(entry, seen, &Table::new(3));
+    assert!(table.find(3).is_none(), "while it is held");
+    assert_eq!(held.bytes(), fetched);
+    drop(held);
+    assert!(table.find(3).is_none(), "afterwards");
+    assert_eq!(entry.word().frame(), None, "the page went back");
 }
 
 /// A machine that is short of memory gets pages back; when that is over the cache may grow again.
