@@ -207,6 +207,7 @@ impl Background {
                     self.fill(file, fill);
                 }
             } else {
+                shared.reuse_places();
                 break;
             }
             has_worked = true;

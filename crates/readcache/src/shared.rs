@@ -18,6 +18,10 @@ use crate::statistics::Meter;
 struct Register {
     files: Vec<Weak<FileCache>>,
     free: Vec<u32>,
+    /// Places whose file is gone. Requests that name them may still be on their way, and would be taken for another file's: its lives have the same numbers.
+    gone: Vec<u32>,
+    /// Those of them that were there when nothing was on its way last.
+    passed: Vec<u32>,
 }
 
 pub(crate) struct Shared {
@@ -129,7 +133,15 @@ impl Shared {
 
     /// The file at a place is gone.
     pub(crate) fn forget(&self, place: u32) {
-        self.register.lock().free.push(place);
+        self.register.lock().gone.push(place);
+    }
+
+    /// Since the last call every ring was seen empty: no request is on its way any more that names a place whose file was gone by then. By the background thread.
+    pub(crate) fn reuse_places(&self) {
+        let mut register = self.register.lock();
+        let register = &mut *register;
+        register.free.append(&mut register.passed);
+        std::mem::swap(&mut register.passed, &mut register.gone);
     }
 
     pub(crate) fn file(&self, place: u32) -> Option<Arc<FileCache>> {
@@ -141,5 +153,27 @@ impl Shared {
     pub(crate) fn files(&self) -> Vec<Arc<FileCache>> {
         let register = self.register.lock();
         register.files.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_used_again_when_no_request_can_mean_its_last_file() {
+        let frames = Frames::new(1 << 20).expect("memory");
+        let shared = Arc::new(Shared::new(frames, Hotness::new(100, 1)));
+        let first = shared.add_file(1);
+        assert!(Arc::ptr_eq(&first, &shared.file(0).expect("it is there")));
+        drop(first);
+        assert!(shared.file(0).is_none());
+        shared.reuse_places();
+        let second = shared.add_file(2);
+        assert!(shared.file(0).is_none(), "requests may be on their way");
+        assert!(Arc::ptr_eq(&second, &shared.file(1).expect("it is there")));
+        shared.reuse_places();
+        let third = shared.add_file(3);
+        assert!(Arc::ptr_eq(&third, &shared.file(0).expect("it is there")));
     }
 }

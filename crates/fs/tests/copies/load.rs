@@ -18,20 +18,21 @@ const READERS: usize = 2;
 /// Versions that writers have finished writing, for each part.
 struct Finished(Vec<AtomicU64>);
 
-fn part_of(version: u64, part: usize) -> [u8; PART_BYTES] {
+/// What a part of block `block`, counted through all files, holds in this version.
+fn part_of(version: u64, block: usize, part: usize) -> [u8; PART_BYTES] {
     let mut bytes = [0; PART_BYTES];
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
-        let value = version << 24 | (part as u64) << 8 | index as u64;
+        let value = version << 32 | (block as u64) << 16 | (part as u64) << 8 | index as u64;
         word.copy_from_slice(&value.to_le_bytes());
     }
     bytes
 }
 
-/// The version of a part, if all of its words are of one version.
-fn version_of(bytes: &[u8], part: usize) -> Option<u64> {
+/// The version of a part, if all of its words are this block's and of one version.
+fn version_of(bytes: &[u8], block: usize, part: usize) -> Option<u64> {
     let first = u64::from_le_bytes(bytes[..8].try_into().ok()?);
-    let version = first >> 24;
-    (bytes == part_of(version, part)).then_some(version)
+    let version = first >> 32;
+    (bytes == part_of(version, block, part)).then_some(version)
 }
 
 struct Load<'l> {
@@ -61,7 +62,8 @@ impl Load<'_> {
             let mut data = Vec::with_capacity(BLOCK_BYTES);
             for part in changed.clone() {
                 versions[block * PARTS + part] += 1;
-                data.extend(part_of(versions[block * PARTS + part], part));
+                let version = versions[block * PARTS + part];
+                data.extend(part_of(version, writer * BLOCKS + block, part));
             }
             let at = at + (changed.start * PART_BYTES) as u64;
             self.files
@@ -115,10 +117,28 @@ impl Load<'_> {
             };
             for part in 0..PARTS {
                 let range = part * PART_BYTES..(part + 1) * PART_BYTES;
-                let version = version_of(&found[range], part);
-                let version = version.unwrap_or_else(|| panic!("block {block} is torn"));
+                let part_found = &found[range];
+                let how = || {
+                    let words = part_found.len() / 8;
+                    let word = |index: usize| {
+                        u64::from_le_bytes(
+                            part_found[index * 8..][..8].try_into().expect("8 bytes"),
+                        )
+                    };
+                    format!(
+                        "block {block} of file {file}, part {part}, words {:#x} to {:#x}; read {reads}, held: {}, finished {}, seen {}",
+                        word(0),
+                        word(words - 1),
+                        held.is_some(),
+                        finished[part],
+                        seen[first + part]
+                    )
+                };
+                let version = version_of(part_found, file * BLOCKS + block, part);
+                let version =
+                    version.unwrap_or_else(|| panic!("torn, or another block's: {}", how()));
                 let least = finished[part].max(seen[first + part]);
-                assert!(version >= least, "block {block}: {version} after {least}");
+                assert!(version >= least, "old: {}", how());
                 seen[first + part] = version;
             }
             reads += 1;
@@ -140,9 +160,10 @@ pub(crate) fn under_load(span: Duration) -> u64 {
     let nodes: Vec<Node> = (0..2)
         .map(|index| file(&files, &format!("file {index}")))
         .collect();
-    let whole: Vec<u8> = (0..PARTS).flat_map(|part| part_of(1, part)).collect();
-    for node in &nodes {
+    for (number, node) in nodes.iter().enumerate() {
         for block in 0..BLOCKS {
+            let part = |part| part_of(1, number * BLOCKS + block, part);
+            let whole: Vec<u8> = (0..PARTS).flat_map(part).collect();
             let at = (block * BLOCK_BYTES) as u64;
             files.write(node, at, &whole).expect("fill");
         }
