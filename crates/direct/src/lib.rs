@@ -1,0 +1,22 @@
+//! Direct access to the files of a mounted pool: a process opens them through the mount, then reads and writes their blocks itself.
+//!
+//! Policy stays in the server, which says who may map which segments and where blocks are; enforcement is the memory management unit's. Design, invariants and failures:
+//! `docs/DIRECT.md`.
+//!
+//! * [`protocol`]: what a process and the server say to each other over a socket.
+//! * [`layout`]: what they see both of, in memory that they share.
+//! * [`SharedMemory`]: that memory.
+//! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
+
+mod client;
+mod connection;
+mod file;
+pub mod layout;
+mod memory;
+pub mod protocol;
+mod segments;
+pub mod transport;
+
+pub use client::Client;
+pub use file::File;
+pub use memory::{MemoryError, SharedMemory, Sharing};

@@ -1,0 +1,236 @@
+//! What a process and the server say to each other.
+//!
+//! A process learns from an `ioctl` on a file of the mount ([`DISCOVER`]) that it is one of ours, and the name of the socket. Over the socket, whose messages have boundaries (`SOCK_SEQPACKET`), it
+//! sends [`Request`]s, one at a time, and gets one [`Reply`] to each, but to [`Kind::Ring`]. Both are of fixed size; descriptors travel beside them.
+//!
+//! Whoever gets something that is no message of this version hangs up; then the process uses the kernel for everything.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of the messages and of the memory that both sides see. Another one is refused.
+pub const VERSION: u32 = 1;
+
+/// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
+pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
+
+/// First word of a [`Discovery`].
+pub const MAGIC: u32 = 0x7065_7264;
+
+/// What the `ioctl` answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Discovery {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`] of the server.
+    pub version: u32,
+    /// Name of the socket in the abstract namespace, filled up with zeros. Empty: this mount does not offer direct access.
+    pub socket: [u8; 56],
+}
+
+/// What a process asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
+pub enum Kind {
+    /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and the memory of slots beside it.
+    Hello = 1,
+    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write. Reply: [`Attached`] in `words`, and beside it the memory that both see.
+    Attach = 2,
+    /// Segment `first`, for writing if `second` is 1. Reply: its descriptor.
+    Segment = 3,
+    /// Fill in the map's entries from `first` on, `second` of them, both multiples of [`crate::layout::MAP_CHUNK`].
+    Map = 4,
+    /// Fold all records that there are, and give new spare blocks.
+    Fold = 5,
+    /// The process has let go of the file, and stores into none of its blocks any more.
+    Detach = 6,
+    /// The lease was forced from the process: does record `first` count? Reply: `words[0]` is 1 if so. Lets go as `Detach` does.
+    Outcome = 7,
+    /// Fold soon; no reply.
+    Ring = 8,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn of(number: u32) -> Option<Kind> {
+        use Kind::{Attach, Detach, Fold, Hello, Map, Outcome, Ring, Segment};
+        [Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring]
+            .into_iter()
+            .find(|kind| *kind as u32 == number)
+    }
+}
+
+/// A question to the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// A [`Kind`].
+    pub kind: u32,
+    /// The attachment that it is about: what the reply to `Attach` said.
+    pub file: u32,
+    /// By kind.
+    pub first: u64,
+    /// By kind.
+    pub second: u64,
+}
+
+/// Words of a reply.
+pub const REPLY_WORDS: usize = 15;
+
+/// An answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Reply {
+    /// 0, or a [`Refusal`].
+    pub refusal: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// By kind of the request.
+    pub words: [u64; REPLY_WORDS],
+}
+
+/// Why the server does not do what it was asked for. The process uses the kernel instead.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[repr(u32)]
+pub enum Refusal {
+    /// Another version, or a message that makes no sense.
+    #[error("process and server speak different versions of the protocol")]
+    Protocol = 1,
+    /// The descriptor is no regular file of this mount that was opened for what is asked.
+    #[error("not a file of this mount, or not opened for this")]
+    NotOurs = 2,
+    /// The process does not run as the owner of the file's protection domain.
+    #[error("the file is somebody else's")]
+    NotYours = 3,
+    /// Somebody else uses the file; later it may be free.
+    #[error("the file is in use by others")]
+    Busy = 4,
+    /// The file, its mode or its place do not allow it.
+    #[error("the file cannot be accessed directly")]
+    Unsuitable = 5,
+    /// No room for what a lease needs, or too many of them.
+    #[error("no room for another lease")]
+    NoRoom = 6,
+    /// The attachment has ended.
+    #[error("the attachment has ended")]
+    Ended = 7,
+    /// Something is damaged, or the server failed; its log says more.
+    #[error("the server failed; its log says more")]
+    Failed = 8,
+}
+
+impl Refusal {
+    /// The refusal with this number; one that is not known is a failure.
+    pub fn of(number: u32) -> Option<Refusal> {
+        use Refusal::{Busy, Ended, Failed, NoRoom, NotOurs, NotYours, Protocol, Unsuitable};
+        match number {
+            0 => None,
+            number => Some(
+                [Protocol, NotOurs, NotYours, Busy, Unsuitable, NoRoom, Ended]
+                    .into_iter()
+                    .find(|refusal| *refusal as u32 == number)
+                    .unwrap_or(Failed),
+            ),
+        }
+    }
+}
+
+impl Reply {
+    /// An answer of these words, the rest zero.
+    pub fn of(words: &[u64]) -> Reply {
+        let mut reply = Reply {
+            refusal: 0,
+            reserved: 0,
+            words: [0; REPLY_WORDS],
+        };
+        reply.words[..words.len()].copy_from_slice(words);
+        reply
+    }
+
+    /// A refusal.
+    pub fn refused(refusal: Refusal) -> Reply {
+        Reply {
+            refusal: refusal as u32,
+            ..Reply::of(&[])
+        }
+    }
+}
+
+/// The pool, in the words of the reply to `Hello`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Welcome {
+    /// [`VERSION`].
+    pub version: u64,
+    /// Bytes from the start of the pool to its first segment.
+    pub first_segment_at: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// 1 if stores are durable when they are flushed and fenced (class `dax`), 0 if never (`volatile`).
+    pub is_dax: u64,
+    /// 1 if overwrites go in place, and so are not atomic.
+    pub is_in_place: u64,
+}
+
+/// An attachment, in the words of the reply to `Attach`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attached {
+    /// Its number, for later requests.
+    pub file: u64,
+    /// 1 if it is a lease: the process may write.
+    pub is_lease: u64,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// Blocks of the file that the map has room for.
+    pub capacity_blocks: u64,
+    /// Of a lease: blocks of its ring.
+    pub ring_blocks: u64,
+    /// Of a lease: slots for spare blocks.
+    pub spare_blocks: u64,
+    /// Of a lease: what goes into its records.
+    pub salt: u64,
+    /// Of a lease: number of its first record.
+    pub next: u64,
+    /// Of a lease: where the process says what it is busy with.
+    pub slot: u64,
+    /// The inode, as `stat` shows it.
+    pub inode: u64,
+}
+
+macro_rules! carried_in_words {
+    ($type:ty) => {
+        impl $type {
+            /// As the words of a reply.
+            pub fn reply(&self) -> Reply {
+                let mut reply = Reply::of(&[]);
+                reply.words.as_mut_bytes()[..size_of::<Self>()].copy_from_slice(self.as_bytes());
+                reply
+            }
+
+            /// From the words of a reply.
+            pub fn of(reply: &Reply) -> Self {
+                let mut value = <Self as zerocopy::FromZeros>::new_zeroed();
+                let bytes = value.as_mut_bytes();
+                let length = bytes.len();
+                bytes.copy_from_slice(&reply.words.as_bytes()[..length]);
+                value
+            }
+        }
+
+        const _: () = assert!(size_of::<$type>() <= size_of::<[u64; REPLY_WORDS]>());
+    };
+}
+
+carried_in_words!(Welcome);
+carried_in_words!(Attached);
+
+const _: () = {
+    assert!(size_of::<Discovery>() == 64);
+    assert!(size_of::<Request>() == 24);
+    assert!(size_of::<Reply>() == 128);
+    assert!(std::mem::offset_of!(Request, first) == 8);
+    assert!(std::mem::offset_of!(Reply, words) == 8);
+};
