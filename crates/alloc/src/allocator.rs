@@ -231,12 +231,12 @@ impl Allocator {
         for domain in [request.domain, DomainId::MIXED, DomainId::METADATA] {
             left = self.gather_from(&mut groups, request, domain, left, &mut taken);
         }
-        // Blocks suffice, so this ends with success. Huge units never take from other owners: they are a wish, not a need.
+        // Blocks suffice, so this ends with success, unless the last ones are in segments that others have mapped. Huge units never take from other owners: they are a wish, not a need.
         while left > 0 && request.unit == Unit::Block4K {
             let emptiest = (0..groups.len())
                 .filter_map(|index| {
                     groups[index]
-                        .emptiest_foreign(request.domain)
+                        .emptiest_foreign(&self.shared, request.domain)
                         .map(|(free, local)| (free, index, local))
                 })
                 .max();

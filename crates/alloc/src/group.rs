@@ -282,7 +282,11 @@ impl Group {
         self.segments[local as usize].owner = NOBODY;
     }
 
+    /// Gives an empty segment back, unless its owner has it mapped.
     fn release(&mut self, shared: &Shared, pool: usize, local: u32) {
+        if self.is_held(shared, local) {
+            return;
+        }
         self.disown(pool, local);
         self.segments[local as usize].slot = self.free.len() as u32;
         self.segments[local as usize].run_bound = self.shape.blocks;
@@ -291,6 +295,21 @@ impl Group {
         self.free_zones.insert(self.zones.of(local));
         shared.free_segments.fetch_add(1, Ordering::Relaxed);
         shared.ledger.release(self.number(shared, local));
+    }
+
+    fn is_held(&self, shared: &Shared, local: u32) -> bool {
+        shared.ledger.is_held(self.number(shared, local))
+    }
+
+    /// Gives the segment back if it is empty and its owner has another empty one: it may have been held when it became so.
+    pub(crate) fn tidy(&mut self, shared: &Shared, local: u32) {
+        let Some(owner) = self.owner(local) else {
+            return;
+        };
+        let pool = self.pool(owner).expect("an owner has a pool");
+        if self.used(local) == 0 && (self.pools[pool].empty > 1 || shared.scarce()) {
+            self.release(shared, pool, local);
+        }
     }
 
     /// Whether `domain` may take another segment: always if segments abound; if they are scarce only the server's own domains, and
@@ -315,11 +334,14 @@ impl Group {
         if let Some(local) = self.draw_free(shared.options.policy) {
             return Some(self.grow_by(shared, domain, local));
         }
-        let from = (0..self.pools.len())
-            .find(|&pool| self.pools[pool].empty > 0 && self.pools[pool].domain != domain)?;
-        let spare = (0..self.pools[from].open.len())
-            .map(|slot| self.pools[from].open[slot])
-            .find(|&local| self.used(local) == 0)?;
+        let (from, spare) = (0..self.pools.len())
+            .filter(|&pool| self.pools[pool].empty > 0 && self.pools[pool].domain != domain)
+            .find_map(|pool| {
+                let open = (0..self.pools[pool].open.len()).map(|slot| self.pools[pool].open[slot]);
+                let mut spares =
+                    open.filter(|&local| self.used(local) == 0 && !self.is_held(shared, local));
+                Some((pool, spares.next()?))
+            })?;
         self.disown(from, spare);
         let pool = self.adopt(spare, domain);
         shared.ledger.assign(self.number(shared, spare), domain);
@@ -341,11 +363,16 @@ impl Group {
     }
 
     /// The segment with most room among those of other owners: (free blocks, segment).
-    pub(crate) fn emptiest_foreign(&mut self, domain: DomainId) -> Option<(u32, u32)> {
+    pub(crate) fn emptiest_foreign(
+        &mut self,
+        shared: &Shared,
+        domain: DomainId,
+    ) -> Option<(u32, u32)> {
         (0..self.segments.len() as u32)
             .filter(|&local| {
                 self.owner(local)
                     .is_some_and(|owner| !owner.is_server_only() && owner != domain)
+                    && !self.is_held(shared, local)
             })
             .map(|local| (self.shape.blocks - self.used(local), local))
             .filter(|&(free, _)| free > 0)

@@ -1,6 +1,6 @@
 //! What an allocator can be asked, and what it is told of writes that it did not see.
 
-use crate::{Allocator, BLOCKS_PER_2M, BlockNumber, DomainId, SegmentUsage};
+use crate::{Allocator, BLOCKS_PER_2M, BlockNumber, DomainId, SegmentNumber, SegmentUsage};
 
 impl Allocator {
     /// Whether the block is allocated; `false` for blocks outside the segments.
@@ -35,6 +35,23 @@ impl Allocator {
         let (segment, _) = self.geometry().locate(block)?;
         let (index, local) = self.split(segment.0);
         self.lock(index).owner(local)
+    }
+
+    /// Who owns the segment; `None` if it is free or does not exist. Whoever made the ledger hold the segment before he asks knows that it stays so.
+    #[must_use]
+    pub fn owner_of(&self, segment: SegmentNumber) -> Option<DomainId> {
+        (segment.0 < self.geometry().segments).then(|| {
+            let (index, local) = self.split(segment.0);
+            self.lock(index).owner(local)
+        })?
+    }
+
+    /// The ledger no longer holds the segment: gives it back if it became empty meanwhile.
+    pub fn let_go(&self, segment: SegmentNumber) {
+        if segment.0 < self.geometry().segments {
+            let (index, local) = self.split(segment.0);
+            self.lock(index).tidy(self.shared(), local);
+        }
     }
 
     /// Owner, room and wear of every segment, in order.

@@ -146,6 +146,10 @@ pub trait SegmentLedger: Send + Sync {
     fn assign(&self, segment: SegmentNumber, domain: DomainId);
     /// The segment holds nothing and belongs to nobody.
     fn release(&self, segment: SegmentNumber);
+    /// Whether the segment has to stay with its owner: he has it mapped. Asked under the lock of the segment's group.
+    fn is_held(&self, _segment: SegmentNumber) -> bool {
+        false
+    }
 }
 
 /// A ledger that keeps no record: for benches and tests, and for pools that don't outlive the process.

@@ -5,7 +5,7 @@ use crate::directory::{Directory, MapRoot, Names};
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, Reclaim};
 use crate::format::{FileType, InodeNumber, RawInode};
-use crate::lease::FileLease;
+use crate::lease::{FileLease, Watcher};
 use crate::spin::then_wait;
 use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -161,6 +161,8 @@ pub(crate) struct Body {
     pub(crate) directory: Option<Box<Directory>>,
     /// A file that somebody writes without the file system's help.
     pub(crate) lease: Option<Box<FileLease>>,
+    /// Who reads the file's blocks without asking, and has to know before they change.
+    pub(crate) watcher: Option<Arc<dyn Watcher>>,
     /// Who frees the inode when its last user is gone; only an unlinked one has it, because counting references to one object
     /// in every operation would make all processors wait for each other.
     pub(crate) reclaim: Option<Weak<dyn Reclaim>>,
@@ -200,6 +202,7 @@ impl InodeState {
             domain,
             directory: None,
             lease: None,
+            watcher: None,
             reclaim,
         };
         InodeState {

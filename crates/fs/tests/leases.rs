@@ -1,11 +1,14 @@
 //! Leased files: what the holder wrote is there for everybody else, whoever comes and however the lease ends.
 
-use lease::{FileMap, Place, Refusal, Trust, Writer};
+use lease::{FileMap, Place, Refusal, Ring, Salt, Spare, Trust, Writer};
 use perdure_fs::check::{CheckOptions, check};
-use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
-use perdure_fs::{FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region};
+use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack, Watcher};
+use perdure_fs::{
+    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region,
+};
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use txn::{FormatOptions, Mode, PmemStore};
 
@@ -55,9 +58,20 @@ fn content(files: &FileSystem, node: &Node) -> Vec<u8> {
 #[derive(Default)]
 struct Process {
     ended: Mutex<Option<(LeaseRemains, u64)>>,
+    is_busy: AtomicBool,
+    folded: AtomicU64,
+    grant: Mutex<Option<(Ring, Salt, Spare)>>,
 }
 
 impl Holder for Process {
+    fn is_idle(&self) -> bool {
+        !self.is_busy.load(Ordering::Relaxed)
+    }
+
+    fn folded(&self, next: u64, _refilled: &[Spare]) {
+        self.folded.store(next, Ordering::Relaxed);
+    }
+
     fn take_back(&self) -> TakenBack {
         TakenBack {
             trust: Trust::All,
@@ -92,6 +106,8 @@ fn lease(files: &FileSystem, node: &Node) -> (Arc<Process>, Writer, Map) {
         spares,
         size_bytes,
     } = files.lease(node, SIZE, holder).expect("a lease");
+    *process.grant.lock().expect("nobody panicked") =
+        spares.last().map(|spare| (ring.clone(), salt, *spare));
     let mut map = HashMap::new();
     files
         .places(node, 0, size_bytes.div_ceil(BLOCK), |index, place| {
@@ -151,7 +167,7 @@ fn everything_that_touches_the_file_ends_the_lease() {
             files.set_attributes(node, &change).map(drop)
         }),
         ("punch", |files, node| {
-            let options = perdure_fs::AllocateOptions {
+            let options = AllocateOptions {
                 punch_hole: true,
                 keep_size: true,
                 ..Default::default()
@@ -309,4 +325,104 @@ fn a_lease_of_a_removed_file_goes_with_it() {
     drop(node);
     files.checkpoint();
     assert_eq!(files.statistics().free_blocks, before);
+}
+
+#[test]
+fn what_was_acknowledged_shows_in_the_attributes() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "a", 5000);
+    let (process, mut writer, mut map) = lease(&files, &node);
+    let size = |files: &FileSystem| files.attributes(&node).expect("attributes").size_bytes;
+    writer.write(&mut map, 5000, &[2; 100], 1).expect("write");
+    assert_eq!(size(&files), 5100, "idle: what he wrote is durable");
+    assert_eq!(process.folded.load(Ordering::Relaxed), writer.next());
+    process.is_busy.store(true, Ordering::Relaxed);
+    writer.write(&mut map, 5100, &[3; 100], 1).expect("write");
+    assert_eq!(size(&files), 5100, "nobody knows whether it is durable");
+    writer.write(&mut map, 5200, &[4; 100], 1).expect("write");
+    assert_eq!(size(&files), 5200, "there is a newer one");
+    assert!(
+        process.ended.lock().expect("no panic").is_none(),
+        "and the lease goes on"
+    );
+}
+
+#[test]
+fn a_holder_who_writes_nonsense_loses_the_lease() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "a", 5000);
+    let (process, mut writer, mut map) = lease(&files, &node);
+    writer.write(&mut map, 0, &[2; 100], 1).expect("write");
+    // The same holder, who says that the file is much larger.
+    let (ring, salt, spare) = process
+        .grant
+        .lock()
+        .expect("no panic")
+        .clone()
+        .expect("a grant");
+    let region = files.store().shared_region();
+    let mut liar = Writer::new(region, ring, salt, writer.next(), [spare], 1 << 30);
+    liar.write(&mut map, 1 << 30, &[9; 100], 1).expect("write");
+    assert_eq!(files.fold_lease(&node).expect("fold"), None);
+    assert!(process.ended.lock().expect("no panic").is_some());
+    assert_eq!(
+        content(&files, &node)[..100],
+        [2; 100],
+        "what came before counts"
+    );
+}
+
+/// Remembers that it was told.
+#[derive(Default)]
+struct Reader(AtomicBool);
+
+impl Watcher for Reader {
+    fn ended(&self) {
+        assert!(!self.0.swap(true, Ordering::Relaxed), "told once");
+    }
+}
+
+#[test]
+fn who_reads_blocks_is_told_before_they_change() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "a", 5000);
+    let watch = || {
+        let reader = Arc::new(Reader::default());
+        assert_eq!(files.watch(&node, Arc::clone(&reader) as _), Ok(5000));
+        reader
+    };
+    let is_told = |reader: &Reader| reader.0.load(Ordering::Relaxed);
+    let changes: [(&str, &dyn Fn()); 5] = [
+        ("write", &|| assert!(files.write(&node, 10, b"x").is_ok())),
+        ("attributes", &|| {
+            let change = SetAttributes {
+                size_bytes: Some(5000),
+                ..SetAttributes::default()
+            };
+            assert!(files.set_attributes(&node, &change).is_ok());
+        }),
+        ("allocate", &|| {
+            let options = AllocateOptions {
+                keep_size: true,
+                punch_hole: true,
+                zero_range: false,
+            };
+            assert!(files.allocate(&node, 0, 4096, options).is_ok());
+        }),
+        ("lease", &|| {
+            drop(lease(&files, &node));
+            assert!(files.end_lease(&node).is_ok());
+        }),
+        ("another reader", &|| drop(watch())),
+    ];
+    for (name, change) in changes {
+        let reader = watch();
+        assert_eq!(content(&files, &node).len(), 5000);
+        assert!(!is_told(&reader), "reading changes nothing");
+        change();
+        assert!(is_told(&reader), "{name}");
+    }
+    let (_process, _writer, _map) = lease(&files, &node);
+    let refused = files.watch(&node, Arc::new(Reader::default()));
+    assert!(matches!(refused, Err(FsError::NotPermitted(_))));
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pmem::Region;
 use scatter::{DomainId, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Who the blocks of a segment belong to.
@@ -110,6 +111,8 @@ pub struct Domains {
     domains: boxcar::Vec<Domain>,
     numbers: Mutex<HashMap<Domain, DomainId>>,
     observer: Watcher,
+    /// How many processes have each segment mapped.
+    held: Box<[AtomicU32]>,
 }
 
 /// Who wants to know, if anybody does.
@@ -139,7 +142,26 @@ impl Domains {
             domains,
             numbers: Mutex::new(numbers),
             observer: Watcher::default(),
+            held: (0..geometry.segments).map(|_| AtomicU32::new(0)).collect(),
         })
+    }
+
+    /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to map it. Who wants to know that owner asks the
+    /// allocator afterwards, whose lock stands between this and any change. `false` if there is no such segment.
+    #[must_use = "a segment that does not exist is not held"]
+    pub fn hold(&self, segment: SegmentNumber) -> bool {
+        let held = self.held.get(segment.0 as usize);
+        held.is_some_and(|count| {
+            count.fetch_add(1, Ordering::SeqCst);
+            true
+        })
+    }
+
+    /// Undoes one [`hold`](Self::hold).
+    pub fn let_go(&self, segment: SegmentNumber) {
+        if let Some(count) = self.held.get(segment.0 as usize) {
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// The number of `domain`.
@@ -242,5 +264,10 @@ impl SegmentLedger for Ledger {
     fn release(&self, segment: SegmentNumber) {
         self.0.tell(segment, None);
         self.0.write_assignment(segment.0, None);
+    }
+
+    fn is_held(&self, segment: SegmentNumber) -> bool {
+        let held = self.0.held.get(segment.0 as usize);
+        held.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
     }
 }

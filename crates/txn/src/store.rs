@@ -18,7 +18,7 @@ use crate::saved;
 use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
-use scatter::{Allocator, DomainId, Extent, Options, Rebuild};
+use scatter::{Allocator, DomainId, Extent, Options, Rebuild, SegmentNumber};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -63,6 +63,13 @@ pub trait Store: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
     /// The number by which allocations name `domain`.
     fn domain_number(&self, domain: Domain) -> DomainId;
+    /// A process is going to map the segment: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
+    /// handed out.
+    fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
+    /// A process that had the segment mapped is gone.
+    fn take_in(&self, segment: SegmentNumber);
+    /// Whether what is flushed and fenced is durable.
+    fn class(&self) -> DurabilityClass;
     /// Starts rebuilding the allocator; the store has marked its own blocks.
     ///
     /// # Errors
@@ -303,6 +310,28 @@ impl Store for PmemStore {
 
     fn domain_number(&self, domain: Domain) -> DomainId {
         self.domains.number(domain)
+    }
+
+    fn hand_out(&self, segment: SegmentNumber) -> Option<Domain> {
+        if !self.domains.hold(segment) {
+            return None;
+        }
+        let owner = self.allocator().owner_of(segment);
+        let domain = owner.map(|owner| self.domains.domain(owner));
+        let domain = domain.filter(|domain| matches!(domain, Domain::Owner { .. }));
+        if domain.is_none() {
+            self.take_in(segment);
+        }
+        domain
+    }
+
+    fn take_in(&self, segment: SegmentNumber) {
+        self.domains.let_go(segment);
+        self.allocator().let_go(segment);
+    }
+
+    fn class(&self) -> DurabilityClass {
+        self.region.class()
     }
 
     fn rebuild(&self) -> Result<Rebuild, Corruption> {

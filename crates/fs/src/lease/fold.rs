@@ -1,7 +1,7 @@
 //! Folding: what the holder wrote down becomes the file's, one transaction for some hundred records.
 
 use super::format::{NODE_BLOCKS, RawLease};
-use super::{TakenBack, blocks_of};
+use super::{Holder, TakenBack, blocks_of};
 use crate::block_map::{BlockMap, MapEditor};
 use crate::error::{FsError, damaged_inode};
 use crate::file::{BLOCK, FILE_BYTES_MAX};
@@ -13,11 +13,15 @@ use lease::{Effects, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
+use std::time::{Duration, Instant};
 use txn::{CommitError, HomeOffset, Store, Transaction};
 
 /// Records that one transaction folds; the last write among them may add as many as belong together. Two pointers and what goes with them for each must fit half of the
 /// smallest journal.
 const RECORDS_PER_FOLD: u64 = 128;
+
+/// How long a holder who is in the middle of a write is waited for by who wants to know what he has acknowledged before.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A leased file and its lease, both locked.
 pub(super) struct Parties<'p> {
@@ -31,9 +35,11 @@ pub(super) struct Parties<'p> {
 
 /// Whether there was something to fold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Folded {
+pub(super) enum Folded {
     Some,
     Nothing,
+    /// What comes next is no record of an honest holder, and does not count.
+    Nonsense,
 }
 
 /// The blocks of a lease, as its block map says: kept in DRAM, because to look them all up takes as long as to fold some ten records.
@@ -88,15 +94,53 @@ impl<S: Store> Core<S> {
         &self,
         parties: &mut Parties<'_>,
         trust: Trust,
-    ) -> Result<(), FsError> {
+    ) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
         let end = words.next + u64::from(words.ring_blocks) * RECORDS_PER_BLOCK;
-        while self.words(parties)?.next < end && self.fold(parties, trust)? == Folded::Some {}
-        Ok(())
+        let mut folded = Folded::Some;
+        while folded == Folded::Some && self.words(parties)?.next < end {
+            folded = self.fold(parties, trust, RECORDS_PER_FOLD)?;
+        }
+        Ok(folded)
+    }
+
+    /// Folds at least what the holder had acknowledged when this began, while he goes on.
+    ///
+    /// The newest record is acknowledged if there is a newer one meanwhile, or if he was idle after it had been seen.
+    pub(super) fn fold_acknowledged(
+        &self,
+        parties: &mut Parties<'_>,
+        holder: &dyn Holder,
+    ) -> Result<Folded, FsError> {
+        let folded = self.fold_round(parties, Trust::AllButNewest)?;
+        let newest = self.words(parties)?.next;
+        let begin = Instant::now();
+        while folded != Folded::Nonsense && self.has_record(parties, newest) {
+            if holder.is_idle() {
+                return self.fold(parties, Trust::All, 1);
+            }
+            let folded = self.fold(parties, Trust::AllButNewest, RECORDS_PER_FOLD)?;
+            if folded != Folded::Nothing || begin.elapsed() > PATIENCE {
+                return Ok(folded);
+            }
+            std::thread::yield_now();
+        }
+        Ok(folded)
+    }
+
+    fn has_record(&self, parties: &Parties<'_>, sequence: u64) -> bool {
+        let salt = RawLease::salt(parties.lease, parties.raw.generation);
+        let record = parties.blocks.ring.load(&Medium(&self.store), sequence);
+        record.is_whole(sequence, salt)
     }
 
     /// Folds the next records, as far as they are to be believed: one transaction.
-    fn fold(&self, parties: &mut Parties<'_>, trust: Trust) -> Result<Folded, FsError> {
+    fn fold(
+        &self,
+        parties: &mut Parties<'_>,
+        trust: Trust,
+        records_max: u64,
+    ) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
         let terms = Terms {
             ring: &parties.blocks.ring,
@@ -105,7 +149,7 @@ impl<S: Store> Core<S> {
             spares: &parties.blocks.spares,
             size_bytes: parties.body.raw.size,
             size_bytes_max: FILE_BYTES_MAX,
-            records_max: RECORDS_PER_FOLD,
+            records_max,
         };
         let map = BlockMap::of(parties.file, &parties.body.raw);
         let effects = lease::judge(&Medium(&self.store), &terms, trust, |index| {
@@ -115,8 +159,12 @@ impl<S: Store> Core<S> {
         if let Some(fault) = effects.fault {
             tracing::warn!(inode = parties.file.get(), %fault, "the holder of a lease wrote nonsense; what follows it does not count");
         }
+        let is_nonsense = effects.fault.is_some();
         let Some(modified) = effects.modified else {
-            return Ok(Folded::Nothing);
+            return Ok(match is_nonsense {
+                true => Folded::Nonsense,
+                false => Folded::Nothing,
+            });
         };
         // The owner may set any time of modification, but nobody one of change that lies ahead.
         let modified = Timestamp::from_nanoseconds(modified.min(self.now().nanoseconds()));

@@ -25,7 +25,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::types::NewInode;
-use fold::{LeaseBlocks, Parties};
+use fold::{Folded, LeaseBlocks, Parties};
 use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -53,10 +53,20 @@ pub struct TakenBack {
 
 /// The other end of a lease. Called while the file is locked: it must not use the file system.
 pub trait Holder: Send + Sync {
+    /// Whether he is between two writes: then all that was in the ring before this was called is durable.
+    fn is_idle(&self) -> bool;
     /// From here on no record counts that is not there when this returns. Takes a bounded time, whatever the holder does.
     fn take_back(&self) -> TakenBack;
+    /// All records before `next` are folded, and these slots have a block again. He may be writing meanwhile.
+    fn folded(&self, next: u64, refilled: &[Spare]);
     /// The lease has ended: all records before `next` count. `remains` is dropped when the holder can no longer store into its blocks.
     fn ended(&self, remains: LeaseRemains, next: u64);
+}
+
+/// Who reads a file's blocks without asking. Called while the file is locked: it must not use the file system.
+pub trait Watcher: Send + Sync {
+    /// The file's content is going to change, or be leased. When this returns, nobody believes what he reads from here on. The watcher is forgotten.
+    fn ended(&self);
 }
 
 /// The blocks of a lease that has ended. Dropping it frees them.
@@ -111,6 +121,9 @@ impl<S: Store> FileSystem<S> {
         }
         if body.lease.is_some() || body.raw.links == 0 {
             return Err(FsError::NotPermitted("the file cannot be leased now"));
+        }
+        if let Some(watcher) = body.watcher.take() {
+            watcher.ended();
         }
         body.changes_content(core, 0..u64::MAX);
         let lease = self.make_lease(node, &body, size)?;
@@ -172,8 +185,8 @@ impl<S: Store> FileSystem<S> {
         Ok(lease)
     }
 
-    /// Folds what the holder has written down and fills his spare blocks up, while he goes on. Returns the number of the first record that was not folded, and the slots that have a
-    /// block again. `None` if the file is not leased.
+    /// Folds what the holder has written down and fills his spare blocks up, while he goes on. He is told, and so is the caller: the number of the first record that was not folded, and the slots that have a
+    /// block again. `None` if the file is not leased, or not any more: the lease of a holder who writes nonsense ends.
     ///
     /// # Errors
     ///
@@ -186,8 +199,40 @@ impl<S: Store> FileSystem<S> {
             return Ok(None);
         };
         let outcome = core.fold_and_refill(node, &mut body, &mut lease);
+        if matches!(outcome, Ok((Folded::Nonsense, _))) {
+            core.take_back(node, &mut body, *lease)?;
+            return Ok(None);
+        }
+        let told = outcome.map(|(_, told)| told);
+        if let Ok((next, refilled)) = &told {
+            lease.holder.folded(*next, refilled);
+        }
         body.lease = Some(lease);
-        outcome.map(Some)
+        told.map(Some)
+    }
+
+    /// Has `watcher` told before the file's content changes; whoever watched before is told now. Returns the bytes of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotPermitted`] if it is leased; [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file.
+    pub fn watch(&self, node: &Node, watcher: Arc<dyn Watcher>) -> Result<u64, FsError> {
+        let mut body = node.write();
+        body.require_regular()?;
+        if body.lease.is_some() {
+            return Err(FsError::NotPermitted("the file is leased"));
+        }
+        if let Some(before) = body.watcher.replace(watcher) {
+            before.ended();
+        }
+        Ok(body.raw.size)
+    }
+
+    /// Tells the file's watcher, if it has one, that it is one no longer.
+    pub fn end_watch(&self, node: &Node) {
+        if let Some(watcher) = node.write().watcher.take() {
+            watcher.ended();
+        }
     }
 
     /// Ends the lease of a file, if it has one.
@@ -266,7 +311,7 @@ impl<S: Store> Core<S> {
         node: &Node,
         body: &mut Body,
         lease: &mut FileLease,
-    ) -> Result<(u64, Vec<Spare>), FsError> {
+    ) -> Result<(Folded, (u64, Vec<Spare>)), FsError> {
         let mut state = lease.lease.write();
         let mut parties = Parties {
             file: node.number(),
@@ -275,15 +320,18 @@ impl<S: Store> Core<S> {
             raw: &mut state.raw,
             blocks: &mut lease.blocks,
         };
-        self.fold_round(&mut parties, Trust::AllButNewest)?;
+        let folded = self.fold_acknowledged(&mut parties, &*lease.holder)?;
         let refilled = self.refill(&mut parties)?;
         let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
-        Ok((next, refilled))
+        Ok((folded, (next, refilled)))
     }
 
-    /// L1: ends the lease of a file whose content or attributes somebody wants.
+    /// L1: ends the lease of a file whose content or attributes somebody wants to change, and tells who reads its blocks.
     #[inline]
     pub(crate) fn end_lease(&self, node: &Node, body: &mut Body) -> Result<(), FsError> {
+        if let Some(watcher) = body.watcher.take() {
+            watcher.ended();
+        }
         match body.lease.take() {
             None => Ok(()),
             Some(lease) => self.take_back(node, body, *lease),
