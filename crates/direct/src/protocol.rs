@@ -32,7 +32,7 @@ pub struct Discovery {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Kind {
-    /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and the memory of slots beside it.
+    /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes.
     Hello = 1,
     /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write. Reply: [`Attached`] in `words`, and beside it the memory that both see.
     Attach = 2,
@@ -48,15 +48,20 @@ pub enum Kind {
     Outcome = 7,
     /// Fold soon; no reply.
     Ring = 8,
+    /// Reply: the file with the pool's epoch, its first word. The process looks at it before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and
+    /// the process stores nothing any more.
+    Epoch = 9,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{Attach, Detach, Fold, Hello, Map, Outcome, Ring, Segment};
-        [Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring]
-            .into_iter()
-            .find(|kind| *kind as u32 == number)
+        use Kind::{Attach, Detach, Epoch, Fold, Hello, Map, Outcome, Ring, Segment};
+        [
+            Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring, Epoch,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u32 == number)
     }
 }
 
@@ -172,6 +177,8 @@ pub struct Welcome {
     pub is_dax: u64,
     /// 1 if overwrites go in place, and so are not atomic.
     pub is_in_place: u64,
+    /// The pool's epoch at this moment.
+    pub epoch: u64,
 }
 
 /// An attachment, in the words of the reply to `Attach`.

@@ -10,6 +10,7 @@
 //! | `nodes` | inodes that the kernel knows, with lookup counts |
 //! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
 //! | `statistics` | counters and latencies, cheap enough for every request |
+//! | `direct` | files that processes read and write without asking: sessions, attachments |
 //! | `control` | the socket through which `perdure stat MNT` asks a live server |
 //! | `answers` | what it answers |
 //! | `null_server` | a FUSE file system that only moves bytes: the benches' floor |
@@ -27,6 +28,7 @@ mod attach;
 mod attributes;
 mod connection;
 pub mod control;
+mod direct;
 mod edge;
 mod handler;
 mod mountpoint;

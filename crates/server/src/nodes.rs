@@ -81,16 +81,16 @@ impl NodeTable {
         drop(unused);
     }
 
-    /// Takes `references` back; the last one lets go of the inode, which frees it if it has no name.
-    pub(crate) fn forget(&self, number: u64, references: u64) {
+    /// Takes `references` back; the last one lets go of the inode, which frees it if it has no name. Whether it was the last.
+    pub(crate) fn forget(&self, number: u64, references: u64) -> bool {
         let mut shard = self.shard(number).write();
         let Some(known) = shard.get_mut(&number) else {
-            return;
+            return false;
         };
         known.references = known.references.saturating_sub(references);
         let last = (known.references == 0).then(|| shard.remove(&number));
         drop(shard);
-        drop(last);
+        last.is_some()
     }
 
     /// Number of inodes that the kernel knows.

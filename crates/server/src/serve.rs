@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fs::FileSystem;
-use fuser::{Config, Filesystem, Session, SessionACL};
+use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use txn::Store;
@@ -15,6 +15,7 @@ use txn::Store;
 use crate::answers::Asked;
 use crate::attach::{self, AttachError, Attachment, Detach};
 use crate::control::{ControlSocket, ControlThread};
+use crate::direct::Direct;
 use crate::handler::{Handler, Shared};
 use crate::mountpoint::{self, MountpointError};
 
@@ -171,7 +172,8 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
     let failing = stopper.clone();
     let shared = Arc::new(Shared::new(fs, Box::new(move || failing.detach_later())));
     match start(&shared, mounting, stopper) {
-        Ok((session, stopper)) => {
+        Ok((session, stopper, notifier)) => {
+            let direct = open_direct(&shared, mounting, &stopper, notifier);
             let control = open_control(&shared, mounting, &stopper.mountpoint);
             tracing::info!(pool = %mounting.pool.display(), mountpoint = %stopper.mountpoint.display(), "mounted");
             Ok(Running {
@@ -179,6 +181,7 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
                 session: Some(session),
                 stopper,
                 control,
+                direct,
             })
         }
         Err(error) => Err(match Arc::into_inner(shared) {
@@ -209,13 +212,13 @@ fn start<S: Store>(
     shared: &Arc<Shared<S>>,
     mounting: &Mounting,
     mut stopper: Stopper,
-) -> Result<(JoinHandle<io::Result<()>>, Stopper), ServeError> {
+) -> Result<(JoinHandle<io::Result<()>>, Stopper, Notifier), ServeError> {
     let session = connect(Handler::new(shared.clone()), mounting, &stopper.mountpoint)?;
     stopper.device_minor = mountpoint::topmost(&stopper.mountpoint)
         .ok()
         .flatten()
         .map(|entry| entry.device_minor);
-    let ended = stopper.ended.clone();
+    let (ended, notifier) = (stopper.ended.clone(), session.notifier());
     let thread = std::thread::Builder::new()
         .name("perdure-session".to_owned())
         .spawn(move || {
@@ -227,7 +230,7 @@ fn start<S: Store>(
             stopper.stop(&mut || true);
             ServeError::Start(error)
         })?;
-    Ok((thread, stopper))
+    Ok((thread, stopper, notifier))
 }
 
 /// Mounts and shakes hands with the kernel. Leaves no mount behind when it fails.
@@ -275,6 +278,24 @@ fn open_control<S: Store>(
         .ok()
 }
 
+/// Offers direct access, unless nothing can be written or the pool has no file for each segment.
+fn open_direct<S: Store>(
+    shared: &Arc<Shared<S>>,
+    mounting: &Mounting,
+    stopper: &Stopper,
+    notifier: Notifier,
+) -> Option<Direct> {
+    let device_minor = stopper.device_minor?;
+    if mounting.read_only || !mounting.pool.is_dir() {
+        return None;
+    }
+    Direct::start(shared, &mounting.pool, device_minor, notifier)
+        .inspect_err(|error| {
+            tracing::warn!(pool = %mounting.pool.display(), %error, "no direct access: programs use the mount through the kernel");
+        })
+        .ok()
+}
+
 /// Closes a file system that was not mounted, and passes the reason on.
 fn closing<S: Store>(fs: FileSystem<S>, reason: ServeError) -> ServeError {
     fs.unmount();
@@ -287,6 +308,7 @@ pub struct Running<S: Store> {
     session: Option<JoinHandle<io::Result<()>>>,
     stopper: Stopper,
     control: Option<ControlThread>,
+    direct: Option<Direct>,
 }
 
 impl<S: Store> Running<S> {
@@ -326,6 +348,9 @@ impl<S: Store> Running<S> {
     fn finish(&mut self) -> Result<(), ServeError> {
         let session = self.session.take().map(JoinHandle::join);
         self.control = None;
+        if let Some(direct) = self.direct.take() {
+            direct.end();
+        }
         let shared = self.shared.take().and_then(Arc::into_inner);
         let failed = shared.as_ref().is_some_and(Shared::has_failed);
         if failed {

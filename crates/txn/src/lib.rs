@@ -33,6 +33,7 @@ pub mod salvage;
 pub mod saved;
 pub mod store;
 pub mod transaction;
+pub mod users;
 
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};

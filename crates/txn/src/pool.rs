@@ -4,6 +4,7 @@ use crate::descriptors::DescriptorRoom;
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
+use crate::users;
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -74,7 +75,7 @@ pub(crate) struct Head {
     pub(crate) lock: Lock,
 }
 
-/// Opens and locks the pool at `path` and finds its superblock.
+/// Opens and locks the pool at `path`, stops the processes that a killed server has left behind, and finds the superblock.
 pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
     let metadata = fs::metadata(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::Missing {
@@ -111,6 +112,9 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         },
     })?;
     let lock = lock(path, &head, mode, device)?;
+    if !device {
+        users::stop_former(path)?;
+    }
     let superblock = if device {
         device_superblock(path, &head, mode)?
     } else {

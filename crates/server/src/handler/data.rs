@@ -86,6 +86,29 @@ impl<S: Store> Handler<S> {
         Ok(written as u32)
     }
 
+    /// Writes what the kernel sends to `offset` because it takes that for the end of the file: at the real end, unless it is a part of a longer write that has come before those that belong in front of
+    /// it. Returns where, and how much.
+    pub(super) fn append_from(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<(u64, u32), Refusal> {
+        let node = self.node(number)?;
+        self.fs().end_lease(&node)?;
+        if self.fs().attributes(&node)?.size_bytes < offset {
+            let written = self.write_from(number, offset, data, flags)?;
+            return Ok((offset, written));
+        }
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.drop_set_id(&node)?;
+        }
+        let at = self.fs().append(&node, data)?;
+        self.shared.statistics.add_written_bytes(data.len());
+        Ok((at, data.len() as u32))
+    }
+
     pub(super) fn allocate_range(
         &self,
         number: INodeNo,

@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use fs::InodeNumber;
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
@@ -90,21 +91,27 @@ impl<S: Store> Handler<S> {
             .nodes
             .get(number)
             .map_or_else(|| self.fs().node(listed.inode), Ok);
-        let found = known.and_then(|node| Ok((self.fs().attributes(&node)?, node)));
-        let mut add = |attributes: &FileAttr, generation| {
+        let found = known
+            .map_err(Refusal::from)
+            .and_then(|node| Ok((self.describe(&node)?, node)));
+        let mut add = |attributes: &FileAttr, generation, lifetime: &Duration| {
             let name = OsStr::from_bytes(name);
             reply.add(
                 INodeNo(number),
                 listed.cookie,
                 name,
-                &CACHE_LIFETIME,
+                lifetime,
                 attributes,
                 generation,
             )
         };
         match found {
             Ok((found, node)) => {
-                let full = add(&attributes::to_fuse(&found), attributes::generation(&found));
+                let full = add(
+                    &attributes::to_fuse(&found.attributes),
+                    attributes::generation(&found.attributes),
+                    &found.lifetime,
+                );
                 if !full && !matches!(name, b"." | b"..") {
                     self.shared.nodes.reference(node);
                 }
@@ -119,7 +126,7 @@ impl<S: Store> Handler<S> {
                     ?name,
                     "{error}; unmount and run `perdure fsck`"
                 );
-                add(&attributes::absent(), Generation(0))
+                add(&attributes::absent(), Generation(0), &CACHE_LIFETIME)
             }
         }
     }

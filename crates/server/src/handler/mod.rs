@@ -14,7 +14,7 @@ mod requests;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fs::{Attributes, FileSystem, Node, SetAttributes};
 use fuser::{Errno, INodeNo};
@@ -22,6 +22,7 @@ use txn::Store;
 
 use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::Agreement;
+use crate::direct::Registry;
 use crate::edge::{Refusal, Subject};
 use crate::nodes::NodeTable;
 use crate::statistics::{Operation, Statistics};
@@ -31,6 +32,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) fs: FileSystem<S>,
     pub(crate) nodes: NodeTable,
     pub(crate) statistics: Statistics,
+    /// Files that processes use directly.
+    pub(crate) direct: Arc<Registry>,
     failed: AtomicBool,
     on_failure: Box<dyn Fn() + Send + Sync>,
 }
@@ -43,6 +46,7 @@ impl<S: Store> Shared<S> {
             fs,
             nodes,
             statistics: Statistics::new(),
+            direct: Arc::default(),
             failed: AtomicBool::new(false),
             on_failure,
         }
@@ -58,6 +62,14 @@ impl<S: Store> Shared<S> {
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
+}
+
+/// What the kernel is told of an inode.
+#[derive(Debug)]
+struct Described {
+    attributes: Attributes,
+    /// How long it may keep that.
+    lifetime: Duration,
 }
 
 /// The file system as `fuser` sees it.
@@ -127,12 +139,23 @@ impl<S: Store> Handler<S> {
         })
     }
 
+    /// Attributes of an inode, and how long the kernel may keep them. A file that is leased before or after they are looked up may have changed meanwhile.
+    fn describe(&self, node: &Node) -> Result<Described, Refusal> {
+        let lifetime = || self.shared.direct.lifetime(node.number().get());
+        let before = lifetime();
+        let attributes = self.fs().attributes(node)?;
+        Ok(Described {
+            attributes,
+            lifetime: before.min(lifetime()),
+        })
+    }
+
     fn change_attributes(
         &self,
         number: INodeNo,
         user: u32,
         mut change: SetAttributes,
-    ) -> Result<Attributes, Refusal> {
+    ) -> Result<Described, Refusal> {
         let node = self.node(number)?;
         let changes_owner = change.uid.is_some() || change.gid.is_some();
         // The kernel says in a flag whether the caller lacks CAP_FSETID; fuser 0.18 does not show it.
@@ -143,10 +166,14 @@ impl<S: Store> Handler<S> {
             let now = self.fs().attributes(&node)?;
             change.mode = mode_without_set_id(&now);
             if attributes::is_empty(&change) {
-                return Ok(now);
+                return self.describe(&node);
             }
         }
-        Ok(self.fs().set_attributes(&node, &change)?)
+        let attributes = self.fs().set_attributes(&node, &change)?;
+        Ok(Described {
+            attributes,
+            lifetime: self.shared.direct.lifetime(number.0),
+        })
     }
 
     /// Takes the set-id bits off before an unprivileged write. Durable before the write is.

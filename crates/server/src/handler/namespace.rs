@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fs::{Attributes, NewInode, Node, RenameOptions, XattrMode};
+use fs::{NewInode, Node, RenameOptions, XattrMode};
 use fuser::{Errno, INodeNo, RenameFlags, Request};
 use txn::Store;
 
-use super::Handler;
+use super::{Described, Handler};
 use crate::edge::Refusal;
 
 /// Kinds of attribute names that are kept. `system.` is missing: storing access control lists that
@@ -33,7 +33,7 @@ pub(super) enum Blueprint<'a> {
 impl<S: Store> Handler<S> {
     /// Finds a name. `.` and `..` come from whoever opens a file by its handle (NFS, `open_by_handle_at`), with
     /// an inode that the kernel may have forgotten or that may be gone.
-    pub(super) fn find(&self, directory: INodeNo, name: &OsStr) -> Result<Attributes, Refusal> {
+    pub(super) fn find(&self, directory: INodeNo, name: &OsStr) -> Result<Described, Refusal> {
         let by_handle = matches!(name.as_bytes(), b"." | b"..");
         let start = match self.node(directory) {
             Err(_) if by_handle => self
@@ -58,7 +58,7 @@ impl<S: Store> Handler<S> {
         directory: INodeNo,
         name: &OsStr,
         blueprint: &Blueprint<'_>,
-    ) -> Result<Attributes, Refusal> {
+    ) -> Result<Described, Refusal> {
         let parent = self.node(directory)?;
         let (uid, gid) = (request.uid(), request.gid());
         let name = name.as_bytes();
@@ -96,7 +96,7 @@ impl<S: Store> Handler<S> {
         number: INodeNo,
         directory: INodeNo,
         name: &OsStr,
-    ) -> Result<Attributes, Refusal> {
+    ) -> Result<Described, Refusal> {
         let node = self.node(number)?;
         self.fs()
             .link(&node, &self.node(directory)?, name.as_bytes())?;
@@ -127,10 +127,10 @@ impl<S: Store> Handler<S> {
     }
 
     /// Attributes for a reply that gives the kernel a reference, which is counted here.
-    fn hand_out(&self, node: Node) -> Result<Attributes, Refusal> {
-        let attributes = self.fs().attributes(&node)?;
+    fn hand_out(&self, node: Node) -> Result<Described, Refusal> {
+        let described = self.describe(&node)?;
         self.shared.nodes.reference(node);
-        Ok(attributes)
+        Ok(described)
     }
 
     pub(super) fn xattr(&self, number: INodeNo, name: &OsStr) -> Result<Vec<u8>, Refusal> {

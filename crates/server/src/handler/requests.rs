@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use ::direct::protocol::DISCOVER;
 use fs::SetAttributes;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -20,9 +21,9 @@ use fuser::{
 };
 use txn::Store;
 
-use super::Handler;
 use super::data::{Answer, checked_read_length, with_buffer};
 use super::namespace::Blueprint;
+use super::{Described, Handler};
 use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::{self, CACHE_LIFETIME};
 use crate::edge::Subject;
@@ -49,7 +50,9 @@ impl<S: Store> Filesystem for Handler<S> {
     fn forget(&self, _request: &Request, number: INodeNo, references: u64) {
         // Nobody waits for an answer. A panic is logged by the guard.
         let _ = self.guard("forget", Subject::inode(number), || {
-            self.shared.nodes.forget(number.0, references);
+            if self.shared.nodes.forget(number.0, references) {
+                self.shared.direct.forget(number.0);
+            }
             Ok(())
         });
     }
@@ -62,7 +65,7 @@ impl<S: Store> Filesystem for Handler<S> {
         reply: ReplyAttr,
     ) {
         let found = self.perform(Operation::GetAttributes, Subject::inode(number), || {
-            Ok(self.fs().attributes(&self.node(number)?)?)
+            self.describe(&self.node(number)?)
         });
         reply_attributes(found, reply);
     }
@@ -251,6 +254,7 @@ impl<S: Store> Filesystem for Handler<S> {
         let Some(bytes) = checked_read_length(size) else {
             return reply.error(Errno::EINVAL);
         };
+        self.shared.direct.kernel_reads(number.0);
         with_buffer(bytes, |buffer| {
             let read = self.perform(Operation::Read, Subject::inode(number), || {
                 self.read_answer(number, offset, buffer)
@@ -271,14 +275,28 @@ impl<S: Store> Filesystem for Handler<S> {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        // Pages that the kernel writes back have their place, whatever the file was opened for.
+        let appends = flags.0 & libc::O_APPEND != 0
+            && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
+            && self.shared.direct.may_have_grown(number.0);
+        let mut went_to = offset;
         let written = self.perform(Operation::Write, Subject::inode(number), || {
+            if appends {
+                let (at, written) = self.append_from(number, offset, data, write_flags)?;
+                went_to = at;
+                return Ok(written);
+            }
             self.write_from(number, offset, data, write_flags)
         });
         reply_written(written, reply);
+        if went_to != offset {
+            // It believes that the file ended earlier, and may have kept the data as what was there.
+            self.shared.direct.drop_from_kernel(number.0);
+        }
     }
 
     fn flush(
@@ -442,12 +460,18 @@ impl<S: Store> Filesystem for Handler<S> {
         _number: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
+        command: u32,
         _input: &[u8],
-        _output_bytes: u32,
+        output_bytes: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        let discovery = self.shared.direct.discovery();
+        let answer = zerocopy::IntoBytes::as_bytes(&discovery);
+        if command == DISCOVER && output_bytes as usize == answer.len() {
+            reply.ioctl(0, answer);
+        } else {
+            reply.error(Errno::ENOTTY);
+        }
     }
 
     fn poll(
@@ -518,20 +542,20 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 }
 
-fn reply_entry(found: Result<fs::Attributes, Errno>, reply: ReplyEntry) {
+fn reply_entry(found: Result<Described, Errno>, reply: ReplyEntry) {
     match found {
         Ok(found) => reply.entry(
-            &CACHE_LIFETIME,
-            &attributes::to_fuse(&found),
-            attributes::generation(&found),
+            &found.lifetime,
+            &attributes::to_fuse(&found.attributes),
+            attributes::generation(&found.attributes),
         ),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn reply_attributes(found: Result<fs::Attributes, Errno>, reply: ReplyAttr) {
+fn reply_attributes(found: Result<Described, Errno>, reply: ReplyAttr) {
     match found {
-        Ok(found) => reply.attr(&CACHE_LIFETIME, &attributes::to_fuse(&found)),
+        Ok(found) => reply.attr(&found.lifetime, &attributes::to_fuse(&found.attributes)),
         Err(errno) => reply.error(errno),
     }
 }

@@ -1,0 +1,235 @@
+//! A file that one process writes without asking.
+
+use super::memory::FileMemory;
+use super::registry::{Attachment, Registry};
+use ::direct::layout::{head, slot_at};
+use fs::lease::{Grant, Holder, LeaseRemains, TakenBack};
+use lease::{Busy, Spare, State, Trust, Word};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use txn::users::{User, fence_everywhere};
+
+/// How long a process that is in the middle of a write is waited for; then the lease is forced from it.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Writes take less than this, so for so long it is not worth to sleep.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// A process, as far as its leases are concerned.
+pub(super) struct Process {
+    /// What it says that it is busy with.
+    pub(super) user: User,
+    /// It has ended, and stores nothing any more.
+    pub(super) is_dead: AtomicBool,
+}
+
+/// The holder of a lease.
+pub(crate) struct Lessee {
+    pub(super) memory: FileMemory,
+    pub(super) inode: u64,
+    process: Arc<Process>,
+    slot: usize,
+    registry: Arc<Registry>,
+    outcome: Mutex<Outcome>,
+    this: Weak<Lessee>,
+}
+
+/// How the lease has ended, if it has.
+#[derive(Default)]
+struct Outcome {
+    /// Records before this number count.
+    next: Option<u64>,
+    /// L4: blocks that the process may still be storing into.
+    remains: Option<LeaseRemains>,
+    was_forced: bool,
+}
+
+/// A word of the state: the server's is memory that it writes, the process's is in the process's file.
+enum StateWord<'l> {
+    Server(&'l AtomicU64),
+    Process(&'l User, usize),
+}
+
+impl Word for StateWord<'_> {
+    fn load(&self, ordering: Ordering) -> u64 {
+        match self {
+            StateWord::Server(word) => word.load(ordering),
+            // Who made his file shorter is never idle: his lease is forced from him.
+            StateWord::Process(user, at) => user.word(*at).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn store(&self, word: u64, ordering: Ordering) {
+        if let StateWord::Server(target) = self {
+            target.store(word, ordering);
+        }
+    }
+
+    fn light_fence() {}
+}
+
+fn heavy_fence() {
+    if !fence_everywhere() {
+        pmem::full_fence();
+    }
+}
+
+impl Lessee {
+    pub(super) fn new(
+        memory: FileMemory,
+        inode: u64,
+        process: &Arc<Process>,
+        slot: usize,
+        registry: &Arc<Registry>,
+    ) -> Arc<Lessee> {
+        Arc::new_cyclic(|this| Lessee {
+            memory,
+            inode,
+            process: Arc::clone(process),
+            slot,
+            registry: Arc::clone(registry),
+            outcome: Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// Writes down for the process what it was granted.
+    pub(super) fn publish(&self, grant: &Grant) {
+        let FileMemory { shared, layout, .. } = &self.memory;
+        for (index, block) in (0..).zip(grant.ring.blocks()) {
+            let at = layout.ring_at(index);
+            shared.word(at).store(block.get(), Ordering::Relaxed);
+        }
+        self.refill(&grant.spares);
+        self.memory
+            .head(head::FOLDED)
+            .store(grant.next, Ordering::Release);
+    }
+
+    /// One thread at a time: the file is locked, or nobody knows it yet.
+    fn refill(&self, spares: &[Spare]) {
+        let FileMemory { shared, layout, .. } = &self.memory;
+        let count = self.memory.head(head::REFILLS);
+        let before = count.load(Ordering::Relaxed);
+        for (number, spare) in (before..).zip(spares) {
+            let at = layout.refill_at(number);
+            shared
+                .word(at)
+                .store(u64::from(spare.slot), Ordering::Relaxed);
+            shared
+                .word(at + 8)
+                .store(spare.block.get(), Ordering::Relaxed);
+        }
+        count.store(before + spares.len() as u64, Ordering::Release);
+    }
+
+    /// The slot of the process that the lease uses.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Whether the lease has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome.lock().next.is_some()
+    }
+
+    /// Whether record `sequence` counts, after the end of the lease.
+    pub(super) fn counts(&self, sequence: u64) -> bool {
+        let next = self.outcome.lock().next;
+        next.is_some_and(|next| sequence < next)
+    }
+
+    /// The process stores into none of the lease's blocks any more: they can be freed.
+    pub(super) fn let_go(&self) {
+        let remains = self.outcome.lock().remains.take();
+        drop(remains);
+    }
+
+    fn with_state<T>(&self, work: impl FnOnce(&State<'_, StateWord<'_>>) -> T) -> T {
+        let state = StateWord::Server(self.memory.head(head::STATE));
+        let busy = StateWord::Process(&self.process.user, slot_at(self.slot));
+        work(&State {
+            state: &state,
+            busy: &busy,
+        })
+    }
+
+    fn is_dead(&self) -> bool {
+        self.process.is_dead.load(Ordering::Acquire)
+    }
+
+    /// What the process is busy with when it has become idle, has died, or patience has ended.
+    fn wait(&self, state: &State<'_, StateWord<'_>>) -> Busy {
+        let begin = Instant::now();
+        loop {
+            let busy = state.busy();
+            if busy == Busy::Idle || self.is_dead() || begin.elapsed() > PATIENCE {
+                return busy;
+            }
+            if begin.elapsed() > SPIN {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+}
+
+fn busy_block(busy: Busy) -> Option<u64> {
+    match busy {
+        Busy::Block(index) => Some(index),
+        Busy::Idle | Busy::SpareBlocks => None,
+    }
+}
+
+impl Holder for Lessee {
+    fn is_idle(&self) -> bool {
+        heavy_fence();
+        self.is_dead() || self.with_state(|state| state.busy() == Busy::Idle)
+    }
+
+    fn folded(&self, next: u64, refilled: &[Spare]) {
+        self.refill(refilled);
+        self.memory
+            .head(head::FOLDED)
+            .store(next, Ordering::Release);
+    }
+
+    fn take_back(&self) -> TakenBack {
+        self.with_state(|state| {
+            state.seal(heavy_fence);
+            let busy = self.wait(state);
+            if busy == Busy::Idle {
+                return TakenBack {
+                    trust: Trust::All,
+                    busy_block: None,
+                };
+            }
+            if !self.is_dead() {
+                tracing::info!(
+                    inode = self.inode,
+                    "a process does not go on with a direct write; its lease is forced from it"
+                );
+            }
+            state.force(heavy_fence);
+            self.outcome.lock().was_forced = true;
+            TakenBack {
+                trust: Trust::IfDataFits,
+                busy_block: busy_block(state.busy()).or(busy_block(busy)),
+            }
+        })
+    }
+
+    fn ended(&self, remains: LeaseRemains, next: u64) {
+        let mut outcome = self.outcome.lock();
+        outcome.next = Some(next);
+        if outcome.was_forced && !self.is_dead() {
+            outcome.remains = Some(remains);
+        } else {
+            drop(outcome);
+            drop(remains);
+        }
+        if let Some(this) = self.this.upgrade() {
+            self.registry.remove(self.inode, &Attachment::Leased(this));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The memory that says where the blocks of an attached file are, from the side that writes it.
+
+use ::direct::layout::{self, CAPACITY_BLOCKS_MAX, CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK};
+use ::direct::{MemoryError, SharedMemory, Sharing};
+use fs::{FileSystem, FsError, Node};
+use parking_lot::Mutex;
+use pmem::BLOCK_BYTES;
+use scatter::SegmentNumber;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use txn::{Domain, Store};
+
+/// What processes see of one attached file.
+pub(crate) struct FileMemory {
+    pub(super) shared: SharedMemory,
+    pub(super) layout: Layout,
+    /// For processes that attach it.
+    pub(super) descriptor: OwnedFd,
+    /// Chunks of the map that are filled in: each once, because a holder changes his copy of them.
+    filled: Mutex<Vec<u64>>,
+}
+
+impl FileMemory {
+    /// For a file of `size_bytes`, and a lease of so many blocks.
+    pub(super) fn new(
+        size_bytes: u64,
+        ring_blocks: u64,
+        spare_blocks: u64,
+    ) -> Result<FileMemory, MemoryError> {
+        let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
+        let wanted = blocks.saturating_mul(4).next_multiple_of(MAP_CHUNK);
+        let layout = Layout {
+            ring_blocks,
+            spare_blocks,
+            capacity_blocks: wanted.clamp(CAPACITY_BLOCKS_MIN, CAPACITY_BLOCKS_MAX),
+        };
+        let (shared, descriptor) = SharedMemory::make(layout.bytes(), Sharing::MakerWrites)?;
+        let chunks = (layout.capacity_blocks / MAP_CHUNK).div_ceil(64);
+        Ok(FileMemory {
+            shared,
+            layout,
+            descriptor,
+            filled: Mutex::new(vec![0; chunks as usize]),
+        })
+    }
+
+    /// Fills in the chunks of the map that `first .. first + count` touches and that are not filled in yet. Blocks in segments that are not `owner`'s are where processes may not go.
+    pub(super) fn fill<S: Store>(
+        &self,
+        files: &FileSystem<S>,
+        node: &Node,
+        owner: Domain,
+        (first, count): (u64, u64),
+    ) -> Result<(), FsError> {
+        let end = first.saturating_add(count).min(self.layout.capacity_blocks);
+        let mut filled = self.filled.lock();
+        let mut segments = Segments::new(files, owner);
+        for chunk in first / MAP_CHUNK..end.div_ceil(MAP_CHUNK) {
+            let (word, bit) = ((chunk / 64) as usize, 1_u64 << (chunk % 64));
+            if filled[word] & bit != 0 {
+                continue;
+            }
+            files.places(node, chunk * MAP_CHUNK, MAP_CHUNK, |index, place| {
+                let entry = match place {
+                    lease::Place::At(block) | lease::Place::Unwritten(block)
+                        if !segments.is_owners(block) =>
+                    {
+                        Entry::Elsewhere
+                    }
+                    place => Entry::Place(place),
+                };
+                let at = self.layout.entry_at(index);
+                self.shared.word(at).store(entry.word(), Ordering::Release);
+            })?;
+            filled[word] |= bit;
+        }
+        Ok(())
+    }
+
+    /// A word of the head.
+    pub(super) fn head(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
+        debug_assert!(at < layout::head::BYTES);
+        self.shared.word(at)
+    }
+}
+
+/// Whether blocks are in segments of one owner; remembers the last segment, because neighbours mostly share it.
+pub(super) struct Segments<'f, S: Store> {
+    files: &'f FileSystem<S>,
+    owner: Domain,
+    last: Option<(u64, bool)>,
+}
+
+impl<'f, S: Store> Segments<'f, S> {
+    pub(super) fn new(files: &'f FileSystem<S>, owner: Domain) -> Segments<'f, S> {
+        Segments {
+            files,
+            owner,
+            last: None,
+        }
+    }
+
+    pub(super) fn is_owners(&mut self, block: pmem::BlockNumber) -> bool {
+        let geometry = self.files.store().geometry();
+        let Some(behind_header) = block.get().checked_sub(geometry.first_block().get()) else {
+            return false;
+        };
+        let segment = behind_header / geometry.segment_blocks;
+        if let Some((_, answer)) = self.last.filter(|(last, _)| *last == segment) {
+            return answer;
+        }
+        let store = self.files.store();
+        let number = store.domain_number(self.owner);
+        let answer = u32::try_from(segment).is_ok_and(|segment| {
+            store.allocator().owner_of(SegmentNumber(segment)) == Some(number)
+        });
+        self.last = Some((segment, answer));
+        answer
+    }
+}

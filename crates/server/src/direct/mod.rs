@@ -1,0 +1,191 @@
+//! Direct access: the server's side (`docs/DIRECT.md`).
+//!
+//! A process that has opened a file through the mount finds the server's socket by an `ioctl`, connects, and passes the descriptor. It gets the segments that it may map, a map of the file's blocks, and for
+//! writing a lease. Each process is served by a thread of its own.
+//!
+//! * [`registry`]: which files are attached, for the requests that come through the kernel.
+//! * `reading`, `leased`: an attachment of either kind, and how it ends.
+//! * `memory`: what processes see of it.
+//! * `session`: the conversation with one process.
+
+mod leased;
+mod memory;
+mod reading;
+mod registry;
+mod session;
+
+pub(crate) use registry::Registry;
+
+use crate::handler::Shared;
+use fs::FileSystem;
+use fs::lease::LeaseSize;
+use fuser::Notifier;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use session::{Session, Sessions};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use txn::Store;
+use txn::users::Users;
+
+/// What a lease lets its holder do before the server folds: 2,048 records and 2 MiB of new blocks.
+const LEASE_SIZE: LeaseSize = LeaseSize {
+    ring_blocks: 32,
+    spare_blocks: 512,
+};
+
+/// Processes served at a time. The others use the kernel.
+const SESSIONS_MAX: usize = 256;
+
+const _: () = {
+    assert!(direct::layout::SLOTS == txn::users::SLOTS);
+    assert!(direct::layout::SLOT_BYTES == txn::users::SLOT_BYTES);
+};
+
+/// What all conversations of a mount share.
+struct Service<S: Store> {
+    shared: Arc<Shared<S>>,
+    pool: PathBuf,
+    /// The mount's device, as `stat` shows it: major and minor number.
+    device: (u32, u32),
+    users: Users,
+    /// Readable when all conversations have to end.
+    stop: OwnedFd,
+    sessions: Sessions,
+}
+
+impl<S: Store> Service<S> {
+    fn files(&self) -> &FileSystem<S> {
+        &self.shared.fs
+    }
+
+    /// A segment's file, opened anew: what the process does to its descriptor is its own affair.
+    fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
+        let path = self.pool.join(txn::pool::segment_file(number));
+        File::options().read(true).write(for_writing).open(path)
+    }
+}
+
+/// The service while it runs. Dropping it takes all leases back and ends all conversations.
+pub(crate) struct Direct {
+    stop: Box<dyn Fn() + Send + Sync>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Direct {
+    /// Offers direct access to the files of a mount whose device has this minor number.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, e.g. because the pool is a device and not a directory with a file for each segment.
+    pub(crate) fn start<S: Store>(
+        shared: &Arc<Shared<S>>,
+        pool: &Path,
+        device_minor: u32,
+        notifier: Notifier,
+    ) -> io::Result<Direct> {
+        let users = Users::new(pool)?;
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let (socket, name) = listen()?;
+        let service = Arc::new(Service {
+            shared: Arc::clone(shared),
+            pool: pool.to_path_buf(),
+            device: (0, device_minor),
+            users,
+            stop,
+            sessions: Sessions::default(),
+        });
+        let listening = Arc::clone(&service);
+        let listener = std::thread::Builder::new()
+            .name("perdure-direct".to_owned())
+            .spawn(move || accept(&listening, &socket))?;
+        shared.direct.open(name, notifier);
+        Ok(Direct {
+            stop: Box::new(move || {
+                let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());
+            }),
+            listener: Some(listener),
+        })
+    }
+
+    /// Takes all leases back and ends all conversations.
+    pub(crate) fn end(mut self) {
+        (self.stop)();
+        if let Some(listener) = self.listener.take() {
+            // A panic of that thread was logged when it happened.
+            let _ = listener.join();
+        }
+    }
+}
+
+/// A socket with a name that nobody guesses, in the abstract namespace: nothing of it stays when the server is gone.
+fn listen() -> io::Result<(OwnedFd, String)> {
+    let mut random = [0; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let name = format!("perdure-{:032x}", u128::from_ne_bytes(random));
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(
+        &socket,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    rustix::net::listen(&socket, 64)?;
+    Ok((socket, name))
+}
+
+/// Takes processes in until it has to stop, then waits for the end of their conversations.
+fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
+    for number in 0.. {
+        let mut waiting = [
+            PollFd::new(&service.stop, PollFlags::IN),
+            PollFd::new(socket, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut waiting, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "no process can be taken in any more");
+                break;
+            }
+        }
+        if !waiting[0].revents().is_empty() {
+            break;
+        }
+        if let Err(error) = take_in(service, socket, number) {
+            tracing::debug!(%error, "a process was not taken in");
+        }
+    }
+    let threads = std::mem::take(&mut *service.sessions.0.lock());
+    for thread in threads {
+        // A panic of that thread was logged when it happened.
+        let _ = thread.join();
+    }
+}
+
+fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let connection = match rustix::net::accept_with(socket, flags) {
+        Err(rustix::io::Errno::AGAIN) => return Ok(()),
+        connection => connection?,
+    };
+    let peer = rustix::net::sockopt::socket_peercred(&connection)?;
+    let mut threads = service.sessions.0.lock();
+    threads.retain(|thread| !thread.is_finished());
+    if threads.len() >= SESSIONS_MAX {
+        return Err(io::Error::other("too many processes"));
+    }
+    let session = Session::new(
+        Arc::clone(service),
+        connection,
+        (peer.pid, peer.uid.as_raw()),
+        number,
+    )?;
+    let thread = std::thread::Builder::new()
+        .name("perdure-process".to_owned())
+        .spawn(move || session.run())?;
+    threads.push(thread);
+    Ok(())
+}

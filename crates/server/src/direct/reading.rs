@@ -1,0 +1,74 @@
+//! A file that processes read without asking.
+
+use super::memory::FileMemory;
+use super::registry::{Attachment, Registry};
+use ::direct::layout::head;
+use fs::lease::Watcher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// From here on what is read does not count. Any number but that of a live attachment.
+const ENDED: u64 = 1;
+
+/// What the readers of one file share.
+pub(crate) struct Reader {
+    pub(super) memory: FileMemory,
+    pub(super) inode: u64,
+    pub(super) size_bytes: u64,
+    /// Processes that have it attached.
+    users: AtomicUsize,
+    registry: Arc<Registry>,
+    this: Weak<Reader>,
+}
+
+impl Reader {
+    pub(super) fn new(
+        memory: FileMemory,
+        inode: u64,
+        size_bytes: u64,
+        registry: &Arc<Registry>,
+    ) -> Arc<Reader> {
+        Arc::new_cyclic(|this| Reader {
+            memory,
+            inode,
+            size_bytes,
+            users: AtomicUsize::new(0),
+            registry: Arc::clone(registry),
+            this: this.clone(),
+        })
+    }
+
+    /// One more process; who joins looks afterwards whether it has ended.
+    pub(super) fn join(&self) {
+        self.users.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One process less: whether it was the last.
+    pub(super) fn leave(&self) -> bool {
+        self.users.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn is_live(&self) -> bool {
+        self.state().load(Ordering::Acquire) != ENDED
+    }
+
+    /// What is read from here on does not count. A reader copies, then looks at the state; so the state changes before the blocks do.
+    pub(super) fn end(&self) {
+        self.state().store(ENDED, Ordering::Relaxed);
+        pmem::full_fence();
+        if let Some(this) = self.this.upgrade() {
+            self.registry.remove(self.inode, &Attachment::Reading(this));
+        }
+    }
+
+    fn state(&self) -> &AtomicU64 {
+        self.memory.head(head::STATE)
+    }
+}
+
+impl Watcher for Reader {
+    fn ended(&self) {
+        self.end();
+    }
+}

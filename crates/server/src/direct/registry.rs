@@ -1,0 +1,154 @@
+//! Which files are attached, for the requests that come through the kernel.
+//!
+//! While a file is attached, in whatever way, the kernel has no page of it; while it is leased, no attributes either. An attachment begins with dropping both, and every request of the kernel for the file's
+//! content ends it. So there is never a page in the kernel that a process could make stale.
+
+use super::leased::Lessee;
+use super::reading::Reader;
+use ::direct::protocol::{Discovery, MAGIC, VERSION};
+use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::connection::CACHE_LIFETIME;
+
+/// How a file is attached.
+#[derive(Clone)]
+pub(crate) enum Attachment {
+    /// Any number of processes read it.
+    Reading(Arc<Reader>),
+    /// One process writes it.
+    Leased(Arc<Lessee>),
+}
+
+impl Attachment {
+    fn is_same(&self, other: &Attachment) -> bool {
+        match (self, other) {
+            (Attachment::Reading(one), Attachment::Reading(two)) => Arc::ptr_eq(one, two),
+            (Attachment::Leased(one), Attachment::Leased(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+/// All attached files of a mount.
+///
+/// Its lock is the innermost one: nobody who holds it asks the file system or the kernel for anything.
+#[derive(Default)]
+pub(crate) struct Registry {
+    /// Files, so that requests for a mount without attached files look no further.
+    count: AtomicUsize,
+    files: Mutex<HashMap<u64, Attachment>>,
+    /// Files that were leased since the kernel learnt of them: where they end, it may not know.
+    grown: Mutex<HashSet<u64>>,
+    socket: OnceLock<String>,
+    notifier: OnceLock<Notifier>,
+}
+
+impl Registry {
+    /// From here on processes can find the server.
+    pub(super) fn open(&self, socket: String, notifier: Notifier) {
+        let _ = self.notifier.set(notifier);
+        let _ = self.socket.set(socket);
+    }
+
+    /// What a process learns by asking a descriptor; the socket has no name if there is none.
+    pub(crate) fn discovery(&self) -> Discovery {
+        let mut socket = [0; 56];
+        if let Some(name) = self.socket.get() {
+            socket[..name.len()].copy_from_slice(name.as_bytes());
+        }
+        Discovery {
+            magic: MAGIC,
+            version: VERSION,
+            socket,
+        }
+    }
+
+    /// How the file is attached.
+    pub(super) fn get(&self, inode: u64) -> Option<Attachment> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.files.lock().get(&inode).cloned()
+    }
+
+    /// Attaches the file, unless `may_replace` says that what is there must stay.
+    pub(super) fn insert(
+        &self,
+        inode: u64,
+        attachment: Attachment,
+        may_replace: impl FnOnce(&Attachment) -> bool,
+    ) -> bool {
+        let mut files = self.files.lock();
+        if let Some(there) = files.get(&inode)
+            && !may_replace(there)
+        {
+            return false;
+        }
+        files.insert(inode, attachment);
+        self.count.store(files.len(), Ordering::Release);
+        true
+    }
+
+    /// The file is leased: from here on until the kernel forgets it, it may not know where the file ends.
+    pub(super) fn may_grow(&self, inode: u64) {
+        self.grown.lock().insert(inode);
+    }
+
+    /// Whether the kernel may be wrong about where the file ends, when it says where a write to a file that was opened for appending goes.
+    pub(crate) fn may_have_grown(&self, inode: u64) -> bool {
+        self.socket.get().is_some() && self.grown.lock().contains(&inode)
+    }
+
+    /// The kernel has forgotten the file.
+    pub(crate) fn forget(&self, inode: u64) {
+        if self.socket.get().is_some() {
+            self.grown.lock().remove(&inode);
+        }
+    }
+
+    /// The attachment has ended. Another one may have taken its place.
+    pub(super) fn remove(&self, inode: u64, attachment: &Attachment) {
+        let mut files = self.files.lock();
+        if files
+            .get(&inode)
+            .is_some_and(|there| there.is_same(attachment))
+        {
+            files.remove(&inode);
+        }
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    /// The kernel is going to have pages of the file: whoever reads its blocks directly stops. A lease is ended by the file system, when its content is asked for.
+    #[inline]
+    pub(crate) fn kernel_reads(&self, inode: u64) {
+        if let Some(Attachment::Reading(reader)) = self.get(inode) {
+            reader.end();
+        }
+    }
+
+    /// How long the kernel may keep the attributes of a file: not at all if somebody changes them without its knowledge. To be asked before and after they are looked up.
+    #[inline]
+    pub(crate) fn lifetime(&self, inode: u64) -> Duration {
+        match self.get(inode) {
+            Some(Attachment::Leased(_)) => Duration::ZERO,
+            _ => CACHE_LIFETIME,
+        }
+    }
+
+    /// Makes the kernel drop pages and attributes of the file, pages that were changed through a mapping after they were written.
+    /// It may ask this server meanwhile, so the caller holds no lock.
+    pub(crate) fn drop_from_kernel(&self, inode: u64) {
+        if let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.inval_inode(INodeNo(inode), 0, 0)
+            // It does not know the inode at all.
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::debug!(inode, %error, "the kernel could not drop its pages of a file");
+        }
+    }
+}

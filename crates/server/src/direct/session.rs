@@ -1,0 +1,513 @@
+//! A process that uses files directly: its requests, and its end.
+
+use super::leased::{Lessee, Process};
+use super::memory::{FileMemory, Segments};
+use super::reading::Reader;
+use super::registry::Attachment;
+use super::{LEASE_SIZE, Service};
+use ::direct::layout::SLOTS;
+use ::direct::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
+use ::direct::transport;
+use fs::{Attributes, FsError, Node};
+use parking_lot::Mutex;
+use pmem::DurabilityClass;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
+use rustix::net::SendFlags;
+use scatter::SegmentNumber;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use txn::{Domain, Store};
+
+/// Bits of a mode that a write through the kernel takes away; a direct one would not.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// A reply, and what goes beside it.
+type Answer = Result<(Reply, Option<OwnedFd>), Refusal>;
+
+/// An attachment of this process.
+enum Held {
+    Reading(Arc<Reader>, Node, Domain),
+    Leased(Arc<Lessee>, Node, Domain),
+}
+
+/// The conversation with one process, on a thread of its own: a process that makes the server wait makes nobody else wait.
+pub(super) struct Session<S: Store> {
+    service: Arc<Service<S>>,
+    socket: OwnedFd,
+    /// Readable when the process has ended.
+    process_ended: OwnedFd,
+    uid: u32,
+    process: Arc<Process>,
+    /// The process's file, until it has it.
+    process_file: Option<File>,
+    attached: BTreeMap<u32, Held>,
+    next_attachment: u32,
+    /// Slots that no lease uses.
+    free_slots: Vec<usize>,
+    /// Segments that the process has got, and whether for writing.
+    segments: HashMap<u32, bool>,
+    /// What the process may map, and whether for writing.
+    domains: Vec<(Domain, bool)>,
+}
+
+/// What the thread waits for.
+enum Event {
+    Request,
+    Death,
+    Stop,
+}
+
+impl<S: Store> Session<S> {
+    /// A conversation with the process `id`, which runs as `uid`.
+    pub(super) fn new(
+        service: Arc<Service<S>>,
+        socket: OwnedFd,
+        (id, uid): (rustix::process::Pid, u32),
+        number: u64,
+    ) -> io::Result<Session<S>> {
+        let flags = rustix::process::PidfdFlags::empty();
+        let process_ended = rustix::process::pidfd_open(id, flags)?;
+        let raw = id.as_raw_nonzero().get();
+        let (user, file) = service
+            .users
+            .enter(raw, number, direct::layout::PROCESS_BYTES)?;
+        Ok(Session {
+            service,
+            socket,
+            process_ended,
+            uid,
+            process: Arc::new(Process {
+                user,
+                is_dead: false.into(),
+            }),
+            process_file: Some(file),
+            attached: BTreeMap::new(),
+            next_attachment: 0,
+            free_slots: (0..SLOTS).rev().collect(),
+            segments: HashMap::new(),
+            domains: Vec::new(),
+        })
+    }
+
+    /// Answers until the process has ended or the mount is about to.
+    pub(super) fn run(mut self) {
+        let mut listens = true;
+        loop {
+            match self.wait(listens) {
+                Ok(Event::Request) => match self.answer() {
+                    Ok(true) => {}
+                    // It may still store into what it has mapped, so its segments are not given to others before it has ended.
+                    Ok(false) => {
+                        listens = false;
+                        self.detach_all();
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "a process's conversation broke off");
+                        listens = false;
+                        self.detach_all();
+                    }
+                },
+                Ok(Event::Death) => {
+                    self.process.is_dead.store(true, Ordering::Release);
+                    break;
+                }
+                Ok(Event::Stop) => break,
+                Err(error) => {
+                    tracing::error!(%error, "a process's conversation cannot be waited for");
+                    break;
+                }
+            }
+        }
+        self.detach_all();
+        for &segment in self.segments.keys() {
+            self.service.files().store().take_in(SegmentNumber(segment));
+        }
+    }
+
+    fn wait(&self, listens: bool) -> io::Result<Event> {
+        loop {
+            let mut waiting = [
+                PollFd::new(&self.service.stop, PollFlags::IN),
+                PollFd::new(&self.process_ended, PollFlags::IN),
+                PollFd::new(&self.socket, PollFlags::IN),
+            ];
+            let watched = if listens { 3 } else { 2 };
+            match rustix::event::poll(&mut waiting[..watched], None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if !waiting[0].revents().is_empty() {
+                return Ok(Event::Stop);
+            }
+            if !waiting[1].revents().is_empty() {
+                return Ok(Event::Death);
+            }
+            if listens && !waiting[2].revents().is_empty() {
+                return Ok(Event::Request);
+            }
+        }
+    }
+
+    /// Answers one request; `false` if the other side has hung up.
+    fn answer(&mut self) -> io::Result<bool> {
+        let Some((request, beside)) = transport::receive::<Request>(self.socket.as_fd())? else {
+            return Ok(false);
+        };
+        let Some(kind) = Kind::of(request.kind) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let outcome = match kind {
+            Kind::Ring => {
+                // Who asks for nothing gets no answer, not even that it failed.
+                let _ = self.fold(request.file);
+                return Ok(true);
+            }
+            Kind::Hello => self.welcome(request.first),
+            Kind::Epoch => self.epoch(),
+            Kind::Attach => beside
+                .ok_or(Refusal::Protocol)
+                .and_then(|descriptor| self.attach(descriptor, request.first == 1)),
+            Kind::Segment => self.segment(request.first, request.second == 1),
+            Kind::Map => self.map(&request),
+            Kind::Fold => self.fold(request.file),
+            Kind::Detach => self.detach(request.file),
+            Kind::Outcome => self.outcome(&request),
+        };
+        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| (Reply::refused(refusal), None));
+        let descriptor = descriptor.as_ref().map(AsFd::as_fd);
+        transport::send(self.socket.as_fd(), &reply, descriptor, SendFlags::DONTWAIT)?;
+        Ok(true)
+    }
+
+    fn welcome(&mut self, version: u64) -> Answer {
+        if version != u64::from(VERSION) {
+            return Err(Refusal::Protocol);
+        }
+        let file = self.process_file.take().ok_or(Refusal::Protocol)?;
+        let geometry = self.service.files().store().geometry();
+        let welcome = Welcome {
+            version: u64::from(VERSION),
+            first_segment_at: geometry.first_block().offset().get(),
+            segment_bytes: geometry.segment_bytes(),
+            segments: u64::from(geometry.segments),
+            is_dax: u64::from(self.service.files().store().class() == DurabilityClass::Dax),
+            is_in_place: 0,
+            epoch: self.service.users.epoch(),
+        };
+        Ok((welcome.reply(), Some(file.into())))
+    }
+
+    fn epoch(&self) -> Answer {
+        let file = self.service.users.epoch_file().map_err(failed)?;
+        Ok((Reply::of(&[]), Some(file.into())))
+    }
+
+    /// Attaches the file that the process has proved to have open, by having its descriptor.
+    fn attach(&mut self, descriptor: OwnedFd, for_writing: bool) -> Answer {
+        let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
+        let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
+        if self.uid != 0 && self.uid != attributes.uid {
+            return Err(Refusal::NotYours);
+        }
+        if for_writing && attributes.mode & SET_ID_BITS != 0 {
+            return Err(Refusal::Unsuitable);
+        }
+        let number = self.next_attachment;
+        let (held, attached) = match for_writing {
+            false => self.attach_for_reading(node, domain, &attributes)?,
+            true => self.lease(node, domain, &attributes)?,
+        };
+        self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
+        self.attached.insert(number, held);
+        self.allow(domain, for_writing);
+        let memory = self.attached.get(&number).map(Held::memory);
+        let descriptor = memory.map(|memory| memory.descriptor.try_clone());
+        let descriptor = descriptor.transpose().map_err(failed)?;
+        let attached = Attached {
+            file: u64::from(number),
+            inode: attributes.inode.get(),
+            ..attached
+        };
+        Ok((attached.reply(), descriptor))
+    }
+
+    /// The file behind a descriptor, if it is one of this mount that was opened for this.
+    fn prove(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        for_writing: bool,
+    ) -> Result<(Node, Attributes), Refusal> {
+        let not_ours = |_| Refusal::NotOurs;
+        let flags = rustix::fs::fcntl_getfl(descriptor).map_err(not_ours)?;
+        let is_open_for_it = match for_writing {
+            true => flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+            false => !flags.contains(OFlags::WRONLY),
+        };
+        // Answered by the kernel alone: whoever serves the other file system cannot make this thread wait.
+        let look = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(descriptor, c"", look, rustix::fs::StatxFlags::BASIC_STATS)
+            .map_err(not_ours)?;
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        if flags.contains(OFlags::PATH) || !is_open_for_it || device != self.service.device {
+            return Err(Refusal::NotOurs);
+        }
+        let node = self.service.shared.nodes.get(found.stx_ino);
+        let node = node.ok_or(Refusal::NotOurs)?;
+        let attributes = self.service.files().attributes(&node).map_err(refused)?;
+        match attributes.file_type() {
+            fs::FileType::Regular => Ok((node, attributes)),
+            _ => Err(Refusal::Unsuitable),
+        }
+    }
+
+    fn attach_for_reading(
+        &mut self,
+        node: Node,
+        domain: Domain,
+        attributes: &Attributes,
+    ) -> Result<(Held, Attached), Refusal> {
+        let inode = attributes.inode.get();
+        let registry = &self.service.shared.direct;
+        let reader = match registry.get(inode) {
+            Some(Attachment::Leased(_)) => return Err(Refusal::Busy),
+            Some(Attachment::Reading(reader)) => reader,
+            None => {
+                let memory = FileMemory::new(attributes.size_bytes, 0, 0).map_err(failed)?;
+                let reader = Reader::new(memory, inode, attributes.size_bytes, registry);
+                let attachment = Attachment::Reading(Arc::clone(&reader));
+                if !registry.insert(inode, attachment, |_| false) {
+                    return Err(Refusal::Busy);
+                }
+                let watched = self.service.files().watch(&node, Arc::clone(&reader) as _);
+                if watched.as_ref().ok() != Some(&attributes.size_bytes) {
+                    self.service.files().end_watch(&node);
+                    reader.end();
+                    return Err(watched.map_or_else(refused, |_| Refusal::Busy));
+                }
+                registry.drop_from_kernel(inode);
+                reader
+            }
+        };
+        reader.join();
+        let held = Held::Reading(Arc::clone(&reader), node, domain);
+        if !reader.is_live() {
+            self.let_go(held);
+            return Err(Refusal::Busy);
+        }
+        let attached = Attached {
+            size_bytes: reader.size_bytes,
+            capacity_blocks: reader.memory.layout.capacity_blocks,
+            ..no_attachment()
+        };
+        Ok((held, attached))
+    }
+
+    fn lease(
+        &mut self,
+        node: Node,
+        domain: Domain,
+        attributes: &Attributes,
+    ) -> Result<(Held, Attached), Refusal> {
+        let inode = attributes.inode.get();
+        let (registry, files) = (&self.service.shared.direct, self.service.files());
+        let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
+        let (ring_blocks, spare_blocks) = (
+            u64::from(LEASE_SIZE.ring_blocks),
+            u64::from(LEASE_SIZE.spare_blocks),
+        );
+        let made = FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks);
+        let made = made.map(|memory| Lessee::new(memory, inode, &self.process, slot, registry));
+        let lessee = match made {
+            Ok(lessee) => lessee,
+            Err(error) => {
+                self.free_slots.push(slot);
+                return Err(failed(error));
+            }
+        };
+        // First, so that no attributes of before the lease stay with the kernel.
+        let attachment = Attachment::Leased(Arc::clone(&lessee));
+        let is_reading = |there: &Attachment| matches!(there, Attachment::Reading(_));
+        if !registry.insert(inode, attachment.clone(), is_reading) {
+            self.free_slots.push(slot);
+            return Err(Refusal::Busy);
+        }
+        registry.may_grow(inode);
+        let granted = files.lease(&node, LEASE_SIZE, Arc::clone(&lessee) as _);
+        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain);
+        let grant = match granted {
+            Ok(grant) => grant,
+            Err(error) => {
+                registry.remove(inode, &attachment);
+                self.free_slots.push(slot);
+                return Err(refused(error));
+            }
+        };
+        let mut segments = Segments::new(files, domain);
+        let spares = grant.spares.iter().map(|spare| spare.block);
+        let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
+        let are_owners = blocks.all(|block| segments.is_owners(block));
+        lessee.publish(&grant);
+        registry.drop_from_kernel(inode);
+        if !are_owners || lessee.has_ended() {
+            self.let_go(held);
+            return Err(if are_owners {
+                Refusal::Busy
+            } else {
+                Refusal::NoRoom
+            });
+        }
+        let attached = Attached {
+            is_lease: 1,
+            size_bytes: grant.size_bytes,
+            capacity_blocks: lessee.memory.layout.capacity_blocks,
+            ring_blocks,
+            spare_blocks,
+            salt: grant.salt.0,
+            next: grant.next,
+            slot: slot as u64,
+            ..no_attachment()
+        };
+        Ok((held, attached))
+    }
+
+    fn allow(&mut self, domain: Domain, for_writing: bool) {
+        match self.domains.iter_mut().find(|(known, _)| *known == domain) {
+            Some((_, may_write)) => *may_write |= for_writing,
+            None => self.domains.push((domain, for_writing)),
+        }
+    }
+
+    /// The descriptor of a segment of which the process has attached a file. It can do no more with it than with the file.
+    fn segment(&mut self, number: u64, for_writing: bool) -> Answer {
+        let number = u32::try_from(number).map_err(|_| Refusal::Protocol)?;
+        let store = self.service.files().store();
+        let domain = store
+            .hand_out(SegmentNumber(number))
+            .ok_or(Refusal::NotYours)?;
+        let is_allowed = self
+            .domains
+            .iter()
+            .any(|&(known, may_write)| known == domain && may_write >= for_writing);
+        let opened = match is_allowed {
+            true => self
+                .service
+                .open_segment(number, for_writing)
+                .map_err(failed),
+            false => Err(Refusal::NotYours),
+        };
+        // It is held once, however often it was handed out.
+        if opened.is_err() || self.segments.contains_key(&number) {
+            store.take_in(SegmentNumber(number));
+        }
+        let file = opened?;
+        let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
+        self.segments.insert(number, for_writing);
+        Ok((Reply::of(&[]), Some(file.into())))
+    }
+
+    fn map(&mut self, request: &Request) -> Answer {
+        let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
+        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
+        // A chunk costs some microseconds; nobody needs more of them at once.
+        let count = request.second.min(64 * direct::layout::MAP_CHUNK);
+        held.memory()
+            .fill(self.service.files(), node, *domain, (request.first, count))
+            .map_err(refused)?;
+        Ok((Reply::of(&[]), None))
+    }
+
+    fn fold(&mut self, file: u32) -> Answer {
+        let Some(Held::Leased(_, node, _)) = self.attached.get(&file) else {
+            return Err(Refusal::Ended);
+        };
+        match self.service.files().fold_lease(node).map_err(refused)? {
+            Some(_) => Ok((Reply::of(&[]), None)),
+            None => Err(Refusal::Ended),
+        }
+    }
+
+    fn detach(&mut self, file: u32) -> Answer {
+        let held = self.attached.remove(&file).ok_or(Refusal::Ended)?;
+        self.let_go(held);
+        Ok((Reply::of(&[]), None))
+    }
+
+    fn outcome(&mut self, request: &Request) -> Answer {
+        let Some(Held::Leased(lessee, _, _)) = self.attached.get(&request.file) else {
+            return Err(Refusal::Ended);
+        };
+        let counts = lessee.counts(request.first);
+        self.detach(request.file)?;
+        Ok((Reply::of(&[u64::from(counts)]), None))
+    }
+
+    fn detach_all(&mut self) {
+        while let Some((_, held)) = self.attached.pop_first() {
+            self.let_go(held);
+        }
+    }
+
+    /// Ends an attachment, however far it has come.
+    fn let_go(&mut self, held: Held) {
+        let files = self.service.files();
+        match held {
+            Held::Reading(reader, node, _) => {
+                if reader.leave() {
+                    let was_live = reader.is_live();
+                    reader.end();
+                    if was_live {
+                        files.end_watch(&node);
+                    }
+                }
+            }
+            Held::Leased(lessee, node, _) => {
+                if !lessee.has_ended()
+                    && let Err(error) = files.end_lease(&node)
+                {
+                    tracing::error!(inode = lessee.inode, %error, "a lease could not be folded; its records stay for the next mount");
+                }
+                lessee.let_go();
+                self.free_slots.push(lessee.slot());
+            }
+        }
+    }
+}
+
+impl Held {
+    fn memory(&self) -> &FileMemory {
+        match self {
+            Held::Reading(reader, _, _) => &reader.memory,
+            Held::Leased(lessee, _, _) => &lessee.memory,
+        }
+    }
+}
+
+fn no_attachment() -> Attached {
+    Attached::of(&Reply::of(&[]))
+}
+
+fn failed(error: impl std::fmt::Display) -> Refusal {
+    tracing::warn!(%error, "direct access failed; the process uses the kernel");
+    Refusal::Failed
+}
+
+fn refused(error: FsError) -> Refusal {
+    match error {
+        FsError::NotPermitted(_) | FsError::ReadOnly => Refusal::Busy,
+        FsError::NoSpace | FsError::QuotaExceeded(_) => Refusal::NoRoom,
+        FsError::InvalidArgument(_) | FsError::IsADirectory | FsError::NotFound => {
+            Refusal::Unsuitable
+        }
+        error => failed(error),
+    }
+}
+
+/// Threads that talk to processes.
+#[derive(Default)]
+pub(super) struct Sessions(pub(super) Mutex<Vec<std::thread::JoinHandle<()>>>);

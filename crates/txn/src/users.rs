@@ -1,0 +1,289 @@
+//! Processes that have a pool's segments mapped, and write some of its blocks without asking (`docs/DIRECT.md`).
+//!
+//! Their server may be killed while they write. Then they must stop before anybody else opens the pool: recovery gives the blocks that they write to others. So there is a folder
+//! beside the segments with a file for each of them, and one with the *epoch*, a word that they look at before and after each write. Who opens the pool changes the epoch. From then on no write begins;
+//! those that had begun are waited for, by looking at the words in which each process says that it is busy.
+//!
+//! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
+
+use crate::error::OpenError;
+use crate::pool::io_error;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Name of the folder.
+pub const USERS_FOLDER: &str = "direct";
+const EPOCH_FILE: &str = "epoch";
+const PROCESS_PREFIX: &str = "process-";
+
+/// Places in which one process says what it is busy with.
+pub const SLOTS: usize = 1024;
+/// Bytes of each, a word of which is 0 if it is idle.
+pub const SLOT_BYTES: usize = 64;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Executes a full fence on each processor that runs a thread of a process that has asked for it (`membarrier`). `false` if the kernel has no such call.
+pub fn fence_everywhere() -> bool {
+    // SAFETY: the call takes no pointers.
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+            0,
+            0,
+        ) == 0
+    }
+}
+
+/// The processes that use an open pool.
+#[derive(Debug)]
+pub struct Users {
+    folder: PathBuf,
+    epoch: u64,
+}
+
+/// The file of one process. Its name goes when this is dropped.
+#[derive(Debug)]
+pub struct User {
+    path: PathBuf,
+    file: File,
+}
+
+impl Users {
+    /// For the owner of the pool, who has it open.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, e.g. because the pool is a device and has no folder.
+    pub fn new(pool: &Path) -> io::Result<Users> {
+        let folder = pool.join(USERS_FOLDER);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(folder.join(EPOCH_FILE))?;
+        if file.metadata()?.len() == 0 {
+            file.write_all_at(&1_u64.to_ne_bytes(), 0)?;
+            file.set_len(pmem::BLOCK_BYTES as u64)?;
+        }
+        let epoch = read_word(&file, 0)?;
+        Ok(Users { folder, epoch })
+    }
+
+    /// The epoch: as long as it is in its file, processes may write.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The epoch's file, to be handed to a process: it can only read it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn epoch_file(&self) -> io::Result<File> {
+        File::open(self.folder.join(EPOCH_FILE))
+    }
+
+    /// Makes the file of a process, `bytes` long. The second is for the process: as long as it is open or mapped, the process counts as alive.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn enter(&self, process: i32, number: u64, bytes: usize) -> io::Result<(User, File)> {
+        let path = self
+            .folder
+            .join(format!("{PROCESS_PREFIX}{process}-{number}"));
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)
+        };
+        let theirs = open()?;
+        theirs.set_len(bytes as u64)?;
+        flock(&theirs, FlockOperation::NonBlockingLockExclusive)?;
+        let file = File::open(&path)?;
+        Ok((User { path, file }, theirs))
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        // Tidiness only: what stays disturbs nobody.
+        if processes(&self.folder).is_ok_and(|processes| processes.is_empty()) {
+            let _ = fs::remove_file(self.folder.join(EPOCH_FILE));
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+impl User {
+    /// The word at a byte offset; `None` if the process has made its file shorter.
+    pub fn word(&self, at: usize) -> Option<u64> {
+        read_word(&self.file, at as u64).ok()
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // A file that stays is taken away by who opens the pool next.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn read_word(file: &File, at: u64) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, at)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+/// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
+///
+/// # Errors
+///
+/// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
+pub(crate) fn stop_former(pool: &Path) -> Result<(), OpenError> {
+    let folder = pool.join(USERS_FOLDER);
+    let former = processes(&folder).map_err(io_error(&folder, "list"))?;
+    if former.is_empty() {
+        return Ok(());
+    }
+    let epoch = folder.join(EPOCH_FILE);
+    let file = File::options().read(true).write(true).open(&epoch);
+    let file = file.map_err(io_error(&epoch, "open"))?;
+    let next = read_word(&file, 0).unwrap_or(0).wrapping_add(1);
+    file.write_all_at(&next.to_ne_bytes(), 0)
+        .map_err(io_error(&epoch, "write"))?;
+    fence_everywhere();
+    let begin = Instant::now();
+    for (path, process) in former {
+        wait_until_idle(pool, &path, &process, begin)?;
+        let _ = fs::remove_file(&path);
+    }
+    Ok(())
+}
+
+/// The files of processes, and the processes' numbers.
+fn processes(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let process = name
+            .strip_prefix(PROCESS_PREFIX)
+            .and_then(|numbers| numbers.split('-').next().map(str::to_owned));
+        found.extend(process.map(|process| (path.clone(), process)));
+    }
+    Ok(found)
+}
+
+fn wait_until_idle(
+    pool: &Path,
+    path: &Path,
+    process: &str,
+    begin: Instant,
+) -> Result<(), OpenError> {
+    let file = File::options().read(true).open(path);
+    let file = file.map_err(io_error(path, "open"))?;
+    let is_gone = || flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    while !is_idle(&file) && !is_gone() {
+        if begin.elapsed() > PATIENCE {
+            return Err(OpenError::StillWriting {
+                path: pool.to_path_buf(),
+                process: process.to_owned(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether no slot says busy. A file that is too short says nothing, so its process counts as idle: it has only itself to harm.
+fn is_idle(file: &File) -> bool {
+    let mut slots = vec![0; SLOTS * SLOT_BYTES];
+    match file.read_exact_at(&mut slots, 0) {
+        Ok(()) => slots
+            .chunks_exact(SLOT_BYTES)
+            .all(|slot| slot[..8] == [0; 8]),
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_opens_the_pool_waits_for_a_write_that_has_begun() {
+        let pool = tempfile::tempdir().expect("a folder");
+        assert!(stop_former(pool.path()).is_ok(), "nobody was there");
+        let users = Users::new(pool.path()).expect("users");
+        let epoch = users.epoch_file().expect("epoch");
+        let (user, theirs) = users
+            .enter(1, 1, SLOTS * SLOT_BYTES)
+            .expect("a process enters");
+        theirs.write_all_at(&[1], 64).expect("busy");
+        assert_eq!(user.word(64), Some(1));
+        let path = user.path.clone();
+        // The server is killed.
+        std::mem::forget((users, user));
+        std::thread::scope(|scope| {
+            let opener = scope.spawn(|| stop_former(pool.path()));
+            let begin = Instant::now();
+            while read_word(&epoch, 0).expect("epoch") == 1 {
+                assert!(begin.elapsed() < PATIENCE, "no new epoch");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!opener.is_finished(), "the process is writing");
+            theirs.write_all_at(&[0], 64).expect("idle");
+            assert!(opener.join().expect("no panic").is_ok());
+        });
+        assert!(!path.exists());
+        assert_eq!(Users::new(pool.path()).expect("users").epoch(), 2);
+    }
+
+    #[test]
+    fn the_dead_are_not_waited_for() {
+        let pool = tempfile::tempdir().expect("a folder");
+        let users = Users::new(pool.path()).expect("users");
+        let (user, theirs) = users
+            .enter(1, 1, SLOTS * SLOT_BYTES)
+            .expect("a process enters");
+        theirs.write_all_at(&[1], 0).expect("busy");
+        std::mem::forget(user);
+        drop(theirs);
+        let begin = Instant::now();
+        assert!(stop_former(pool.path()).is_ok());
+        assert!(begin.elapsed() < PATIENCE);
+    }
+
+    #[test]
+    fn who_is_stopped_in_the_middle_is_named() {
+        let pool = tempfile::tempdir().expect("a folder");
+        let users = Users::new(pool.path()).expect("users");
+        let (_user, theirs) = users
+            .enter(77, 1, SLOTS * SLOT_BYTES)
+            .expect("a process enters");
+        theirs.write_all_at(&[1], 0).expect("busy");
+        let refused = stop_former(pool.path());
+        assert!(matches!(refused, Err(OpenError::StillWriting { process, .. }) if process == "77"));
+    }
+}
