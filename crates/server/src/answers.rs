@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use txn::Store;
 
-use crate::control::{CachedFile, Space, Status};
+use crate::control::{CachedFile, ClientStatus, Space, Status};
 use crate::handler::Shared;
 use crate::serve::Mounting;
 
@@ -20,6 +20,9 @@ pub(crate) trait Answers: Send + 'static {
 
     /// Files that the read cache has copies of, those with most hits first.
     fn files(&self) -> Vec<CachedFile>;
+
+    /// Processes that read and write files directly.
+    fn clients(&self) -> Vec<ClientStatus>;
 }
 
 /// A mount.
@@ -88,5 +91,9 @@ impl<S: Store> Answers for Asked<S> {
             .take(FILES_MAX)
             .map(CachedFile::from)
             .collect()
+    }
+
+    fn clients(&self) -> Vec<ClientStatus> {
+        self.shared.direct.clients()
     }
 }

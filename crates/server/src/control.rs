@@ -4,13 +4,13 @@
 //! `/run/perdure/<device>.control`), mode 0600. One question per connection:
 //!
 //! ```text
-//! client:  perdure 1 stat\n            (or: perdure 1 metrics\n, perdure 1 files\n)
+//! client:  perdure 1 stat\n            (or: metrics, files, clients)
 //! server:  perdure 1 ok 1234\n         then 1234 bytes of text
 //!     or:  perdure 1 error 56\n        then 56 bytes that say why
 //! ```
 //!
 //! The number after `perdure` is the version of the protocol. `stat` answers with a [`Status`] in JSON,
-//! `metrics` with Prometheus' text format, `files` with a list of [`CachedFile`] in JSON. A line that is longer than 64 bytes, late by 2 seconds or of another
+//! `metrics` with Prometheus' text format, `files` with a list of [`CachedFile`] in JSON, `clients` with one of [`ClientStatus`]. A line that is longer than 64 bytes, late by 2 seconds or of another
 //! version gets an error and the connection is closed; nothing a client sends can change anything.
 
 use std::io::{self, Read, Write};
@@ -134,6 +134,50 @@ impl From<fs::ReadCacheFile> for CachedFile {
     }
 }
 
+/// A process that reads and writes files directly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its number.
+    pub process: u32,
+    /// The user it runs as.
+    pub user: u32,
+    /// Its command.
+    pub command: String,
+    /// Inodes of files that it reads directly.
+    pub files_read: Vec<u64>,
+    /// Inodes of files that are leased to it.
+    pub files_leased: Vec<u64>,
+    /// Segments that it may have mapped.
+    pub segments: u64,
+    /// Reads done directly, by the process's own count, as all that follows.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Writes done directly.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Operations on files of the mount that went through the kernel.
+    pub kernel_path: KernelPath,
+}
+
+/// Why operations went through the kernel, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelPath {
+    /// The file was not attached yet: that takes some operations.
+    pub not_attached: u64,
+    /// The server refused to attach it a moment ago.
+    pub refused: u64,
+    /// Somebody else wanted the file.
+    pub taken_back: u64,
+    /// A block is where the process may not go, or nowhere.
+    pub no_place: u64,
+    /// It is not offered directly, or the file was not opened for it.
+    pub not_offered: u64,
+    /// The lease had no room.
+    pub no_room: u64,
+}
+
 /// Space of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
@@ -159,6 +203,8 @@ pub enum Question {
     /// The files that its read cache has copies of, those with most hits first: a list of [`CachedFile`], as JSON. Takes it longer
     /// than the others the more copies there are.
     Files,
+    /// The processes that read and write files directly: a list of [`ClientStatus`], as JSON.
+    Clients,
 }
 
 impl Question {
@@ -167,6 +213,7 @@ impl Question {
             Question::Stat => "stat",
             Question::Metrics => "metrics",
             Question::Files => "files",
+            Question::Clients => "clients",
         }
     }
 }
@@ -384,6 +431,7 @@ fn answer(mut stream: UnixStream, answers: &impl Answers) -> io::Result<()> {
         Ok(Question::Stat) => to_json(&answers.status()),
         Ok(Question::Metrics) => telemetry::render(&answers.status()).map_err(str::to_owned),
         Ok(Question::Files) => to_json(&answers.files()),
+        Ok(Question::Clients) => to_json(&answers.clients()),
         Err(reason) => Err(reason),
     };
     let (word, text) = match &outcome {
@@ -418,8 +466,9 @@ fn parse_question(line: &[u8]) -> Result<Question, String> {
         [b"perdure", b"1", b"stat"] => Ok(Question::Stat),
         [b"perdure", b"1", b"metrics"] => Ok(Question::Metrics),
         [b"perdure", b"1", b"files"] => Ok(Question::Files),
+        [b"perdure", b"1", b"clients"] => Ok(Question::Clients),
         [b"perdure", b"1", ..] => Err(format!(
-            "{UNKNOWN_QUESTION}; `stat`, `metrics` and `files` are known"
+            "{UNKNOWN_QUESTION}; `stat`, `metrics`, `files` and `clients` are known"
         )),
         [b"perdure", ..] => {
             Err("another version of the protocol; this server speaks version 1".to_owned())

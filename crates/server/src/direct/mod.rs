@@ -6,10 +6,12 @@
 //! * [`registry`]: which files are attached, for the requests that come through the kernel.
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `memory`: what processes see of it.
+//! * `profile`: what users are shown of it.
 //! * `session`: the conversation with one process.
 
 mod leased;
 mod memory;
+mod profile;
 mod reading;
 mod registry;
 mod session;

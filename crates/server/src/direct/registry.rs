@@ -4,6 +4,7 @@
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
 use super::leased::Lessee;
+use super::profile::Profiles;
 use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
 use fuser::{INodeNo, Notifier};
@@ -14,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
+use crate::control::ClientStatus;
 
 /// How a file is attached.
 #[derive(Clone)]
@@ -46,6 +48,7 @@ pub(crate) struct Registry {
     grown: Mutex<HashSet<u64>>,
     socket: OnceLock<String>,
     notifier: OnceLock<Notifier>,
+    pub(super) profiles: Profiles,
 }
 
 impl Registry {
@@ -66,6 +69,11 @@ impl Registry {
             version: VERSION,
             socket,
         }
+    }
+
+    /// Processes that use files directly, and what they do.
+    pub(crate) fn clients(&self) -> Vec<ClientStatus> {
+        self.profiles.statuses()
     }
 
     /// How the file is attached.

@@ -2,6 +2,7 @@
 
 use super::leased::{Lessee, Process};
 use super::memory::{FileMemory, Segments};
+use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::registry::Attachment;
 use super::{LEASE_SIZE, Service};
@@ -41,7 +42,7 @@ pub(super) struct Session<S: Store> {
     socket: OwnedFd,
     /// Readable when the process has ended.
     process_ended: OwnedFd,
-    uid: u32,
+    profile: Arc<Profile>,
     process: Arc<Process>,
     /// The process's file, until it has it.
     process_file: Option<File>,
@@ -76,15 +77,23 @@ impl<S: Store> Session<S> {
         let (user, file) = service
             .users
             .enter(raw, number, direct::layout::PROCESS_BYTES)?;
+        let process = Arc::new(Process {
+            user,
+            is_dead: false.into(),
+        });
+        let profile = Arc::new(Profile {
+            id: raw,
+            uid,
+            process: Arc::clone(&process),
+            holdings: Mutex::default(),
+        });
+        service.shared.direct.profiles.add(&profile);
         Ok(Session {
             service,
             socket,
             process_ended,
-            uid,
-            process: Arc::new(Process {
-                user,
-                is_dead: false.into(),
-            }),
+            profile,
+            process,
             process_file: Some(file),
             attached: BTreeMap::new(),
             next_attachment: 0,
@@ -180,9 +189,30 @@ impl<S: Store> Session<S> {
             Kind::Outcome => self.outcome(&request),
         };
         let (reply, descriptor) = outcome.unwrap_or_else(|refusal| (Reply::refused(refusal), None));
+        if matches!(
+            kind,
+            Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome
+        ) {
+            self.describe();
+        }
         let descriptor = descriptor.as_ref().map(AsFd::as_fd);
         transport::send(self.socket.as_fd(), &reply, descriptor, SendFlags::DONTWAIT)?;
         Ok(true)
+    }
+
+    /// Keeps what users are shown up to date.
+    fn describe(&self) {
+        let mut holdings = Holdings {
+            segments: self.segments.len(),
+            ..Holdings::default()
+        };
+        for held in self.attached.values() {
+            match held {
+                Held::Reading(reader, ..) => holdings.read.push(reader.inode),
+                Held::Leased(lessee, ..) => holdings.leased.push(lessee.inode),
+            }
+        }
+        *self.profile.holdings.lock() = holdings;
     }
 
     fn welcome(&mut self, version: u64) -> Answer {
@@ -212,7 +242,7 @@ impl<S: Store> Session<S> {
     fn attach(&mut self, descriptor: OwnedFd, for_writing: bool) -> Answer {
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
-        if self.uid != 0 && self.uid != attributes.uid {
+        if self.profile.uid != 0 && self.profile.uid != attributes.uid {
             return Err(Refusal::NotYours);
         }
         if for_writing && attributes.mode & SET_ID_BITS != 0 {
