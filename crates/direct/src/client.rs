@@ -1,19 +1,95 @@
-//! skeleton
+//! The direct access of a process.
+
+use crate::connection::Connection;
+use crate::discover::{Device, regular_file, server_of};
+use crate::entrance::{Generation, Inside};
 use crate::file::File;
+use crate::socket::WAIT;
+use crate::world::{World, Worlds};
+use parking_lot::Mutex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How soon a server is tried again that did not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What is known of a mounted file system.
+#[derive(Debug, Default)]
+enum Standing {
+    #[default]
+    Unknown,
+    /// No direct access, ever.
+    NotOurs,
+    /// Its server did not answer, or not as it should.
+    Failed(Instant),
+    Connected(Arc<Connection>),
+}
+
+/// A mounted file system.
+#[derive(Debug, Default)]
+pub(crate) struct Mount(Mutex<Standing>);
 
 /// The direct access of this process: its connections to servers and the files that it uses.
 #[derive(Debug, Default)]
-pub struct Client {}
+pub struct Client {
+    worlds: Worlds,
+}
 
 impl Client {
     /// What lies behind a descriptor, if it is a regular file of a mount that offers direct access. Asks the kernel two or three questions, and the first time for a mount connects to its server; the
     /// same file is the same `File`, whatever descriptor it was looked at by.
-    pub fn look(&self, _descriptor: BorrowedFd<'_>) -> Option<Arc<File>> {
-        None
+    pub fn look(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<File>> {
+        let _inside = Inside::enter()?;
+        let (device, inode) = regular_file(descriptor)?;
+        self.look_by(device, inode, || server_of(descriptor))
+    }
+
+    /// As [`look`](Self::look), by where the server listens.
+    fn look_by(
+        &self,
+        device: Device,
+        inode: u64,
+        server: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Arc<File>> {
+        let world = self.worlds.current();
+        let mount = Arc::clone(world.mounts.try_lock_for(WAIT)?.entry(device).or_default());
+        let mut standing = mount.0.try_lock_for(2 * WAIT)?;
+        if let Standing::Connected(connection) = &*standing
+            && connection.line().is_lost()
+        {
+            *standing = Standing::Failed(Instant::now());
+        }
+        let is_to_be_tried = match &*standing {
+            Standing::Unknown => true,
+            Standing::Failed(when) => when.elapsed() >= RETRY_AFTER,
+            Standing::NotOurs | Standing::Connected(_) => false,
+        };
+        if is_to_be_tried {
+            *standing = connect(world, server());
+        }
+        match &*standing {
+            Standing::Connected(connection) => connection.file(inode),
+            _ => None,
+        }
     }
 
     /// To be called in a child process after `fork`, before anything else: forgets everything, without touching what is the parent's. Locks nothing.
-    pub fn forget(&self) {}
+    pub fn forget(&self) {
+        Generation::begin_next();
+        self.worlds.leave();
+    }
+}
+
+fn connect(world: &World, server: Option<Vec<u8>>) -> Standing {
+    let Some(name) = server else {
+        return Standing::NotOurs;
+    };
+    match Connection::connect(&name) {
+        Some(connection) => {
+            world.remember(connection.line().trace());
+            Standing::Connected(connection)
+        }
+        None => Standing::Failed(Instant::now()),
+    }
 }

@@ -1,50 +1,387 @@
-//! skeleton
+//! A file of a mount in this process.
+
+use crate::attachment::Attachment;
+use crate::connection::Connection;
+use crate::entrance::{Generation, Inside};
+use crate::layout::Counter;
+use crate::leased::{Leased, Trouble};
+use crate::line::NoAnswer;
+use crate::policy::{Policy, Purpose};
+use crate::protocol::Refusal;
+use crate::socket::WAIT;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustix::fs::{OFlags, fcntl_getfl};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Most bytes that the kernel reads or writes at once; it knows best what to do with more.
+const BYTES_MAX: usize = 0x7fff_f000;
+
+/// What this process has of the file.
+#[derive(Debug)]
+enum Holds {
+    Nothing,
+    Reading {
+        attachment: Attachment,
+        /// The same as long as the attachment is live: whoever changes it ends that.
+        size_bytes: u64,
+    },
+    Lease(Box<Leased>),
+}
+
+#[derive(Debug)]
+struct State {
+    holds: Holds,
+    policy: Policy,
+}
+
+/// What came of a read.
+enum Read {
+    Done(usize),
+    NotAttached,
+    Ended,
+    NoPlace,
+}
 
 /// A file of a mount in this process. Any number of threads may use it at once.
 ///
-/// Each operation is done as a whole, or it returns `None` and did nothing: then the caller asks the kernel. `descriptor` must be one of the file that is open for what the operation does.
+/// Each operation is done as a whole, or it returns `None` and did nothing: then the caller asks the kernel. `descriptor` must be one of the file that is open for what the operation does. A write of
+/// more than 1 MiB may be cut short, as the kernel's may.
 #[derive(Debug)]
-pub struct File {}
+pub struct File {
+    generation: Generation,
+    inode: u64,
+    connection: Arc<Connection>,
+    state: RwLock<State>,
+}
 
 impl File {
-    /// Reads as `preadv`: bytes read, 0 at the end of the file.
+    pub(crate) fn new(connection: Arc<Connection>, inode: u64) -> File {
+        File {
+            generation: Generation::current(),
+            inode,
+            connection,
+            state: RwLock::new(State {
+                holds: Holds::Nothing,
+                policy: Policy::default(),
+            }),
+        }
+    }
+
+    /// Reads as `preadv`: bytes read, 0 at the end of the file. If it returns `None`, the buffers may hold anything.
+    #[inline]
     pub fn read_at(
         &self,
-        _descriptor: BorrowedFd<'_>,
-        _into: &mut [IoSliceMut<'_>],
-        _offset: u64,
+        descriptor: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        offset: u64,
     ) -> Option<usize> {
-        None
+        let _inside = self.enter()?;
+        match self.read_held(&*self.shared()?, into, offset) {
+            Read::Done(bytes) => Some(bytes),
+            Read::NoPlace => self.refuse(Counter::NoPlace),
+            Read::NotAttached | Read::Ended => self.attach_and_read(descriptor, into, offset),
+        }
     }
-    /// Writes as `pwritev`, durable at return: bytes written, which are all.
+
+    /// Writes as `pwritev`, durable at return: bytes written.
+    #[inline]
     pub fn write_at(
         &self,
-        _descriptor: BorrowedFd<'_>,
-        _data: &[IoSlice<'_>],
-        _offset: u64,
+        descriptor: BorrowedFd<'_>,
+        data: &[IoSlice<'_>],
+        offset: u64,
     ) -> Option<usize> {
-        None
+        let written = self.write(descriptor, data, |_| offset);
+        written.map(|(bytes, _)| bytes)
     }
+
     /// Writes at the end of the file, wherever that is: bytes written, and the end of the file behind them.
-    pub fn append(
-        &self,
-        _descriptor: BorrowedFd<'_>,
-        _data: &[IoSlice<'_>],
-    ) -> Option<(usize, u64)> {
-        None
+    #[inline]
+    pub fn append(&self, descriptor: BorrowedFd<'_>, data: &[IoSlice<'_>]) -> Option<(usize, u64)> {
+        self.write(descriptor, data, Leased::size_bytes)
     }
+
     /// Bytes of the file, if this process knows.
     pub fn size_bytes(&self) -> Option<u64> {
-        None
+        let _inside = self.enter()?;
+        let state = self.shared()?;
+        let (attachment, size_bytes) = self.held(&state)?;
+        attachment.is_live().then_some(size_bytes)
     }
+
     /// Whether all that this process has written to the file is durable without asking anybody, and nobody else can have written: `fsync` has nothing left to do.
     pub fn is_durable(&self) -> bool {
-        false
+        let Some(_inside) = self.enter() else {
+            return false;
+        };
+        self.shared().is_some_and(|state| {
+            let held = self.held(&state).map(|(attachment, _)| attachment);
+            held.is_some_and(|held| held.purpose() == Purpose::Writing && held.is_live())
+        })
     }
+
+    /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
+    pub fn is_lost(&self) -> bool {
+        self.generation != Generation::current() || self.connection.line().is_lost()
+    }
+
     /// A descriptor of the file was opened for the kernel's eyes only (mapped, submitted to io_uring …): counts it, so that `perdure stat --clients` can say why.
-    pub fn count_kernel_path(&self) {}
+    pub fn count_kernel_path(&self) {
+        if let Some(_inside) = self.enter() {
+            self.connection.count(Counter::NotOffered, 1);
+        }
+    }
+
     /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again.
-    pub fn close(&self) {}
+    pub fn close(&self) {
+        if let Some(_inside) = self.enter()
+            && let Some(mut state) = self.exclusive()
+        {
+            self.let_go(&mut state);
+            state.policy.start_again();
+        }
+    }
+
+    #[inline]
+    fn enter(&self) -> Option<Inside> {
+        let inside = Inside::enter()?;
+        (self.generation == Generation::current()).then_some(inside)
+    }
+
+    /// Locks are waited for only as long as an honest server may take.
+    #[inline]
+    fn shared(&self) -> Option<RwLockReadGuard<'_, State>> {
+        self.state.try_read_for(4 * WAIT)
+    }
+
+    #[inline]
+    fn exclusive(&self) -> Option<RwLockWriteGuard<'_, State>> {
+        self.state.try_write_for(4 * WAIT)
+    }
+
+    #[cold]
+    fn refuse<T>(&self, why: Counter) -> Option<T> {
+        self.connection.count(why, 1);
+        None
+    }
+
+    /// What can be read, and how long the file is.
+    #[inline]
+    fn held<'s>(&self, state: &'s State) -> Option<(&'s Attachment, u64)> {
+        if self.connection.line().is_lost() {
+            return None;
+        }
+        match &state.holds {
+            Holds::Nothing => None,
+            Holds::Reading {
+                attachment,
+                size_bytes,
+            } => Some((attachment, *size_bytes)),
+            Holds::Lease(leased) => Some((leased.attachment(), leased.size_bytes())),
+        }
+    }
+
+    #[inline]
+    fn read_held(&self, state: &State, into: &mut [IoSliceMut<'_>], offset: u64) -> Read {
+        let Some((attachment, size_bytes)) = self.held(state) else {
+            return Read::NotAttached;
+        };
+        let bytes = match offset < size_bytes {
+            true => attachment.read(&self.connection, into, offset, size_bytes),
+            false => Some(0),
+        };
+        if !attachment.is_live() {
+            return Read::Ended;
+        }
+        let Some(bytes) = bytes else {
+            return Read::NoPlace;
+        };
+        attachment.count(&self.connection, Purpose::Reading, bytes);
+        Read::Done(bytes)
+    }
+
+    #[cold]
+    fn attach_and_read(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Option<usize> {
+        let mut state = self.exclusive()?;
+        self.end_if_over(&mut state);
+        if matches!(state.holds, Holds::Nothing) {
+            self.attach(&mut state, descriptor, Purpose::Reading);
+        }
+        match self.read_held(&state, into, offset) {
+            Read::Done(bytes) => Some(bytes),
+            Read::NoPlace => self.refuse(Counter::NoPlace),
+            Read::NotAttached => self.refuse(self.why_not(&state, Purpose::Reading)),
+            Read::Ended => self.refuse(Counter::TakenBack),
+        }
+    }
+
+    /// Writes where `place` says, given the lease.
+    #[inline]
+    fn write(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        data: &[IoSlice<'_>],
+        place: impl Fn(&Leased) -> u64,
+    ) -> Option<(usize, u64)> {
+        let _inside = self.enter()?;
+        let mut state = self.exclusive()?;
+        if !matches!(state.holds, Holds::Lease(_)) {
+            self.attach_for_writing(&mut state, descriptor);
+        }
+        let Holds::Lease(leased) = &mut state.holds else {
+            return self.refuse(self.why_not(&state, Purpose::Writing));
+        };
+        let total = data
+            .iter()
+            .fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
+        let offset = place(leased);
+        let outcome = match total {
+            0 => Ok(0),
+            1..=BYTES_MAX if offset <= i64::MAX as u64 => {
+                leased.write(&self.connection, data, total, offset)
+            }
+            _ => Err(Trouble::NotOffered),
+        };
+        match outcome {
+            Ok(bytes) => Some((bytes, offset + bytes as u64)),
+            Err(trouble) => self.refuse_write(state, trouble),
+        }
+    }
+
+    #[cold]
+    fn refuse_write<T>(
+        &self,
+        mut state: RwLockWriteGuard<'_, State>,
+        trouble: Trouble,
+    ) -> Option<T> {
+        self.refuse(match trouble {
+            Trouble::Ended => {
+                self.end(&mut state);
+                Counter::TakenBack
+            }
+            Trouble::NoRoom => Counter::NoRoom,
+            Trouble::NoPlace => Counter::NoPlace,
+            Trouble::NotOffered => Counter::NotOffered,
+        })
+    }
+
+    #[cold]
+    fn attach_for_writing(&self, state: &mut State, descriptor: BorrowedFd<'_>) {
+        self.end_if_over(state);
+        // The write that comes now would end it, and look as if somebody else had.
+        if self.let_go(state).is_some() {
+            state.policy.start_again();
+        }
+        self.attach(state, descriptor, Purpose::Writing);
+    }
+
+    /// Attaches the file if it is time to.
+    fn attach(&self, state: &mut State, descriptor: BorrowedFd<'_>, operation: Purpose) {
+        if self.connection.line().is_lost() {
+            return;
+        }
+        let mode = || fcntl_getfl(descriptor).map_or(OFlags::empty(), |f| f & OFlags::ACCMODE);
+        let may_write = || mode() == OFlags::RDWR;
+        let Some(purpose) = state.policy.decide(operation, may_write) else {
+            return;
+        };
+        let answer = match purpose {
+            Purpose::Reading => Attachment::ask(&self.connection, self.inode, descriptor, purpose)
+                .map(|(attachment, attached)| Holds::Reading {
+                    attachment,
+                    size_bytes: attached.size_bytes,
+                }),
+            Purpose::Writing => Leased::ask(&self.connection, self.inode, descriptor)
+                .map(|leased| Holds::Lease(Box::new(leased))),
+        };
+        match answer {
+            Ok(holds) => state.holds = holds,
+            Err(NoAnswer::Lost) => {}
+            Err(NoAnswer::Refused(refusal)) => {
+                let is_final = match refusal {
+                    Refusal::NotYours | Refusal::Unsuitable | Refusal::Protocol => true,
+                    // Another descriptor may be open for more.
+                    Refusal::NotOurs => may_write(),
+                    _ => false,
+                };
+                match is_final {
+                    true => state.policy.give_up(purpose),
+                    false => state.policy.setback(purpose),
+                }
+            }
+        }
+    }
+
+    /// Why an operation goes to the kernel.
+    fn why_not(&self, state: &State, operation: Purpose) -> Counter {
+        match state.policy.is_pausing(operation) {
+            true => Counter::Refused,
+            false => Counter::NotAttached,
+        }
+    }
+
+    /// Ends an attachment that the server has taken back, or cannot take back any more.
+    fn end_if_over(&self, state: &mut State) {
+        let is_over = match self.held(state) {
+            Some((attachment, _)) => !attachment.is_live(),
+            None => true,
+        };
+        if is_over {
+            self.end(state);
+        }
+    }
+
+    fn end(&self, state: &mut State) {
+        if let Some(purpose) = self.let_go(state) {
+            state.policy.setback(purpose);
+        }
+    }
+
+    /// Lets the file go; for what it was attached.
+    fn let_go(&self, state: &mut State) -> Option<Purpose> {
+        let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
+        let attachment = match &holds {
+            Holds::Nothing => return None,
+            Holds::Reading { attachment, .. } => {
+                attachment.detach(&self.connection);
+                attachment
+            }
+            Holds::Lease(leased) => {
+                leased.detach(&self.connection);
+                leased.attachment()
+            }
+        };
+        let purpose = attachment.purpose();
+        state.policy.lived(purpose, attachment.operations());
+        Some(purpose)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.generation != Generation::current() {
+            // In a child: the pool is not mapped here, and what is at its addresses now is not ours to unmap.
+            let state = self.state.get_mut();
+            std::mem::forget(std::mem::replace(&mut state.holds, Holds::Nothing));
+            std::mem::forget(Arc::clone(&self.connection));
+            return;
+        }
+        // Inside of another operation nobody can be asked; the server hears of it when the process ends.
+        if let Some(_inside) = Inside::enter() {
+            let connection = Arc::clone(&self.connection);
+            match &self.state.get_mut().holds {
+                Holds::Nothing => {}
+                Holds::Reading { attachment, .. } => attachment.detach(&connection),
+                Holds::Lease(leased) => leased.detach(&connection),
+            }
+            connection.forget_file(self.inode);
+        }
+    }
 }

@@ -8,14 +8,22 @@
 //! * [`SharedMemory`]: that memory.
 //! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
 
+mod attachment;
 mod client;
 mod connection;
+mod discover;
+mod entrance;
 mod file;
 pub mod layout;
+mod leased;
+mod line;
 mod memory;
+mod policy;
 pub mod protocol;
 mod segments;
+mod socket;
 pub mod transport;
+mod world;
 
 pub use client::Client;
 pub use file::File;

@@ -1,1 +1,174 @@
-//! skeleton
+//! The pool's segments, as far as this process has them.
+
+use crate::line::{Line, NoAnswer};
+use crate::protocol::{Kind, Request, Welcome};
+use crate::socket::WAIT;
+use parking_lot::Mutex;
+use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Largest pool whose addresses are reserved: 64 TiB.
+const POOL_BYTES_MAX: u64 = 1 << 46;
+/// Blocks whose pages are mapped together at first use: 2 MiB.
+const UNIT_BLOCKS_SHIFT_MAX: u32 = 9;
+
+/// How far a unit, or a segment, is ready for use.
+const NOT_YET: u8 = 0;
+
+fn level(permission: Permission) -> u8 {
+    match permission {
+        Permission::Read => 1,
+        Permission::ReadWrite => 2,
+    }
+}
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    /// For what it is mapped.
+    level: u8,
+    /// From which level on the server refuses it; 0 if it does not.
+    refused_from: u8,
+}
+
+/// The addresses of the whole pool, over which segments are mapped when they are first used. They stay until the connection ends, so whoever reads from one that he may not read from any more reads
+/// something wrong, and nothing worse.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    region: Arc<Region>,
+    first_block: u64,
+    segment_shift: u32,
+    unit_shift: u32,
+    /// A level for each unit: what every access looks at.
+    units: Box<[AtomicU8]>,
+    standings: Mutex<Box<[Standing]>>,
+}
+
+impl Segments {
+    /// Reserves addresses for a pool; `None` if it makes no sense or there are not so many.
+    pub(crate) fn new(welcome: &Welcome) -> Option<Segments> {
+        let block = BLOCK_BYTES as u64;
+        let bytes = welcome.segments.checked_mul(welcome.segment_bytes)?;
+        let length = bytes.checked_add(welcome.first_segment_at)?;
+        let is_sound = welcome.first_segment_at.is_multiple_of(block)
+            && welcome.segment_bytes.is_power_of_two()
+            && welcome.segment_bytes >= block
+            && (1..=1 << 20).contains(&welcome.segments)
+            && length <= POOL_BYTES_MAX;
+        if !is_sound {
+            return None;
+        }
+        let class = match welcome.is_dax {
+            1 => DurabilityClass::Dax,
+            _ => DurabilityClass::Volatile,
+        };
+        let segment_shift = (welcome.segment_bytes / block).trailing_zeros();
+        let unit_shift = segment_shift.min(UNIT_BLOCKS_SHIFT_MAX);
+        let units = (welcome.segments << segment_shift) >> unit_shift;
+        Some(Segments {
+            region: Arc::new(Region::reserve(length, class).ok()?),
+            first_block: welcome.first_segment_at / block,
+            segment_shift,
+            unit_shift,
+            units: (0..units).map(|_| AtomicU8::new(NOT_YET)).collect(),
+            standings: Mutex::new(vec![Standing::default(); welcome.segments as usize].into()),
+        })
+    }
+
+    /// Where the segments are. Only blocks that [`is_ready`](Self::is_ready) says so of may be accessed.
+    #[inline]
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    #[inline]
+    fn unit(&self, block: BlockNumber) -> Option<&AtomicU8> {
+        let unit = block.get().checked_sub(self.first_block)? >> self.unit_shift;
+        self.units.get(unit as usize)
+    }
+
+    /// Whether a block can be accessed.
+    #[inline]
+    pub(crate) fn is_ready(&self, block: BlockNumber, permission: Permission) -> bool {
+        match self.unit(block) {
+            // Acquire: the mapping was made before the level was raised.
+            Some(unit) => unit.load(Ordering::Acquire) >= level(permission),
+            None => false,
+        }
+    }
+
+    /// Makes a block ready, with those around it. `false` if the server refuses its segment, or there is no such block.
+    #[cold]
+    pub(crate) fn make_ready(
+        &self,
+        line: &Line,
+        block: BlockNumber,
+        permission: Permission,
+    ) -> bool {
+        let Some(unit) = self.unit(block) else {
+            return false;
+        };
+        let segment = (block.get() - self.first_block) >> self.segment_shift;
+        if !self.map_segment(line, segment, permission) {
+            return false;
+        }
+        let index = (block.get() - self.first_block) >> self.unit_shift;
+        let first = BlockNumber::new(self.first_block + (index << self.unit_shift));
+        let is_for_writing = permission == Permission::ReadWrite;
+        self.region.populate(
+            first.offset(),
+            BLOCK_BYTES << self.unit_shift,
+            is_for_writing,
+        );
+        unit.fetch_max(level(permission), Ordering::Release);
+        true
+    }
+
+    /// Maps a segment, if it is not yet mapped for this.
+    fn map_segment(&self, line: &Line, segment: u64, permission: Permission) -> bool {
+        let wanted = level(permission);
+        let Some(mut standings) = self.standings.try_lock_for(2 * WAIT) else {
+            return false;
+        };
+        let Some(standing) = standings.get_mut(segment as usize) else {
+            return false;
+        };
+        if standing.level >= wanted {
+            return true;
+        }
+        if standing.refused_from != 0 && standing.refused_from <= wanted {
+            return false;
+        }
+        let request = Request {
+            kind: Kind::Segment as u32,
+            file: 0,
+            first: segment,
+            second: u64::from(permission == Permission::ReadWrite),
+        };
+        let is_mapped = match line.ask(request, None) {
+            Err(NoAnswer::Lost) => return false,
+            Err(NoAnswer::Refused(_)) | Ok((_, None)) => false,
+            Ok((_, Some(descriptor))) => {
+                let file = File::from(descriptor);
+                let path = PathBuf::from(format!("segment {segment}"));
+                let part = Part {
+                    file: &file,
+                    path: &path,
+                    file_offset: 0,
+                    length: (BLOCK_BYTES as u64) << self.segment_shift,
+                };
+                let first = self.first_block + (segment << self.segment_shift);
+                let at: Offset = BlockNumber::new(first).offset();
+                self.region.map_later(at, &part, permission).is_ok()
+            }
+        };
+        match is_mapped {
+            true => standing.level = wanted,
+            false => standing.refused_from = wanted,
+        }
+        is_mapped
+    }
+}

@@ -33,6 +33,15 @@ pub enum Access {
     PrivateCopy,
 }
 
+/// What this process may do with a part that is mapped later.
+#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
+pub enum Permission {
+    /// Loads only; a store ends the process.
+    Read,
+    /// Loads, and stores that reach the medium.
+    ReadWrite,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

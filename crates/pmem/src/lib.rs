@@ -1,6 +1,6 @@
 //! Regions of byte-addressable memory that keeps its content, and the order in which stores become durable.
 //!
-//! A [`Region`] is mapped files side by side ([`Region::map`]), private memory, or an emulated medium. Loads copy; stores
+//! A [`Region`] is mapped files side by side ([`Region::map`], or one after the other: [`Region::reserve`]), private memory, or an emulated medium. Loads copy; stores
 //! return evidence of how far they have come, and each step consumes the evidence of the one before:
 //!
 //! | type | meaning | made by |
@@ -66,7 +66,7 @@ mod region;
 mod watch;
 
 pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
-pub use class::{Access, DurabilityClass};
+pub use class::{Access, DurabilityClass, Permission};
 pub use counters::Counters;
 pub use crc32c::crc32c;
 pub use dram::{Dram, prefetch, prefetch_for_write};

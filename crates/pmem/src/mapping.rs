@@ -8,9 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap,
+};
 
-use crate::{Access, BLOCK_BYTES, DurabilityClass};
+use crate::{Access, BLOCK_BYTES, DurabilityClass, Permission};
 
 /// Reservations start on a boundary of huge pages, so that a part that does so too can be mapped with them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -76,6 +78,20 @@ pub enum MapError {
     /// There is nothing to map.
     #[error("a region needs at least one part")]
     Empty,
+    /// A part that is mapped later does not fit where it should go.
+    #[error(
+        "{path}: {length} bytes cannot be mapped at byte {at:#x} of a reservation of {reserved:#x}"
+    )]
+    Outside {
+        /// The file.
+        path: PathBuf,
+        /// Where in the region it should go.
+        at: u64,
+        /// Bytes of the range.
+        length: u64,
+        /// Bytes of addresses that are there; 0 if the region is no reservation.
+        reserved: u64,
+    },
     /// The operating system refused.
     #[error(
         "{path}: cannot be mapped: {source}; check that it is a readable and writable file or device-DAX node"
@@ -132,6 +148,8 @@ fn device_dax_attribute(metadata: &std::fs::Metadata, name: &str) -> Option<Opti
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     length: usize,
+    /// Bytes of it that parts may be mapped over later.
+    reserved: usize,
 }
 
 // SAFETY: a mapping is memory, not tied to the thread that made it; who accesses it when is the region's concern.
@@ -160,6 +178,71 @@ impl Mapping {
         };
         mapping.advise();
         Ok(mapping)
+    }
+
+    /// Addresses for parts that are mapped later. Children do not inherit them.
+    pub(crate) fn for_later(length: usize) -> io::Result<Mapping> {
+        let mut mapping = Mapping::reserve(length, HUGE_PAGE_BYTES)?;
+        mapping.reserved = mapping.length;
+        mapping.keep_from_children();
+        Ok(mapping)
+    }
+
+    /// Maps a part over the reservation, or over what was mapped there before: somewhere else first, so that what is refused disturbs nobody.
+    pub(crate) fn map_later(
+        &self,
+        at: u64,
+        part: &Part<'_>,
+        class: DurabilityClass,
+        permission: Permission,
+    ) -> Result<(), MapError> {
+        let alignment = check_part(part)?.max(HUGE_PAGE_BYTES as u64);
+        let reserved = self.reserved as u64;
+        let fits = at
+            .checked_add(part.length)
+            .is_some_and(|end| end <= reserved);
+        if !fits || part.length == 0 || !at.is_multiple_of(BLOCK_BYTES as u64) {
+            return Err(MapError::Outside {
+                path: part.path.to_owned(),
+                at,
+                length: part.length,
+                reserved,
+            });
+        }
+        let length = part.length as usize;
+        let system = |source: io::Error| MapError::System {
+            path: part.path.to_owned(),
+            source,
+        };
+        let elsewhere = Mapping::reserve(length, alignment as usize).map_err(system)?;
+        let from = elsewhere.base.as_ptr().cast();
+        // SAFETY: a reservation of the part's length.
+        unsafe {
+            match permission {
+                Permission::ReadWrite => map_part(part, from, class, Access::ReadWrite)?,
+                Permission::Read => map_for_reading(part, from)?,
+            }
+        }
+        elsewhere.advise();
+        elsewhere.keep_from_children();
+        let to = self.base.as_ptr().wrapping_add(at as usize).cast();
+        // SAFETY: what is moved is ours and nobody else knows it; what it replaces lies within our own reservation. Who accesses that meanwhile waits in the kernel, and finds
+        // bytes of the same file before and after.
+        unsafe { mremap_fixed(from, length, length, MremapFlags::MAYMOVE, to) }
+            .map_err(|source| system(source.into()))?;
+        // What it described has moved.
+        std::mem::forget(elsewhere);
+        Ok(())
+    }
+
+    /// Has the kernel map the pages of a range now, so that their first accesses do not each wait for it. A hint.
+    pub(crate) fn populate(&self, address: *mut u8, length: usize, for_writing: bool) {
+        let advice = match for_writing {
+            true => Advice::LinuxPopulateWrite,
+            false => Advice::LinuxPopulateRead,
+        };
+        // SAFETY: the caller's range lies within our own mapping; the hint changes no content.
+        let _ = unsafe { madvise(address.cast(), length, advice) };
     }
 
     /// All parts side by side.
@@ -200,7 +283,9 @@ impl Mapping {
     /// Addresses without memory behind them, so that nothing else of this process gets in between the parts.
     fn reserve(length: usize, alignment: usize) -> io::Result<Mapping> {
         let slack = alignment.max(BLOCK_BYTES);
-        let length = length.next_multiple_of(BLOCK_BYTES);
+        let length = length
+            .checked_next_multiple_of(BLOCK_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         let whole = length
             .checked_add(slack)
             .ok_or(io::ErrorKind::OutOfMemory)?;
@@ -222,7 +307,20 @@ impl Mapping {
         Ok(Mapping {
             base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?,
             length,
+            reserved: 0,
         })
+    }
+
+    /// Children of this process do not get it.
+    fn keep_from_children(&self) {
+        // SAFETY: our own mapping; the kernel has this since Linux 2.6.16, and it refuses only what is not mapped.
+        let _ = unsafe {
+            madvise(
+                self.base.as_ptr().cast(),
+                self.length,
+                Advice::LinuxDontFork,
+            )
+        };
     }
 
     /// Hints; a kernel that doesn't take them loses nothing but speed (huge pages) or disk (core dumps).
@@ -329,6 +427,29 @@ unsafe fn map_part(
         }
     };
     Ok(())
+}
+
+/// Maps a part for reading. Loads need no `MAP_SYNC`, whatever the class.
+///
+/// # Safety
+/// As [`map_part`].
+unsafe fn map_for_reading(part: &Part<'_>, address: *mut c_void) -> Result<(), MapError> {
+    // SAFETY: MAP_FIXED replaces only the reservation.
+    unsafe {
+        mmap(
+            address,
+            part.length as usize,
+            ProtFlags::READ,
+            MapFlags::SHARED | MapFlags::FIXED,
+            part.file.as_fd(),
+            part.file_offset,
+        )
+    }
+    .map(drop)
+    .map_err(|source| MapError::System {
+        path: part.path.to_owned(),
+        source: source.into(),
+    })
 }
 
 /// Device-DAX cannot be mapped privately: its content is copied. Blocks of zeros take no memory.

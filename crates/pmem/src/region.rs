@@ -11,7 +11,9 @@ use crate::emulator::Emulator;
 use crate::mapping::Mapping;
 use crate::media::wait_until;
 use crate::watch::{Flags, Watch};
-use crate::{Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, copy, instructions};
+use crate::{
+    Access, DurabilityClass, LINE_BYTES, MapError, Offset, Part, Permission, copy, instructions,
+};
 
 /// A range of byte-addressable memory with a durability class.
 ///
@@ -29,7 +31,7 @@ pub struct Region {
     identity: u32,
     pub(crate) flags: Flags,
     pub(crate) watch: Box<Watch>,
-    _memory: Mapping,
+    memory: Mapping,
 }
 
 // SAFETY: the memory behind `base` belongs to the mapping, lives as long as the region, and is only accessed through
@@ -66,6 +68,54 @@ impl Region {
         let memory = Mapping::of_parts(parts, class, access)?;
         let length = parts.iter().map(|part| part.length).sum();
         Ok(Region::over(memory, length, class, None))
+    }
+
+    /// Addresses only, from a 2 MiB boundary on: parts are mapped over them one after the other, by [`map_later`](Self::map_later). A child process inherits neither
+    /// the addresses nor the parts.
+    ///
+    /// Whoever has such a region accesses only ranges that are mapped, and stores only into those mapped for it: else the processor ends the process.
+    ///
+    /// # Errors
+    /// [`MapError::NoAddresses`], [`MapError::Empty`], [`MapError::LogClass`].
+    pub fn reserve(length: u64, class: DurabilityClass) -> Result<Region, MapError> {
+        if class == DurabilityClass::Log {
+            return Err(MapError::LogClass);
+        }
+        if length == 0 {
+            return Err(MapError::Empty);
+        }
+        let no_addresses = |source| MapError::NoAddresses {
+            bytes: length,
+            source,
+        };
+        let bytes = usize::try_from(length)
+            .map_err(|_| no_addresses(std::io::ErrorKind::OutOfMemory.into()))?;
+        let memory = Mapping::for_later(bytes).map_err(no_addresses)?;
+        Ok(Region::over(memory, length, class, None))
+    }
+
+    /// Maps one part at `at` of a region that is a reservation: over addresses only, or over the same part that was mapped for less. Other threads may use the part
+    /// meanwhile. Class `dax` demands `MAP_SYNC` of a part that is stored into.
+    ///
+    /// # Errors
+    /// See [`MapError`]. What was mapped at `at` before still is.
+    pub fn map_later(
+        &self,
+        at: Offset,
+        part: &Part<'_>,
+        permission: Permission,
+    ) -> Result<(), MapError> {
+        self.memory
+            .map_later(at.get(), part, self.class, permission)
+    }
+
+    /// A hint that a range is used soon, and stored into if it is `for_writing`: its pages are mapped now instead of one by one at first use.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    pub fn populate(&self, at: Offset, length: usize, for_writing: bool) {
+        let address = self.address(at, length);
+        self.memory.populate(address, length, for_writing);
     }
 
     /// Zeroed memory of this process, of class `volatile`.
@@ -133,7 +183,7 @@ impl Region {
                 Flags::NONE
             }),
             watch: Box::new(Watch::new(emulator)),
-            _memory: memory,
+            memory,
         }
     }
 

@@ -1,0 +1,289 @@
+//! A file that this process may read: where its blocks are, and whether that is still true.
+
+use crate::connection::Connection;
+use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
+use crate::line::NoAnswer;
+use crate::memory::{SharedMemory, Sharing};
+use crate::policy::Purpose;
+use crate::protocol::{Attached, Kind, Refusal};
+use lease::{Holding, Place};
+use pmem::{BLOCK_BYTES, Permission};
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Chunks of the map that are asked for at once, if the file is used from the front to the back.
+const CHUNKS_AHEAD: u64 = 8;
+
+/// So many operations are counted one by one, so that users see them at once; later ones together, so that threads with other files do not wait for the same line of memory.
+const COUNTED_ONE_BY_ONE: u64 = 64;
+const COUNTED_TOGETHER: u64 = 64;
+/// How often who only reads looks whether the server has hung up.
+const OPERATIONS_PER_LOOK: u64 = 4096;
+
+/// What was done with an attachment.
+#[derive(Debug, Default)]
+struct Tally {
+    operations: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+#[inline]
+fn add(word: &AtomicU64, amount: u64) -> u64 {
+    let sum = word.load(Relaxed) + amount;
+    word.store(sum, Relaxed);
+    sum
+}
+
+/// An attachment, for reading or of a lease.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    number: u32,
+    purpose: Purpose,
+    permission: Permission,
+    memory: SharedMemory,
+    layout: Layout,
+    /// Chunk of the map behind those that were asked for last.
+    next_chunk: AtomicU64,
+    /// Chunk in which the file ended when it was attached.
+    last_chunk: u64,
+    tally: Tally,
+}
+
+impl Attachment {
+    /// Asks the server to attach a file.
+    pub(crate) fn ask(
+        connection: &Connection,
+        inode: u64,
+        descriptor: BorrowedFd<'_>,
+        purpose: Purpose,
+    ) -> Result<(Attachment, Attached), NoAnswer> {
+        let is_lease = purpose == Purpose::Writing;
+        let first = u64::from(is_lease);
+        let (reply, memory) = connection.ask(Kind::Attach, 0, first, 0, Some(descriptor))?;
+        let attached = Attached::of(&reply);
+        let layout = Layout {
+            ring_blocks: attached.ring_blocks,
+            spare_blocks: attached.spare_blocks,
+            capacity_blocks: attached.capacity_blocks,
+        };
+        let number =
+            u32::try_from(attached.file).map_err(|_| NoAnswer::Refused(Refusal::Failed))?;
+        let refuse = |refusal| {
+            let _ = connection.ask(Kind::Detach, number, 0, 0, None);
+            NoAnswer::Refused(refusal)
+        };
+        let makes_sense = layout.is_sound()
+            && attached.is_lease == first
+            && attached.size_bytes <= i64::MAX as u64
+            && attached.inode == inode;
+        if !makes_sense {
+            return Err(refuse(Refusal::Protocol));
+        }
+        let private_at = is_lease.then(|| layout.map_at());
+        let memory = memory.and_then(|memory| {
+            SharedMemory::map(&memory, layout.bytes(), Sharing::MakerWrites, private_at).ok()
+        });
+        let Some(memory) = memory else {
+            return Err(refuse(Refusal::Failed));
+        };
+        let attachment = Attachment {
+            number,
+            purpose,
+            permission: match is_lease {
+                true => Permission::ReadWrite,
+                false => Permission::Read,
+            },
+            memory,
+            layout,
+            next_chunk: AtomicU64::new(0),
+            last_chunk: attached.size_bytes / BLOCK / MAP_CHUNK,
+            tally: Tally::default(),
+        };
+        Ok((attachment, attached))
+    }
+
+    /// Its number, for the server.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// What process and server both see.
+    #[inline]
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// What lies where in it.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether what was read before this look is true.
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        let state = self.memory.word(head::STATE);
+        // Who only looks is not busy.
+        Holding { state, busy: state }.is_live()
+    }
+
+    /// Where block `index` of the file is, if that is known and this process may go there without asking anybody.
+    #[inline]
+    pub(crate) fn known(&self, connection: &Connection, index: u64) -> Option<Place> {
+        if index >= self.layout.capacity_blocks {
+            return None;
+        }
+        let Entry::Place(place) = self.entry(index) else {
+            return None;
+        };
+        let is_ready = match place {
+            Place::Hole => true,
+            Place::At(block) | Place::Unwritten(block) => {
+                connection.segments().is_ready(block, self.permission)
+            }
+        };
+        is_ready.then_some(place)
+    }
+
+    #[inline]
+    fn entry(&self, index: u64) -> Entry {
+        Entry::of(self.memory.word(self.layout.entry_at(index)).load(Relaxed))
+    }
+
+    /// As [`known`](Self::known), but asks the server for what is missing.
+    #[cold]
+    pub(crate) fn learn(&self, connection: &Connection, index: u64) -> Option<Place> {
+        if index >= self.layout.capacity_blocks {
+            return None;
+        }
+        if self.entry(index) == Entry::Unknown {
+            self.ask_for_map(connection, index / MAP_CHUNK);
+        }
+        if let Entry::Place(Place::At(block) | Place::Unwritten(block)) = self.entry(index)
+            && !connection.segments().is_ready(block, self.permission)
+        {
+            connection
+                .segments()
+                .make_ready(connection.line(), block, self.permission);
+        }
+        self.known(connection, index)
+    }
+
+    fn ask_for_map(&self, connection: &Connection, chunk: u64) {
+        let is_sequential = self.next_chunk.load(Relaxed) == chunk;
+        let chunks_left = self.layout.capacity_blocks / MAP_CHUNK - chunk;
+        let chunks_of_file = self.last_chunk.saturating_sub(chunk) + 1;
+        let chunks = match is_sequential {
+            true => CHUNKS_AHEAD.min(chunks_left).min(chunks_of_file),
+            false => 1,
+        };
+        let (first, count) = (chunk * MAP_CHUNK, chunks * MAP_CHUNK);
+        if connection
+            .ask(Kind::Map, self.number, first, count, None)
+            .is_ok()
+        {
+            self.next_chunk.store(chunk + chunks, Relaxed);
+        }
+    }
+
+    /// Copies what lies from `offset` on of a file of `size_bytes`, which is behind the offset. `None` if a block is where this process may not go. Whether the bytes are true, [`is_live`](Self::is_live)
+    /// says afterwards.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        connection: &Connection,
+        into: &mut [IoSliceMut<'_>],
+        offset: u64,
+        size_bytes: u64,
+    ) -> Option<usize> {
+        let mut at = offset;
+        for part in into {
+            let left = size_bytes - at;
+            let bytes = (part.len() as u64).min(left) as usize;
+            self.read_part(connection, &mut part[..bytes], at)?;
+            at += bytes as u64;
+            if at == size_bytes {
+                break;
+            }
+        }
+        Some((at - offset) as usize)
+    }
+
+    #[inline]
+    fn read_part(&self, connection: &Connection, mut into: &mut [u8], mut at: u64) -> Option<()> {
+        while !into.is_empty() {
+            let index = at / BLOCK;
+            let within = at % BLOCK;
+            let bytes = into.len().min((BLOCK - within) as usize);
+            let (now, later) = into.split_at_mut(bytes);
+            let place = match self.known(connection, index) {
+                Some(place) => place,
+                None => self.learn(connection, index)?,
+            };
+            match place {
+                Place::At(block) => {
+                    let from = block.offset() + within;
+                    connection.segments().region().read(from, now);
+                }
+                Place::Hole | Place::Unwritten(_) => now.fill(0),
+            }
+            into = later;
+            at += bytes as u64;
+        }
+        Some(())
+    }
+
+    /// Operations that were done.
+    pub(crate) fn operations(&self) -> u64 {
+        self.tally.operations.load(Relaxed)
+    }
+
+    /// Counts a read or a write.
+    #[inline]
+    pub(crate) fn count(&self, connection: &Connection, purpose: Purpose, bytes: usize) {
+        let (operations, sum) = match purpose {
+            Purpose::Reading => (&self.tally.reads, &self.tally.read_bytes),
+            Purpose::Writing => (&self.tally.writes, &self.tally.written_bytes),
+        };
+        add(operations, 1);
+        add(sum, bytes as u64);
+        let all = add(&self.tally.operations, 1);
+        if all <= COUNTED_ONE_BY_ONE || all.is_multiple_of(COUNTED_TOGETHER) {
+            self.report(connection);
+            if all.is_multiple_of(OPERATIONS_PER_LOOK) {
+                connection.line().notice_hangup();
+            }
+        }
+    }
+
+    /// Adds what was counted to what users see.
+    fn report(&self, connection: &Connection) {
+        for (word, counter) in [
+            (&self.tally.reads, Counter::Reads),
+            (&self.tally.read_bytes, Counter::ReadBytes),
+            (&self.tally.writes, Counter::Writes),
+            (&self.tally.written_bytes, Counter::WrittenBytes),
+        ] {
+            let amount = word.load(Relaxed);
+            word.store(0, Relaxed);
+            connection.count(counter, amount);
+        }
+    }
+
+    /// Lets the file go. Until the server has heard so it keeps the blocks that this process might still be storing into.
+    pub(crate) fn detach(&self, connection: &Connection) {
+        self.report(connection);
+        let _ = connection.ask(Kind::Detach, self.number, 0, 0, None);
+    }
+}

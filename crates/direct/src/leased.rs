@@ -1,0 +1,414 @@
+//! A file that this process writes.
+
+use crate::attachment::Attachment;
+use crate::connection::Connection;
+use crate::layout::{SLOTS, head, slot_at};
+use crate::line::NoAnswer;
+use crate::policy::Purpose;
+use crate::protocol::{Attached, Kind, Refusal};
+use lease::{Busy, FileMap, Holding, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer};
+use pmem::{BLOCK_BYTES, BlockNumber, Permission};
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Most bytes that are one write, all or nothing.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// How often a write is tried, with the server's help in between.
+const ATTEMPTS: u32 = 4;
+
+/// Why a write did not happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Trouble {
+    /// The lease has ended.
+    Ended,
+    /// The lease has no room for it, even after the server has folded.
+    NoRoom,
+    /// A block is where this process may not go, or nowhere.
+    NoPlace,
+    /// Not a write for us.
+    NotOffered,
+}
+
+/// A lease.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    attachment: Attachment,
+    writer: Writer,
+    /// Where in the process's memory it says what it is busy with.
+    slot_at: usize,
+    /// Records before this number are folded, as far as the writer has heard.
+    folded: u64,
+    /// Refills that the writer has got.
+    refills: u64,
+    /// More records than these unfolded, or fewer spare blocks: it is time to fold.
+    records_enough: u64,
+    spares_enough: usize,
+    /// Not before this record the server is asked to fold again.
+    tell_at: u64,
+    /// Largest size that this process may give a file.
+    size_bytes_max: u64,
+    /// The second in which it was last looked whether the server has hung up.
+    looked_in: i64,
+    /// The server has been told that this process has let go.
+    has_let_go: bool,
+}
+
+/// The map as the writer sees it.
+struct Map<'l> {
+    attachment: &'l Attachment,
+    connection: &'l Connection,
+}
+
+impl FileMap for Map<'_> {
+    #[inline]
+    fn get(&self, index: u64) -> Option<Place> {
+        self.attachment.known(self.connection, index)
+    }
+
+    #[inline]
+    fn set(&mut self, index: u64, block: BlockNumber) {
+        use crate::layout::Entry;
+        let at = self.attachment.layout().entry_at(index);
+        let word = Entry::Place(Place::At(block)).word();
+        self.attachment.memory().word(at).store(word, Relaxed);
+    }
+}
+
+enum Attempt {
+    Done,
+    Ended,
+    Refused(WriterRefusal),
+}
+
+impl Leased {
+    /// Asks the server for a lease.
+    pub(crate) fn ask(
+        connection: &Connection,
+        inode: u64,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<Leased, NoAnswer> {
+        let (attachment, attached) =
+            Attachment::ask(connection, inode, descriptor, Purpose::Writing)?;
+        match Leased::new(connection, &attached, attachment) {
+            Ok(leased) => Ok(leased),
+            Err(attachment) => {
+                attachment.detach(connection);
+                Err(NoAnswer::Refused(Refusal::Failed))
+            }
+        }
+    }
+
+    fn new(
+        connection: &Connection,
+        attached: &Attached,
+        attachment: Attachment,
+    ) -> Result<Leased, Box<Attachment>> {
+        let is_sound = attached.ring_blocks.is_power_of_two()
+            && attached.slot < SLOTS as u64
+            && (1..1 << 62).contains(&attached.next);
+        let ring = is_sound.then(|| ring_of(connection, &attachment)).flatten();
+        let Some(ring) = ring else {
+            return Err(Box::new(attachment));
+        };
+        let records = ring.records();
+        let region = Arc::clone(connection.segments().region());
+        let salt = Salt(attached.salt);
+        let writer = Writer::new(region, ring, salt, attached.next, [], attached.size_bytes);
+        let mut leased = Leased {
+            writer,
+            slot_at: slot_at(attached.slot as usize),
+            folded: attached.next,
+            refills: 0,
+            records_enough: records / 2,
+            spares_enough: attached.spare_blocks as usize / 4,
+            tell_at: 0,
+            size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
+            looked_in: 0,
+            has_let_go: false,
+            attachment,
+        };
+        leased.pick_up(connection);
+        Ok(leased)
+    }
+
+    /// What can be read of it.
+    #[inline]
+    pub(crate) fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Bytes of the file.
+    #[inline]
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.writer.size_bytes()
+    }
+
+    /// Lets the file go, unless that was said already.
+    pub(crate) fn detach(&self, connection: &Connection) {
+        if !self.has_let_go {
+            self.attachment.detach(connection);
+        }
+    }
+
+    /// Writes all of `data`, which is `total` bytes, at `offset`: in pieces, each of which is all or nothing. Bytes written; fewer than all if there was trouble behind the first piece.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        connection: &Connection,
+        data: &[IoSlice<'_>],
+        total: usize,
+        offset: u64,
+    ) -> Result<usize, Trouble> {
+        let end = offset
+            .checked_add(total as u64)
+            .ok_or(Trouble::NotOffered)?;
+        if end > self.size_bytes_max {
+            return Err(Trouble::NotOffered);
+        }
+        if let [alone] = data
+            && total <= PIECE_BYTES_MAX
+        {
+            self.write_piece(connection, alone, offset)?;
+        } else {
+            return self.write_pieces(connection, data, total, offset);
+        }
+        self.attachment.count(connection, Purpose::Writing, total);
+        Ok(total)
+    }
+
+    fn write_pieces(
+        &mut self,
+        connection: &Connection,
+        data: &[IoSlice<'_>],
+        total: usize,
+        offset: u64,
+    ) -> Result<usize, Trouble> {
+        let mut bytes = data.iter().flat_map(|slice| slice.chunks(BLOCK_BYTES));
+        let mut left: &[u8] = &[];
+        let mut piece = Vec::with_capacity(total.min(PIECE_BYTES_MAX));
+        let mut done = 0;
+        while done < total {
+            piece.clear();
+            while piece.len() < (total - done).min(PIECE_BYTES_MAX) {
+                if left.is_empty() {
+                    left = bytes.next().unwrap_or_default();
+                }
+                let (now, later) = left.split_at(left.len().min(PIECE_BYTES_MAX - piece.len()));
+                piece.extend_from_slice(now);
+                left = later;
+            }
+            match self.write_piece(connection, &piece, offset + done as u64) {
+                Ok(()) => done += piece.len(),
+                Err(trouble) if done == 0 => return Err(trouble),
+                // A short write; who goes on hears why.
+                Err(_) => break,
+            }
+        }
+        self.attachment.count(connection, Purpose::Writing, done);
+        Ok(done)
+    }
+
+    #[inline]
+    fn write_piece(
+        &mut self,
+        connection: &Connection,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<(), Trouble> {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        if now.tv_sec != self.looked_in {
+            self.looked_in = now.tv_sec;
+            connection.line().notice_hangup();
+        }
+        if connection.line().is_lost() {
+            return Err(Trouble::Ended);
+        }
+        let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        match self.attempt(connection, data, offset, now) {
+            Attempt::Done => {}
+            Attempt::Ended => return Err(Trouble::Ended),
+            Attempt::Refused(refusal) => {
+                self.write_with_help(connection, data, offset, now, refusal)?;
+            }
+        }
+        let unfolded = self.writer.next() - self.folded;
+        if unfolded > self.records_enough || self.writer.spare_blocks() < self.spares_enough {
+            self.keep_room(connection);
+        }
+        Ok(())
+    }
+
+    /// Writes, if nobody has to be asked.
+    #[inline]
+    fn attempt(&mut self, connection: &Connection, data: &[u8], offset: u64, now: i64) -> Attempt {
+        let busy_with = match self.writer.block_in_place(offset) {
+            Some(index) => Busy::Block(index),
+            None => Busy::SpareBlocks,
+        };
+        let holding = Holding {
+            state: self.attachment.memory().word(head::STATE),
+            busy: connection.process().word(self.slot_at),
+        };
+        if !holding.begin(busy_with) {
+            return Attempt::Ended;
+        }
+        let mut map = Map {
+            attachment: &self.attachment,
+            connection,
+        };
+        if let Err(refusal) = self.writer.write(&mut map, offset, data, now) {
+            holding.abandon();
+            return Attempt::Refused(refusal);
+        }
+        match holding.end() {
+            true => Attempt::Done,
+            false => self.ask_for_outcome(connection),
+        }
+    }
+
+    /// The lease was forced from us while we wrote: only the server knows whether it took the record.
+    #[cold]
+    fn ask_for_outcome(&mut self, connection: &Connection) -> Attempt {
+        let (number, last) = (self.attachment.number(), self.writer.next() - 1);
+        let answer = connection.ask(Kind::Outcome, number, last, 0, None);
+        self.has_let_go = answer.is_ok();
+        match answer {
+            Ok((reply, _)) if reply.words[0] == 1 => Attempt::Done,
+            _ => Attempt::Ended,
+        }
+    }
+
+    /// Writes after the server has done what was missing.
+    #[cold]
+    fn write_with_help(
+        &mut self,
+        connection: &Connection,
+        data: &[u8],
+        offset: u64,
+        now: i64,
+        mut refusal: WriterRefusal,
+    ) -> Result<(), Trouble> {
+        let mut has_folded = false;
+        for _ in 0..ATTEMPTS {
+            match refusal {
+                WriterRefusal::NoPlace { .. } => {
+                    if !self.learn(connection, offset, data.len()) {
+                        return Err(Trouble::NoPlace);
+                    }
+                }
+                WriterRefusal::NoSpareBlocks { .. } | WriterRefusal::RingFull => {
+                    if !self.pick_up(connection) {
+                        if has_folded {
+                            return Err(Trouble::NoRoom);
+                        }
+                        has_folded = true;
+                        self.fold(connection)?;
+                    }
+                }
+                WriterRefusal::TooLong => return Err(Trouble::NotOffered),
+            }
+            match self.attempt(connection, data, offset, now) {
+                Attempt::Done => return Ok(()),
+                Attempt::Ended => return Err(Trouble::Ended),
+                Attempt::Refused(again) => refusal = again,
+            }
+        }
+        Err(Trouble::NoRoom)
+    }
+
+    /// Learns where the blocks of a write are; whether that is news.
+    fn learn(&self, connection: &Connection, offset: u64, bytes: usize) -> bool {
+        let mut is_news = false;
+        let last = (offset + bytes as u64 - 1) / BLOCK;
+        for index in offset / BLOCK..=last {
+            if self.attachment.known(connection, index).is_none() {
+                if self.attachment.learn(connection, index).is_none() {
+                    return false;
+                }
+                is_news = true;
+            }
+        }
+        is_news
+    }
+
+    fn fold(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        match connection.ask(Kind::Fold, self.attachment.number(), 0, 0, None) {
+            Ok(_) => {
+                self.pick_up(connection);
+                Ok(())
+            }
+            Err(NoAnswer::Refused(Refusal::Ended) | NoAnswer::Lost) => Err(Trouble::Ended),
+            Err(NoAnswer::Refused(_)) => Err(Trouble::NoRoom),
+        }
+    }
+
+    /// Room is getting short: takes what the server has folded meanwhile; if that is not enough, tells it that it is time to, and does not wait.
+    #[cold]
+    fn keep_room(&mut self, connection: &Connection) {
+        self.pick_up(connection);
+        let next = self.writer.next();
+        let is_short = next - self.folded > self.records_enough
+            || self.writer.spare_blocks() < self.spares_enough;
+        if is_short && next >= self.tell_at {
+            self.tell_at = next + self.records_enough.min(self.spares_enough as u64).max(1);
+            connection.line().tell(Kind::Ring, self.attachment.number());
+        }
+    }
+
+    /// Hears what was folded and which slots were filled again; whether there was any.
+    fn pick_up(&mut self, connection: &Connection) -> bool {
+        let memory = self.attachment.memory();
+        let layout = self.attachment.layout();
+        let folded = memory.word(head::FOLDED).load(Acquire);
+        let folded = folded.clamp(self.folded, self.writer.next());
+        // Acquire: a refill is there before it is counted.
+        let refills = memory.word(head::REFILLS).load(Acquire).max(self.refills);
+        if folded == self.folded && refills == self.refills {
+            return false;
+        }
+        // A lease has no more spare blocks than slots, whatever the memory says.
+        let room = layout
+            .spare_blocks
+            .saturating_sub(self.writer.spare_blocks() as u64);
+        let first = self.refills.max(refills.saturating_sub(room));
+        let spares = (first..refills).filter_map(|count| {
+            let at = layout.refill_at(count);
+            let slot = memory.word(at).load(Relaxed);
+            let block = BlockNumber::new(memory.word(at + size_of::<u64>()).load(Relaxed));
+            let is_usable = slot < layout.spare_blocks && make_writable(connection, block);
+            is_usable.then_some(Spare {
+                slot: slot as u32,
+                block,
+            })
+        });
+        self.writer.folded(folded, spares);
+        self.folded = folded;
+        self.refills = refills;
+        true
+    }
+}
+
+/// The ring of a lease, if this process may write all of it.
+fn ring_of(connection: &Connection, attachment: &Attachment) -> Option<Ring> {
+    let layout = attachment.layout();
+    let blocks = (0..layout.ring_blocks).map(|index| {
+        let word = attachment.memory().word(layout.ring_at(index));
+        let block = BlockNumber::new(word.load(Relaxed));
+        make_writable(connection, block).then_some(block)
+    });
+    Some(Ring::new(blocks.collect::<Option<Vec<_>>>()?))
+}
+
+/// Makes a block ready for writing, if it is not.
+fn make_writable(connection: &Connection, block: BlockNumber) -> bool {
+    let segments = connection.segments();
+    segments.is_ready(block, Permission::ReadWrite)
+        || segments.make_ready(connection.line(), block, Permission::ReadWrite)
+}

@@ -1,0 +1,132 @@
+//! One question at a time, and its answer.
+
+use crate::protocol::{Kind, Refusal, Reply, Request};
+use crate::socket::{Identity, Socket, WAIT};
+use crate::transport;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoAnswer {
+    /// The server says why.
+    Refused(Refusal),
+    /// The server does not speak to us any more, or makes no sense.
+    Lost,
+}
+
+/// The line to a server. After the first error of any kind it is lost, for ever: an answer that comes late would be taken for another's.
+#[derive(Debug)]
+pub(crate) struct Line {
+    socket: Socket,
+    turn: Mutex<()>,
+    is_lost: AtomicBool,
+}
+
+impl Line {
+    /// Connects to a name in the abstract namespace.
+    pub(crate) fn connect(name: &[u8]) -> io::Result<Line> {
+        Ok(Line {
+            socket: Socket::connect(name)?,
+            turn: Mutex::new(()),
+            is_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the line is lost; then all that was attached over it has ended.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// What remains of the line in a child process.
+    pub(crate) fn trace(&self) -> (RawFd, Identity) {
+        self.socket.trace()
+    }
+
+    /// Asks, and waits for the answer; not for long.
+    pub(crate) fn ask(
+        &self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Reply, Option<OwnedFd>), NoAnswer> {
+        let turn = self.turn.try_lock_for(2 * WAIT).ok_or(NoAnswer::Lost)?;
+        if self.is_lost() {
+            return Err(NoAnswer::Lost);
+        }
+        let answer = self.exchange(&request, descriptor);
+        if answer.is_err() {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        drop(turn);
+        let (reply, beside) = answer.map_err(|_| NoAnswer::Lost)?;
+        match Refusal::of(reply.refusal) {
+            None => Ok((reply, beside)),
+            Some(refusal) => Err(NoAnswer::Refused(refusal)),
+        }
+    }
+
+    fn exchange(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(Reply, Option<OwnedFd>)> {
+        let hung_up = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let socket = self.socket.descriptor().ok_or_else(hung_up)?;
+        transport::send(socket, request, descriptor, SendFlags::empty())?;
+        // The socket's own time-out begins anew with each signal.
+        let deadline = Instant::now() + WAIT;
+        loop {
+            match is_readable(socket, deadline.saturating_duration_since(Instant::now())) {
+                Ok(true) => return transport::receive(socket)?.ok_or_else(hung_up),
+                Ok(false) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Tells the server something that it does not answer. What does not fit into its queue is lost.
+    pub(crate) fn tell(&self, kind: Kind, file: u32) {
+        let request = Request {
+            kind: kind as u32,
+            file,
+            first: 0,
+            second: 0,
+        };
+        if let Some(socket) = self.socket.descriptor().filter(|_| !self.is_lost()) {
+            let _ = transport::send(socket, &request, None, SendFlags::DONTWAIT);
+        }
+    }
+
+    /// Looks whether the server has hung up. Who asks it nothing would not notice, and write on into blocks that a next server gives to others.
+    #[cold]
+    pub(crate) fn notice_hangup(&self) {
+        let Some(_turn) = self.turn.try_lock() else {
+            return;
+        };
+        // Between two questions there is nothing to be read but the end.
+        let hung_up = match self.socket.descriptor() {
+            Some(socket) => is_readable(socket, Duration::ZERO) == Ok(true),
+            None => true,
+        };
+        if hung_up {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn is_readable(socket: BorrowedFd<'_>, wait: Duration) -> rustix::io::Result<bool> {
+    let timeout = Timespec {
+        tv_sec: wait.as_secs() as i64,
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    };
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&timeout))? > 0)
+}

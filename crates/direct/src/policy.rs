@@ -1,0 +1,194 @@
+//! When a file is attached, and when again after the server said no.
+
+use std::time::{Duration, Instant};
+
+/// Attaching takes as long as two or three requests through the kernel, so fewer operations are not worth it.
+const OPERATIONS_BEFORE: u64 = 4;
+/// Reads without a write between them after which a file that was written to before counts as one that is only read.
+const READS_WITHOUT_WRITE: u64 = 64;
+/// An attachment that lived through as many operations was worth it.
+const OPERATIONS_WORTH_IT: u64 = 10_000;
+
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_OPERATIONS_MIN: u64 = 8;
+const PAUSE_OPERATIONS_MAX: u64 = 8192;
+
+/// What to attach a file for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// Reading.
+    Reading,
+    /// Reading and writing, as the only one.
+    Writing,
+}
+
+/// How long to wait after a setback: in operations and in time, twice as long each time.
+#[derive(Debug, Default)]
+struct Pause {
+    /// Operations to let pass before the clock is looked at.
+    operations: u64,
+    until: Option<Instant>,
+    last_operations: u64,
+    last_pause: Duration,
+    is_for_ever: bool,
+}
+
+impl Pause {
+    fn is_over(&mut self) -> bool {
+        if self.is_for_ever || self.operations > 0 {
+            return false;
+        }
+        let is_over = self.until.is_none_or(|until| Instant::now() >= until);
+        if is_over {
+            self.until = None;
+        }
+        is_over
+    }
+
+    fn setback(&mut self) {
+        self.last_operations =
+            (self.last_operations * 2).clamp(PAUSE_OPERATIONS_MIN, PAUSE_OPERATIONS_MAX);
+        self.last_pause = (self.last_pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.operations = self.last_operations;
+        self.until = Some(Instant::now() + self.last_pause);
+    }
+}
+
+/// Decides for one file, while it is not attached.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    operations: u64,
+    writes: u64,
+    reads_since_write: u64,
+    reading: Pause,
+    writing: Pause,
+}
+
+impl Policy {
+    /// An operation is to be done: for what the file should be attached now, if at all. `may_write` says whether the descriptor at hand would do for writing.
+    pub(crate) fn decide(
+        &mut self,
+        operation: Purpose,
+        may_write: impl FnOnce() -> bool,
+    ) -> Option<Purpose> {
+        self.operations += 1;
+        self.reading.operations = self.reading.operations.saturating_sub(1);
+        self.writing.operations = self.writing.operations.saturating_sub(1);
+        match operation {
+            Purpose::Writing => {
+                self.writes += 1;
+                self.reads_since_write = 0;
+            }
+            Purpose::Reading => self.reads_since_write += 1,
+        }
+        if self.operations < OPERATIONS_BEFORE {
+            return None;
+        }
+        let is_only_read = self.writes == 0 || self.reads_since_write >= READS_WITHOUT_WRITE;
+        if operation == Purpose::Reading && (is_only_read || self.writing.is_for_ever) {
+            return self.reading.is_over().then_some(Purpose::Reading);
+        }
+        let may_write = operation == Purpose::Writing || may_write();
+        (may_write && self.writing.is_over()).then_some(Purpose::Writing)
+    }
+
+    /// Whether the server's refusals are why the file is not attached.
+    pub(crate) fn is_pausing(&self, purpose: Purpose) -> bool {
+        let pause = self.pause(purpose);
+        pause.is_for_ever || pause.until.is_some()
+    }
+
+    /// The server said no, or has taken the attachment back: not again too soon.
+    pub(crate) fn setback(&mut self, purpose: Purpose) {
+        self.pause_mut(purpose).setback();
+    }
+
+    /// It will always say no.
+    pub(crate) fn give_up(&mut self, purpose: Purpose) {
+        self.pause_mut(purpose).is_for_ever = true;
+    }
+
+    /// An attachment has ended that lived through so many operations.
+    pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64) {
+        if operations > OPERATIONS_WORTH_IT {
+            *self.pause_mut(purpose) = Pause::default();
+        }
+    }
+
+    /// The file begins anew: what was done with it before does not count.
+    pub(crate) fn start_again(&mut self) {
+        self.operations = 0;
+        self.writes = 0;
+        self.reads_since_write = 0;
+    }
+
+    fn pause(&self, purpose: Purpose) -> &Pause {
+        match purpose {
+            Purpose::Reading => &self.reading,
+            Purpose::Writing => &self.writing,
+        }
+    }
+
+    fn pause_mut(&mut self, purpose: Purpose) -> &mut Pause {
+        match purpose {
+            Purpose::Reading => &mut self.reading,
+            Purpose::Writing => &mut self.writing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Purpose::{Reading, Writing};
+
+    fn decide(policy: &mut Policy, operation: Purpose, times: usize) -> Option<Purpose> {
+        (0..times)
+            .map(|_| policy.decide(operation, || false))
+            .next_back()
+            .flatten()
+    }
+
+    #[test]
+    fn the_fourth_operation_attaches() {
+        let mut policy = Policy::default();
+        assert_eq!(decide(&mut policy, Reading, 3), None);
+        assert_eq!(decide(&mut policy, Reading, 1), Some(Reading));
+        policy.start_again();
+        assert_eq!(decide(&mut policy, Writing, 3), None);
+        assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+    }
+
+    #[test]
+    fn a_file_that_is_written_too_waits_for_a_lease() {
+        let mut policy = Policy::default();
+        decide(&mut policy, Writing, 1);
+        assert_eq!(
+            decide(&mut policy, Reading, 10),
+            None,
+            "own writes would end it"
+        );
+        assert_eq!(policy.decide(Reading, || true), Some(Writing));
+        assert_eq!(decide(&mut policy, Reading, 64), Some(Reading));
+    }
+
+    #[test]
+    fn setbacks_are_waited_out_longer_each_time_until_one_was_worth_it() {
+        let mut policy = Policy::default();
+        decide(&mut policy, Writing, 4);
+        for expected in [8, 16, 32] {
+            policy.setback(Writing);
+            assert!(policy.is_pausing(Writing) && !policy.is_pausing(Reading));
+            assert_eq!(policy.writing.operations, expected);
+            std::thread::sleep(Duration::from_millis(10));
+            assert_eq!(decide(&mut policy, Writing, expected as usize - 1), None);
+            assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+        }
+        policy.lived(Writing, 20_000);
+        policy.setback(Writing);
+        assert_eq!(policy.writing.operations, 8);
+        policy.give_up(Writing);
+        assert_eq!(decide(&mut policy, Writing, 100_000), None);
+    }
+}
