@@ -132,10 +132,10 @@ impl Attachment {
 
     /// Whether what was read before this look is true.
     #[inline]
-    pub(crate) fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self, connection: &Connection) -> bool {
         let state = self.memory.word(head::STATE);
         // Who only looks is not busy.
-        Holding { state, busy: state }.is_live()
+        Holding { state, busy: state }.is_live() && connection.is_current()
     }
 
     /// Where block `index` of the file is, if that is known and this process may go there without asking anybody.

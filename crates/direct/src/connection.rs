@@ -3,7 +3,7 @@
 use crate::file::File;
 use crate::layout::{Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
-use crate::memory::{SharedMemory, Sharing};
+use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
 use crate::segments::Segments;
 use crate::socket::WAIT;
@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
 /// A connection. It ends with the last file that uses it, or is lost before.
@@ -19,6 +20,8 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Connection {
     line: Line,
     process: SharedMemory,
+    epoch_file: SharedMemory,
+    epoch: u64,
     segments: Segments,
     /// The files by inode: one process has one view of each.
     files: Mutex<HashMap<u64, Weak<File>>>,
@@ -41,10 +44,18 @@ impl Connection {
         if welcome.version != u64::from(VERSION) {
             return None;
         }
-        let process = SharedMemory::map(&memory?, PROCESS_BYTES, Sharing::BothWrite, None).ok()?;
+        let process = SharedMemory::map_file(&memory?, PROCESS_BYTES, true).ok()?;
+        let ask = Request {
+            kind: Kind::Epoch as u32,
+            ..hello
+        };
+        let (_, file) = line.ask(ask, None).ok()?;
+        let epoch_file = SharedMemory::map_file(&file?, size_of::<u64>(), false).ok()?;
         Some(Arc::new(Connection {
             line,
             process,
+            epoch_file,
+            epoch: welcome.epoch,
             segments: Segments::new(&welcome)?,
             files: Mutex::default(),
         }))
@@ -73,6 +84,13 @@ impl Connection {
         {
             files.remove(&inode);
         }
+    }
+
+    /// Whether the pool is still its server's. If not, a next one may give blocks that this process knows to others: nothing may be stored, and what was read before this look is not true.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        fence(Acquire);
+        self.epoch_file.word(0).load(Acquire) == self.epoch
     }
 
     /// The line to the server.

@@ -78,7 +78,9 @@ impl File {
         offset: u64,
     ) -> Option<usize> {
         let _inside = self.enter()?;
-        match self.read_held(&*self.shared()?, into, offset) {
+        // The lock is not kept: whoever attaches takes it for himself alone.
+        let read = self.read_held(&*self.shared()?, into, offset);
+        match read {
             Read::Done(bytes) => Some(bytes),
             Read::NoPlace => self.refuse(Counter::NoPlace),
             Read::NotAttached | Read::Ended => self.attach_and_read(descriptor, into, offset),
@@ -108,7 +110,7 @@ impl File {
         let _inside = self.enter()?;
         let state = self.shared()?;
         let (attachment, size_bytes) = self.held(&state)?;
-        attachment.is_live().then_some(size_bytes)
+        attachment.is_live(&self.connection).then_some(size_bytes)
     }
 
     /// Whether all that this process has written to the file is durable without asking anybody, and nobody else can have written: `fsync` has nothing left to do.
@@ -118,7 +120,9 @@ impl File {
         };
         self.shared().is_some_and(|state| {
             let held = self.held(&state).map(|(attachment, _)| attachment);
-            held.is_some_and(|held| held.purpose() == Purpose::Writing && held.is_live())
+            held.is_some_and(|held| {
+                held.purpose() == Purpose::Writing && held.is_live(&self.connection)
+            })
         })
     }
 
@@ -192,7 +196,7 @@ impl File {
             true => attachment.read(&self.connection, into, offset, size_bytes),
             false => Some(0),
         };
-        if !attachment.is_live() {
+        if !attachment.is_live(&self.connection) {
             return Read::Ended;
         }
         let Some(bytes) = bytes else {
@@ -330,7 +334,7 @@ impl File {
     /// Ends an attachment that the server has taken back, or cannot take back any more.
     fn end_if_over(&self, state: &mut State) {
         let is_over = match self.held(state) {
-            Some((attachment, _)) => !attachment.is_live(),
+            Some((attachment, _)) => !attachment.is_live(&self.connection),
             None => true,
         };
         if is_over {

@@ -259,6 +259,11 @@ impl Leased {
         if !holding.begin(busy_with) {
             return Attempt::Ended;
         }
+        // Whoever opens the pool next changes its epoch, then waits for those who had begun: a look at the beginning is enough.
+        if !connection.is_current() {
+            holding.abandon();
+            return Attempt::Ended;
+        }
         let mut map = Map {
             attachment: &self.attachment,
             connection,

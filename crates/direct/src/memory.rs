@@ -120,6 +120,30 @@ impl SharedMemory {
         Ok(memory)
     }
 
+    /// Maps the first bytes of a file that the server has opened for this process: its own, or the pool's epoch, which it can only read. The server is trusted not to make it shorter.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn map_file(
+        file: &OwnedFd,
+        bytes: usize,
+        is_writable: bool,
+    ) -> Result<SharedMemory, MemoryError> {
+        let found = rustix::fs::fstat(file)?.st_size as u64;
+        if found < bytes as u64 {
+            return Err(MemoryError::Size {
+                expected: bytes,
+                found,
+            });
+        }
+        let protection = match is_writable {
+            true => ProtFlags::READ | ProtFlags::WRITE,
+            false => ProtFlags::READ,
+        };
+        map(file, bytes, protection, MapFlags::SHARED)
+    }
+
     /// The word at a byte offset. Only who may store into the memory may store into it: else the processor ends the process.
     ///
     /// # Panics

@@ -1,0 +1,213 @@
+//! Direct access through a real mount: what a process writes without asking is what everybody reads, and the other way round.
+
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use direct::Client;
+use fs::{FileSystem, MountOptions};
+use perdure_server::{Mounting, Running, spawn};
+use tempfile::TempDir;
+use txn::{FormatOptions, Mode, PmemStore};
+
+const BLOCK: usize = 4096;
+
+struct Mounted {
+    running: Option<Running<PmemStore>>,
+    _folder: TempDir,
+    place: std::path::PathBuf,
+    pool: std::path::PathBuf,
+}
+
+fn mount() -> Mounted {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let (pool, place) = (folder.path().join("pool"), folder.path().join("mnt"));
+    std::fs::create_dir(&place).expect("a mount point");
+    let options = FormatOptions {
+        size_bytes: 256 << 20,
+        volatile: true,
+        ..FormatOptions::default()
+    };
+    let owner = (rustix::process::geteuid(), rustix::process::getegid());
+    fs::mkfs(&pool, &options, (owner.0.as_raw(), owner.1.as_raw())).expect("mkfs");
+    let mut mounted = Mounted {
+        running: None,
+        _folder: folder,
+        place,
+        pool,
+    };
+    mounted.start();
+    mounted
+}
+
+impl Mounted {
+    fn start(&mut self) {
+        let store = PmemStore::open(&self.pool, Mode::ReadWrite, true).expect("open");
+        let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
+        let mounting = Mounting::new(&self.pool, &self.place);
+        self.running = Some(spawn(files, &mounting).expect("serve"));
+    }
+
+    fn open(&self, name: &str) -> File {
+        open(&self.place.join(name))
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .expect("open")
+}
+
+/// Reads and writes directly where that is possible, else through the kernel, as the preload library does; counts which.
+struct Direct<'d> {
+    file: &'d File,
+    direct: Arc<direct::File>,
+    done_directly: u64,
+    by_kernel: u64,
+}
+
+impl<'d> Direct<'d> {
+    fn new(client: &Client, file: &'d File) -> Direct<'d> {
+        Direct {
+            file,
+            direct: client.look(file.as_fd()).expect("a file of the mount"),
+            done_directly: 0,
+            by_kernel: 0,
+        }
+    }
+
+    fn count(&mut self, is_direct: bool) {
+        match is_direct {
+            true => self.done_directly += 1,
+            false => self.by_kernel += 1,
+        }
+    }
+
+    fn write(&mut self, data: &[u8], offset: u64) {
+        let written = self
+            .direct
+            .write_at(self.file.as_fd(), &[IoSlice::new(data)], offset);
+        self.count(written.is_some());
+        match written {
+            Some(bytes) => assert_eq!(bytes, data.len()),
+            None => self.file.write_all_at(data, offset).expect("write"),
+        }
+    }
+
+    fn read(&mut self, bytes: usize, offset: u64) -> Vec<u8> {
+        let mut buffer = vec![0; bytes];
+        let read = self.direct.read_at(
+            self.file.as_fd(),
+            &mut [IoSliceMut::new(&mut buffer)],
+            offset,
+        );
+        self.count(read.is_some());
+        let read = read.unwrap_or_else(|| self.file.read_at(&mut buffer, offset).expect("read"));
+        buffer.truncate(read);
+        buffer
+    }
+}
+
+fn step(random: &mut u64) -> usize {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*random >> 33) as usize
+}
+
+/// Random writes, appends and reads, compared with a vector. Now and then somebody else looks or writes through the kernel.
+fn storm(mounted: &Mounted, name: &str, others: usize, operations: usize) -> (u64, u64) {
+    let client = Client::default();
+    let file = mounted.open(name);
+    let other = mounted.open(name);
+    let mut own = Direct::new(&client, &file);
+    let mut model: Vec<u8> = Vec::new();
+    let mut random = others as u64;
+    for round in 0..operations {
+        let bytes = match step(&mut random) % 4 {
+            0 => BLOCK,
+            1 => step(&mut random) % 100 + 1,
+            2 => step(&mut random) % (3 * BLOCK) + 1,
+            _ => step(&mut random) % 600 + 1,
+        };
+        let offset = match step(&mut random) % 4 {
+            0 => model.len(),
+            1 => step(&mut random) % (model.len() / BLOCK + 1) * BLOCK,
+            _ => step(&mut random) % (model.len() + 1),
+        };
+        let offset = offset.min(4 << 20);
+        let data: Vec<u8> = (0..bytes).map(|at| (round + at) as u8).collect();
+        match step(&mut random) % 3 {
+            0 => {
+                let end = model.len().min(offset + bytes);
+                assert_eq!(
+                    own.read(bytes, offset as u64),
+                    model[offset.min(end)..end],
+                    "round {round}"
+                );
+            }
+            _ => {
+                own.write(&data, offset as u64);
+                write_to(&mut model, &data, offset);
+            }
+        }
+        if others > 0 && step(&mut random).is_multiple_of(others) {
+            match step(&mut random) % 4 {
+                0 => {
+                    other.write_all_at(&data, offset as u64).expect("write");
+                    write_to(&mut model, &data, offset);
+                }
+                1 => {
+                    let size = step(&mut random) % (model.len() + 1);
+                    other.set_len(size as u64).expect("truncate");
+                    model.truncate(size);
+                }
+                2 => assert_eq!(
+                    other.metadata().expect("stat").size(),
+                    model.len() as u64,
+                    "round {round}"
+                ),
+                _ => {
+                    let mut all = vec![0; model.len() + 1];
+                    let read = other.read_at(&mut all, 0).expect("read");
+                    assert!(all[..read] == model[..read], "round {round}");
+                }
+            }
+        }
+    }
+    let through_the_mount = std::fs::read(mounted.place.join(name)).expect("read");
+    assert!(through_the_mount == model, "the file in the end");
+    (own.done_directly, own.by_kernel)
+}
+
+fn write_to(model: &mut Vec<u8>, data: &[u8], offset: usize) {
+    let end = offset + data.len();
+    if model.len() < end {
+        model.resize(end, 0);
+    }
+    model[offset..end].copy_from_slice(data);
+}
+
+#[test]
+fn a_process_alone_does_nearly_everything_itself() {
+    let mounted = mount();
+    let (direct, kernel) = storm(&mounted, "alone", 0, 20_000);
+    assert!(kernel < 20, "{direct} directly, {kernel} by the kernel");
+}
+
+#[test]
+fn others_see_what_it_wrote_and_it_sees_what_they_wrote() {
+    let mounted = mount();
+    let (direct, kernel) = storm(&mounted, "shared", 300, 20_000);
+    assert!(direct > 1000, "{direct} directly, {kernel} by the kernel");
+    let (direct, _) = storm(&mounted, "contended", 3, 3000);
+    println!("contended: {direct} of 3000 directly");
+}
