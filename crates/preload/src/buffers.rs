@@ -57,7 +57,10 @@ pub(crate) unsafe fn to_write<'a>(data: *const c_void, bytes: usize) -> Named<Io
 ///
 /// As for `readv` and `writev`.
 unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Named<&'a [iovec]> {
-    let Some(count) = usize::try_from(count).ok().filter(|count| (1..=PARTS_MAX).contains(count)) else {
+    let Some(count) = usize::try_from(count)
+        .ok()
+        .filter(|count| (1..=PARTS_MAX).contains(count))
+    else {
         return Named::Nothing;
     };
     if parts.is_null() {
@@ -65,10 +68,14 @@ unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Named<&'a [iovec]> {
     }
     // SAFETY: the caller names so many parts.
     let parts = unsafe { slice::from_raw_parts(parts, count) };
-    let total = parts.iter().try_fold(0_usize, |total, part| total.checked_add(part.iov_len));
+    let total = parts
+        .iter()
+        .try_fold(0_usize, |total, part| total.checked_add(part.iov_len));
     match total {
         Some(0) => Named::Nothing,
-        Some(total) if total <= CALL_BYTES_MAX && parts.iter().all(|part| !part.iov_base.is_null()) => {
+        Some(total)
+            if total <= CALL_BYTES_MAX && parts.iter().all(|part| !part.iov_base.is_null()) =>
+        {
             Named::Memory(parts)
         }
         _ => Named::Odd,
@@ -80,11 +87,17 @@ unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Named<&'a [iovec]> {
 /// # Safety
 ///
 /// As for `writev`.
-pub(crate) unsafe fn vector_to_write<'a>(vector: *const iovec, count: c_int) -> Named<&'a [IoSlice<'a>]> {
+pub(crate) unsafe fn vector_to_write<'a>(
+    vector: *const iovec,
+    count: c_int,
+) -> Named<&'a [IoSlice<'a>]> {
     // SAFETY: the caller's promise.
     match unsafe { parts(vector, count) } {
-        // SAFETY: `IoSlice` is guaranteed to have the form of an `iovec`, and no base is null.
-        Named::Memory(parts) => Named::Memory(unsafe { slice::from_raw_parts(parts.as_ptr().cast(), parts.len()) }),
+        Named::Memory(parts) => {
+            let slices = parts.as_ptr().cast::<IoSlice<'a>>();
+            // SAFETY: `IoSlice` is guaranteed to have the form of an `iovec`, and no base is null.
+            Named::Memory(unsafe { slice::from_raw_parts(slices, parts.len()) })
+        }
         Named::Nothing => Named::Nothing,
         Named::Odd => Named::Odd,
     }
@@ -106,7 +119,8 @@ pub(crate) unsafe fn vector_to_read<R>(
             let mut copies: [_; READ_PARTS_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
             for (copy, part) in copies.iter_mut().zip(parts) {
                 // SAFETY: the caller names this memory, and it is not null.
-                let into = unsafe { slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), part.iov_len) };
+                let into =
+                    unsafe { slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), part.iov_len) };
                 *copy = IoSliceMut::new(into);
             }
             with(Named::Memory(&mut copies[..parts.len()]))

@@ -30,7 +30,10 @@ pub(crate) fn forget() {
     }
 }
 
-fn with_count<R>(file: &Arc<File>, change: impl FnOnce(&mut HashMap<usize, usize>, usize) -> R) -> R {
+fn with_count<R>(
+    file: &Arc<File>,
+    change: impl FnOnce(&mut HashMap<usize, usize>, usize) -> R,
+) -> R {
     let descriptions = DESCRIPTIONS.get_or(Mutex::default);
     let mut map = descriptions.lock().unwrap_or_else(PoisonError::into_inner);
     change(&mut map, Arc::as_ptr(file).addr())

@@ -40,7 +40,8 @@ impl Description {
         Description {
             file,
             is_readable: access == OFlags::RDONLY || access == OFlags::RDWR,
-            is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR) && limit.current.is_none(),
+            is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR)
+                && limit.current.is_none(),
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             lock: AtomicU32::new(0),
             is_ours: AtomicBool::new(false),
@@ -99,7 +100,9 @@ impl Description {
     #[cold]
     fn lock_slowly(&self, me: u32) {
         for _ in 0..LOOKS {
-            if self.lock.load(Relaxed) == 0 && self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+            if self.lock.load(Relaxed) == 0
+                && self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+            {
                 return;
             }
             std::hint::spin_loop();
@@ -111,7 +114,12 @@ impl Description {
                 Err(held) => held,
             };
             let sleeps = held | SLEEPS;
-            if held == sleeps || self.lock.compare_exchange(held, sleeps, Relaxed, Relaxed).is_ok() {
+            if held == sleeps
+                || self
+                    .lock
+                    .compare_exchange(held, sleeps, Relaxed, Relaxed)
+                    .is_ok()
+            {
                 let _ = futex::wait(&self.lock, futex::Flags::PRIVATE, sleeps, None);
             }
         }
@@ -158,10 +166,21 @@ impl Position<'_> {
         self.description.position.store(position, Relaxed);
     }
 
-    /// Moves it on. A signal handler that came in between has moved it by what is its own.
+    /// Moves it on, in one step, and says where it was. A signal handler that comes in between moves it by what is its own.
     #[inline]
-    pub(crate) fn advance(&self, bytes: usize) {
-        self.description.position.fetch_add(bytes as u64, Relaxed);
+    pub(crate) fn advance(&self, bytes: usize) -> u64 {
+        self.description.position.fetch_add(bytes as u64, Relaxed)
+    }
+
+    /// Moves it from `start` to the end that an append has made, or leaves it where a signal handler has moved it meanwhile, if that is farther.
+    pub(crate) fn reach(&self, start: u64, end: u64) {
+        let position = &self.description.position;
+        if position
+            .compare_exchange(start, end, Relaxed, Relaxed)
+            .is_err()
+        {
+            position.fetch_max(end, Relaxed);
+        }
     }
 
     /// Moves it back: less was written than was meant to be.

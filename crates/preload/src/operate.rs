@@ -19,7 +19,7 @@ pub(crate) enum Way {
     /// By the kernel.
     Kernel,
     /// By the kernel, and then the table is told.
-    UnderWay(u64),
+    Counted(u64),
 }
 
 impl Way {
@@ -33,7 +33,7 @@ impl Way {
                 -1
             }
             Way::Kernel => real(),
-            Way::UnderWay(word) => {
+            Way::Counted(word) => {
                 let result = real();
                 table::landed(number, word);
                 result
@@ -47,7 +47,9 @@ impl Way {
 }
 
 fn fits(start: u64, bytes: usize) -> bool {
-    start.checked_add(bytes as u64).is_some_and(|end| end <= i64::MAX as u64)
+    start
+        .checked_add(bytes as u64)
+        .is_some_and(|end| end <= i64::MAX as u64)
 }
 
 fn total(data: &[IoSlice<'_>]) -> usize {
@@ -57,7 +59,10 @@ fn total(data: &[IoSlice<'_>]) -> usize {
 /// `preadv`.
 pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -> Way {
     let bytes = into.iter().map(|part| part.len()).sum();
-    let Some(offset) = u64::try_from(offset).ok().filter(|offset| fits(*offset, bytes)) else {
+    let Some(offset) = u64::try_from(offset)
+        .ok()
+        .filter(|offset| fits(*offset, bytes))
+    else {
         return Way::Kernel;
     };
     match table::find(number, false) {
@@ -71,7 +76,10 @@ pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -
 
 /// `pwritev`; to the end whatever the offset is, if `appends`.
 pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends: bool) -> Way {
-    let Some(offset) = u64::try_from(offset).ok().filter(|offset| fits(*offset, total(data))) else {
+    let Some(offset) = u64::try_from(offset)
+        .ok()
+        .filter(|offset| fits(*offset, total(data)))
+    else {
         return Way::Kernel;
     };
     match table::find(number, false) {
@@ -80,7 +88,9 @@ pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends
             Way::of(inside.and_then(|_inside| {
                 // As Linux does it: the offset of a write to a description that appends is ignored.
                 if appends || pin.appends() {
-                    pin.file().append(borrow(number), data).map(|(bytes, _)| bytes)
+                    pin.file()
+                        .append(borrow(number), data)
+                        .map(|(bytes, _)| bytes)
                 } else {
                     pin.file().write_at(borrow(number), data, offset)
                 }
@@ -94,7 +104,7 @@ pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends
 pub(crate) fn read(number: RawFd, into: &mut [IoSliceMut<'_>], flags: ReadWriteFlags) -> Way {
     let pin = match table::find(number, true) {
         Found::Kernel => return Way::Kernel,
-        Found::UnderWay(word) => return Way::UnderWay(word),
+        Found::Counted(word) => return Way::Counted(word),
         Found::Ours(pin) => pin,
     };
     let position = pin.lock();
@@ -102,7 +112,11 @@ pub(crate) fn read(number: RawFd, into: &mut [IoSliceMut<'_>], flags: ReadWriteF
         return Way::Kernel;
     }
     let start = position.get();
-    let inside = if position.is_nested() { None } else { Inside::enter() };
+    let inside = if position.is_nested() {
+        None
+    } else {
+        Inside::enter()
+    };
     let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
     let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
     if let Ok(bytes) = outcome {
@@ -112,40 +126,51 @@ pub(crate) fn read(number: RawFd, into: &mut [IoSliceMut<'_>], flags: ReadWriteF
 }
 
 /// `writev`; to the end, if `appends`.
-pub(crate) fn write(number: RawFd, data: &[IoSlice<'_>], flags: ReadWriteFlags, appends: bool) -> Way {
+pub(crate) fn write(
+    number: RawFd,
+    data: &[IoSlice<'_>],
+    flags: ReadWriteFlags,
+    appends: bool,
+) -> Way {
     let pin = match table::find(number, true) {
         Found::Kernel => return Way::Kernel,
-        Found::UnderWay(word) => return Way::UnderWay(word),
+        Found::Counted(word) => return Way::Counted(word),
         Found::Ours(pin) => pin,
     };
     let position = pin.lock();
-    let inside = if position.is_nested() || !pin.is_writable() { None } else { Inside::enter() };
+    let inside = if position.is_nested() || !pin.is_writable() {
+        None
+    } else {
+        Inside::enter()
+    };
     let appends = appends || pin.appends();
     match (position.is_ours(), appends) {
         (true, true) => {
+            let start = position.get();
             let appended = inside.and_then(|_inside| pin.file().append(borrow(number), data));
             Way::Done(match appended {
                 Some((bytes, end)) => {
-                    position.set(end);
+                    position.reach(start, end);
                     Ok(bytes)
                 }
                 None => {
                     let outcome = pwritev2(borrow(number), data, u64::MAX, flags);
                     if let (Ok(_), Ok(end)) = (outcome, rustix::fs::tell(borrow(number))) {
-                        position.set(end);
+                        position.reach(start, end);
                     }
                     outcome
                 }
             })
         }
         (true, false) => {
-            let (start, bytes) = (position.get(), total(data));
-            if !fits(start, bytes) {
-                return Way::Done(pwritev2(borrow(number), data, start, flags));
+            let bytes = total(data);
+            if !fits(position.get(), bytes) {
+                return Way::Done(pwritev2(borrow(number), data, position.get(), flags));
             }
-            // Moved at once: a handler that interrupts the write goes on behind it.
-            position.advance(bytes);
-            let direct = inside.and_then(|_inside| pin.file().write_at(borrow(number), data, start));
+            // Moved before it is written: a handler that interrupts the write goes on behind it.
+            let start = position.advance(bytes);
+            let direct =
+                inside.and_then(|_inside| pin.file().write_at(borrow(number), data, start));
             let outcome = direct.map_or_else(|| pwritev2(borrow(number), data, start, flags), Ok);
             position.retreat(bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
@@ -166,7 +191,7 @@ pub(crate) fn write(number: RawFd, data: &[IoSlice<'_>], flags: ReadWriteFlags, 
 pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
     let pin = match table::find(number, true) {
         Found::Kernel => return Way::Kernel,
-        Found::UnderWay(word) => return Way::UnderWay(word),
+        Found::Counted(word) => return Way::Counted(word),
         Found::Ours(pin) => pin,
     };
     let position = pin.lock();
@@ -227,12 +252,15 @@ pub(crate) fn count_kernel_path(number: RawFd) {
 }
 
 /// Calls something that uses the kernel's position of up to two descriptors; where the position is the library's, the kernel gets it before and gives it back after.
-pub(crate) fn with_kernels_position(numbers: [Option<RawFd>; 2], call: impl FnOnce() -> ssize_t) -> ssize_t {
+pub(crate) fn with_kernels_position(
+    numbers: [Option<RawFd>; 2],
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     let mut words = [None; 2];
     let mut pins = [None, None];
     for (place, number) in numbers.into_iter().enumerate() {
         match number.map(|number| table::find(number, true)) {
-            Some(Found::UnderWay(word)) => words[place] = Some(word),
+            Some(Found::Counted(word)) => words[place] = Some(word),
             Some(Found::Ours(pin)) => pins[place] = number.map(|number| (number, pin)),
             _ => {}
         }

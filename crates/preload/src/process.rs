@@ -45,7 +45,14 @@ pub(crate) fn switch_off(why: &str) {
 fn prepare_for_children() -> bool {
     const PAGE: usize = 4096;
     // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    let page = unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let page = unsafe {
+        mmap_anonymous(
+            null_mut(),
+            PAGE,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
     let Ok(page) = page else {
         return false;
     };
@@ -100,4 +107,3 @@ pub(crate) extern "C" fn before_fork() {
 pub(crate) extern "C" fn after_fork() {
     settle();
 }
-

@@ -26,7 +26,11 @@ impl Next {
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let address = self.address.load(Relaxed);
-        if address.is_null() { self.find() } else { address }
+        if address.is_null() {
+            self.find()
+        } else {
+            address
+        }
     }
 
     #[cold]

@@ -53,7 +53,8 @@ pub(crate) struct Pin {
 
 impl Pin {
     fn on(index: usize) -> Pin {
-        let chunk = PLACES[index / CHUNK_PLACES].get_or(|| std::array::from_fn(|_| Place::default()));
+        let chunk =
+            PLACES[index / CHUNK_PLACES].get_or(|| std::array::from_fn(|_| Place::default()));
         let place = &chunk[index % CHUNK_PLACES];
         let counter = thread::number() as usize % COUNTERS;
         place.readers[counter].0.fetch_add(1, SeqCst);
@@ -87,7 +88,9 @@ impl Deref for Pin {
     fn deref(&self) -> &Description {
         // SAFETY: only who was counted in while the table led here has a pin, so the place holds a description and nobody changes it.
         let description = unsafe { &*self.place.description.get() };
-        description.as_ref().expect("a place that is pinned holds a description")
+        description
+            .as_ref()
+            .expect("a place that is pinned holds a description")
     }
 }
 
@@ -124,7 +127,10 @@ pub(crate) fn place(description: Description) -> Option<Pin> {
         }
         let pin = Pin::on(index);
         let state = &pin.place.state;
-        if state.compare_exchange(FREE, CHANGING, AcqRel, Relaxed).is_ok() {
+        if state
+            .compare_exchange(FREE, CHANGING, AcqRel, Relaxed)
+            .is_ok()
+        {
             arrive(description.file());
             // SAFETY: the state is ours to change, and who counted himself in meanwhile finds that no entry leads here, and does not look.
             unsafe { *pin.place.description.get() = Some(description) };
@@ -144,11 +150,14 @@ fn is_free(index: usize) -> bool {
 /// An entry of the table that led to this place does not any more.
 pub(crate) fn remove_entry(index: usize) {
     let pin = Pin::on(index);
-    let _ = pin.place.state.try_update(SeqCst, SeqCst, |state| match state {
-        1 => Some(DYING),
-        FREE | DYING | CHANGING => None,
-        several => Some(several - 1),
-    });
+    let _ = pin
+        .place
+        .state
+        .try_update(SeqCst, SeqCst, |state| match state {
+            1 => Some(DYING),
+            FREE | DYING | CHANGING => None,
+            several => Some(several - 1),
+        });
 }
 
 fn end(place: &Place) {
@@ -157,8 +166,16 @@ fn end(place: &Place) {
         IS_LEFT.store(true, SeqCst);
         return;
     };
-    let is_unused = place.readers.iter().all(|counter| counter.0.load(SeqCst) == 0);
-    if is_unused && place.state.compare_exchange(DYING, CHANGING, SeqCst, Relaxed).is_ok() {
+    let is_unused = place
+        .readers
+        .iter()
+        .all(|counter| counter.0.load(SeqCst) == 0);
+    if is_unused
+        && place
+            .state
+            .compare_exchange(DYING, CHANGING, SeqCst, Relaxed)
+            .is_ok()
+    {
         // SAFETY: no entry leads here and each counter was at zero since: nobody has a reference, and the state is ours to change.
         let description = unsafe { (*place.description.get()).take() };
         place.state.store(FREE, SeqCst);

@@ -57,14 +57,16 @@ pub(crate) enum Found {
     /// The kernel's.
     Kernel,
     /// The kernel's, and whoever makes the call says [`landed`] with this word after it.
-    UnderWay(u64),
+    Counted(u64),
     /// Ours.
     Ours(Pin),
 }
 
 #[inline]
 fn entry(number: RawFd) -> Option<&'static AtomicU64> {
-    usize::try_from(number).ok().and_then(|number| TABLE.get(number))
+    usize::try_from(number)
+        .ok()
+        .and_then(|number| TABLE.get(number))
 }
 
 /// Whether a call on this descriptor is the kernel's without a doubt.
@@ -108,8 +110,15 @@ pub(crate) fn find(number: RawFd, moves: bool) -> Found {
                 }
                 let used = if word & USES == USES { 0 } else { USE };
                 let counted = word + used + if is_moved { CALL } else { 0 };
-                if entry.compare_exchange(word, counted, SeqCst, Relaxed).is_ok() {
-                    return if is_moved { Found::UnderWay(word) } else { Found::Kernel };
+                if entry
+                    .compare_exchange(word, counted, SeqCst, Relaxed)
+                    .is_ok()
+                {
+                    return if is_moved {
+                        Found::Counted(word)
+                    } else {
+                        Found::Kernel
+                    };
                 }
             }
         }
@@ -126,7 +135,8 @@ fn changed(word: u64, low: u64) -> u64 {
 
 /// A call that was under way is over.
 pub(crate) fn landed(number: RawFd, word: u64) {
-    let is_same = |now: u64| now / CHANGE == word / CHANGE && now & TAG == FRESH && now & CALLS != 0;
+    let is_same =
+        |now: u64| now / CHANGE == word / CHANGE && now & TAG == FRESH && now & CALLS != 0;
     if let Some(entry) = entry(number) {
         let _ = entry.try_update(SeqCst, SeqCst, |now| is_same(now).then(|| now - CALL));
     }
@@ -170,8 +180,14 @@ fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
         return;
     }
     let is_taken = word & TAG == FRESH && word & CALLS == 0 && position.take(descriptor);
-    let whose = if is_taken { "the library" } else { "the kernel" };
-    say(format_args!("descriptor {number} is ours, its position {whose}'s"));
+    let whose = if is_taken {
+        "the library"
+    } else {
+        "the kernel"
+    };
+    say(format_args!(
+        "descriptor {number} is ours, its position {whose}'s"
+    ));
 }
 
 fn use_number(number: RawFd) {
@@ -242,7 +258,10 @@ pub(crate) fn share(number: RawFd) {
         let word = entry.load(Acquire);
         match word & TAG {
             FRESH => {
-                if entry.compare_exchange(word, foreign_after(word), SeqCst, Relaxed).is_ok() {
+                if entry
+                    .compare_exchange(word, foreign_after(word), SeqCst, Relaxed)
+                    .is_ok()
+                {
                     return;
                 }
             }
@@ -306,7 +325,11 @@ pub(crate) fn duplicating(number: RawFd) -> Source {
         share(number);
         word = entry.load(Acquire);
     }
-    let pin = if word & TAG == OURS { pin(entry, word) } else { None };
+    let pin = if word & TAG == OURS {
+        pin(entry, word)
+    } else {
+        None
+    };
     Source { number, word, pin }
 }
 

@@ -13,7 +13,9 @@ use std::slice;
 unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
-        Named::Memory(mut into) => operate::read(number, slice::from_mut(&mut into), ReadWriteFlags::empty()),
+        Named::Memory(mut into) => {
+            operate::read(number, slice::from_mut(&mut into), ReadWriteFlags::empty())
+        }
         _ => Way::Kernel,
     }
 }
@@ -24,7 +26,12 @@ unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
 unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
-        Named::Memory(data) => operate::write(number, slice::from_ref(&data), ReadWriteFlags::empty(), false),
+        Named::Memory(data) => operate::write(
+            number,
+            slice::from_ref(&data),
+            ReadWriteFlags::empty(),
+            false,
+        ),
         _ => Way::Kernel,
     }
 }
@@ -32,7 +39,12 @@ unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
 /// # Safety
 ///
 /// As for `readv`.
-pub(super) unsafe fn reading_vector(number: c_int, vector: *const iovec, count: c_int, flags: ReadWriteFlags) -> Way {
+pub(super) unsafe fn reading_vector(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    flags: ReadWriteFlags,
+) -> Way {
     // SAFETY: the caller's promise.
     unsafe {
         buffers::vector_to_read(vector, count, |named| match named {

@@ -33,7 +33,13 @@ unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: 
 /// # Safety
 ///
 /// As for `preadv2`.
-unsafe fn reading_vector_at(number: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> Way {
+unsafe fn reading_vector_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Way {
     let Some(flags) = without_effect(flags) else {
         return operate::odd(number);
     };
@@ -52,7 +58,13 @@ unsafe fn reading_vector_at(number: c_int, vector: *const iovec, count: c_int, o
 /// # Safety
 ///
 /// As for `pwritev2`.
-unsafe fn writing_vector_at(number: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> Way {
+unsafe fn writing_vector_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Way {
     let appends = flags & libc::RWF_APPEND != 0;
     let Some(others) = without_effect(flags & !libc::RWF_APPEND) else {
         return operate::odd(number);
@@ -60,7 +72,11 @@ unsafe fn writing_vector_at(number: c_int, vector: *const iovec, count: c_int, o
     // SAFETY: the caller's promise.
     unsafe {
         if offset == -1 {
-            let flags = if appends { others | ReadWriteFlags::APPEND } else { others };
+            let flags = if appends {
+                others | ReadWriteFlags::APPEND
+            } else {
+                others
+            };
             return writing_vector(number, vector, count, flags, appends);
         }
         match buffers::vector_to_write(vector, count) {
@@ -101,7 +117,12 @@ at_offset!(pwritev64v2, writing_vector_at(vector: *const iovec, count: c_int, of
 /// # Safety
 ///
 /// As for `preadv`.
-unsafe fn reading_parts_at(number: c_int, vector: *const iovec, count: c_int, offset: off_t) -> Way {
+unsafe fn reading_parts_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> Way {
     // An offset of -1 means the position to `preadv2` only.
     if offset < 0 {
         return Way::Kernel;
@@ -113,7 +134,12 @@ unsafe fn reading_parts_at(number: c_int, vector: *const iovec, count: c_int, of
 /// # Safety
 ///
 /// As for `pwritev`.
-unsafe fn writing_parts_at(number: c_int, vector: *const iovec, count: c_int, offset: off_t) -> Way {
+unsafe fn writing_parts_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> Way {
     if offset < 0 {
         return Way::Kernel;
     }

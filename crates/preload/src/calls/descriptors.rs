@@ -112,7 +112,12 @@ fn control(number: c_int, command: c_int, argument: c_long, real: impl FnOnce() 
             result
         }
         // The range may be relative to the position.
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW
             if argument != 0 =>
         {
             table::push(number);

@@ -11,7 +11,10 @@ use libc::{FILE, c_char, c_int, c_uint, c_void, pid_t, ssize_t};
 unsafe fn share_sent(message: *const libc::msghdr) {
     // SAFETY: null, or a message as `sendmsg` wants it, whose control part these macros walk through.
     unsafe {
-        if message.as_ref().is_none_or(|message| message.msg_control.is_null()) {
+        if message
+            .as_ref()
+            .is_none_or(|message| message.msg_control.is_null())
+        {
             return;
         }
         let mut header = libc::CMSG_FIRSTHDR(message);

@@ -8,8 +8,8 @@ use rustix::io::{fcntl_dupfd_cloexec, preadv, pwritev, writev};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::leaked::Leaked;
@@ -45,7 +45,12 @@ impl Client {
             return Some(file);
         }
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-        let again = |flags| high(open(path.as_str(), flags | OFlags::CLOEXEC, Mode::empty()).ok()?);
+        // The number may have been given to another file since.
+        let again = |flags| {
+            let again = high(open(path.as_str(), flags | OFlags::CLOEXEC, Mode::empty()).ok()?)?;
+            let status = fstat(&again).ok()?;
+            (key == (status.st_dev, status.st_ino)).then_some(again)
+        };
         let file = Arc::new(File {
             any: again(OFlags::RDWR).or_else(|| again(OFlags::RDONLY))?,
             end: Mutex::new(again(OFlags::RDWR | OFlags::APPEND)),
@@ -84,13 +89,23 @@ impl File {
     }
 
     /// As the real one.
-    pub(crate) fn read_at(&self, _: BorrowedFd<'_>, into: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
+    pub(crate) fn read_at(
+        &self,
+        _: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Option<usize> {
         self.may()?;
         preadv(&self.any, into, offset).ok()
     }
 
     /// As the real one.
-    pub(crate) fn write_at(&self, _: BorrowedFd<'_>, data: &[IoSlice<'_>], offset: u64) -> Option<usize> {
+    pub(crate) fn write_at(
+        &self,
+        _: BorrowedFd<'_>,
+        data: &[IoSlice<'_>],
+        offset: u64,
+    ) -> Option<usize> {
         self.may()?;
         pwritev(&self.any, data, offset).ok()
     }
