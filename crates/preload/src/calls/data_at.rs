@@ -1,0 +1,177 @@
+//! Reading and writing at an offset.
+
+use super::data::{reading_vector, writing_vector};
+use crate::buffers::{self, Named};
+use crate::operate::{self, Way};
+use crate::{real, table};
+use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
+use rustix::io::ReadWriteFlags;
+use std::slice;
+
+/// # Safety
+///
+/// As for `pread`.
+unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t) -> Way {
+    // SAFETY: the caller's promise.
+    match unsafe { buffers::to_read(into, bytes) } {
+        Named::Memory(mut into) => operate::read_at(number, slice::from_mut(&mut into), offset),
+        _ => Way::Kernel,
+    }
+}
+
+/// # Safety
+///
+/// As for `pwrite`.
+unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> Way {
+    // SAFETY: the caller's promise.
+    match unsafe { buffers::to_write(data, bytes) } {
+        Named::Memory(data) => operate::write_at(number, slice::from_ref(&data), offset, false),
+        _ => Way::Kernel,
+    }
+}
+
+/// # Safety
+///
+/// As for `preadv2`.
+unsafe fn reading_vector_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Way {
+    let Some(flags) = without_effect(flags) else {
+        return operate::odd(number);
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if offset == -1 {
+            return reading_vector(number, vector, count, flags);
+        }
+        buffers::vector_to_read(vector, count, |named| match named {
+            Named::Memory(into) => operate::read_at(number, into, offset),
+            _ => Way::Kernel,
+        })
+    }
+}
+
+/// # Safety
+///
+/// As for `pwritev2`.
+unsafe fn writing_vector_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Way {
+    let appends = flags & libc::RWF_APPEND != 0;
+    let Some(others) = without_effect(flags & !libc::RWF_APPEND) else {
+        return operate::odd(number);
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if offset == -1 {
+            let flags = if appends {
+                others | ReadWriteFlags::APPEND
+            } else {
+                others
+            };
+            return writing_vector(number, vector, count, flags, appends);
+        }
+        match buffers::vector_to_write(vector, count) {
+            Named::Memory(data) => operate::write_at(number, data, offset, appends),
+            _ => Way::Kernel,
+        }
+    }
+}
+
+/// Flags that change nothing about a direct operation: it is durable, and waits for nobody. `None` if there are others.
+fn without_effect(flags: c_int) -> Option<ReadWriteFlags> {
+    const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT;
+    (flags & !KNOWN == 0).then(|| ReadWriteFlags::from_bits_retain(flags.unsigned_abs()))
+}
+
+macro_rules! at_offset {
+    ($name:ident, $way:ident($($argument:ident: $type:ty),*)) => {
+        before! {
+            fn $name(number: c_int, $($argument: $type),*) -> ssize_t {
+                if table::is_kernels(number) {
+                    return real::$name(number, $($argument),*);
+                }
+                $way(number, $($argument),*).or(number, || real::$name(number, $($argument),*))
+            }
+        }
+    };
+}
+
+at_offset!(pread, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
+at_offset!(pread64, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
+at_offset!(pwrite, writing_at(data: *const c_void, bytes: size_t, offset: off_t));
+at_offset!(pwrite64, writing_at(data: *const c_void, bytes: size_t, offset: off_t));
+at_offset!(preadv2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
+at_offset!(preadv64v2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
+at_offset!(pwritev2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
+at_offset!(pwritev64v2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
+
+/// # Safety
+///
+/// As for `preadv`.
+unsafe fn reading_parts_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> Way {
+    // An offset of -1 means the position to `preadv2` only.
+    if offset < 0 {
+        return Way::Kernel;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { reading_vector_at(number, vector, count, offset, 0) }
+}
+
+/// # Safety
+///
+/// As for `pwritev`.
+unsafe fn writing_parts_at(
+    number: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> Way {
+    if offset < 0 {
+        return Way::Kernel;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { writing_vector_at(number, vector, count, offset, 0) }
+}
+
+at_offset!(preadv, reading_parts_at(vector: *const iovec, count: c_int, offset: off_t));
+at_offset!(preadv64, reading_parts_at(vector: *const iovec, count: c_int, offset: off_t));
+at_offset!(pwritev, writing_parts_at(vector: *const iovec, count: c_int, offset: off_t));
+at_offset!(pwritev64, writing_parts_at(vector: *const iovec, count: c_int, offset: off_t));
+
+before! {
+    fn __pread64(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
+        pread64(number, into, bytes, offset)
+    }
+
+    fn __pwrite64(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> ssize_t {
+        pwrite64(number, data, bytes, offset)
+    }
+
+    fn __pread_chk(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t, room: size_t) -> ssize_t {
+        if bytes > room {
+            return real::__pread_chk(number, into, bytes, offset, room);
+        }
+        pread(number, into, bytes, offset)
+    }
+
+    fn __pread64_chk(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t, room: size_t) -> ssize_t {
+        if bytes > room {
+            return real::__pread64_chk(number, into, bytes, offset, room);
+        }
+        pread64(number, into, bytes, offset)
+    }
+}

@@ -1,0 +1,128 @@
+//! Closing, duplicating, and `fcntl`.
+
+use crate::{operate, process, real, table};
+use libc::{c_int, c_long, c_uint, off_t};
+
+/// Numbers from `first` to `last` are about to be closed.
+pub(super) fn closing_range(first: c_uint, last: c_uint) {
+    table::used()
+        .filter(|number| (first..=last).contains(&number.unsigned_abs()))
+        .for_each(table::closing);
+}
+
+before! {
+    fn close(number: c_int) -> c_int {
+        table::closing(number);
+        real::close(number)
+    }
+
+    fn __close(number: c_int) -> c_int {
+        table::closing(number);
+        real::close(number)
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        let flag = flags.unsigned_abs();
+        if flag & libc::CLOSE_RANGE_UNSHARE != 0 {
+            process::switch_off("a thread has descriptors of its own");
+        } else if flag == 0 {
+            closing_range(first, last);
+        }
+        real::close_range(first, last, flags)
+    }
+
+    fn closefrom(first: c_int) {
+        closing_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX);
+        real::closefrom(first);
+    }
+
+    fn dup(number: c_int) -> c_int {
+        let source = table::duplicating(number);
+        let copy = real::dup(number);
+        source.duplicated(copy);
+        copy
+    }
+
+    fn dup2(number: c_int, copy: c_int) -> c_int {
+        if number == copy {
+            return real::dup2(number, copy);
+        }
+        let source = table::duplicating(number);
+        table::replacing(copy);
+        let result = real::dup2(number, copy);
+        source.duplicated(result);
+        result
+    }
+
+    fn __dup2(number: c_int, copy: c_int) -> c_int {
+        dup2(number, copy)
+    }
+
+    fn dup3(number: c_int, copy: c_int, flags: c_int) -> c_int {
+        if number == copy {
+            return real::dup3(number, copy, flags);
+        }
+        let source = table::duplicating(number);
+        table::replacing(copy);
+        let result = real::dup3(number, copy, flags);
+        source.duplicated(result);
+        result
+    }
+
+    fn fcntl(number: c_int, command: c_int, argument: c_long) -> c_int {
+        if table::is_kernels(number) {
+            return real::fcntl(number, command, argument);
+        }
+        control(number, command, argument, || real::fcntl(number, command, argument))
+    }
+
+    fn __fcntl(number: c_int, command: c_int, argument: c_long) -> c_int {
+        fcntl(number, command, argument)
+    }
+
+    fn fcntl64(number: c_int, command: c_int, argument: c_long) -> c_int {
+        if table::is_kernels(number) {
+            return real::fcntl64(number, command, argument);
+        }
+        control(number, command, argument, || real::fcntl64(number, command, argument))
+    }
+
+    fn lockf(number: c_int, command: c_int, bytes: off_t) -> c_int {
+        table::push(number);
+        real::lockf(number, command, bytes)
+    }
+
+    fn lockf64(number: c_int, command: c_int, bytes: off_t) -> c_int {
+        table::push(number);
+        real::lockf64(number, command, bytes)
+    }
+}
+
+fn control(number: c_int, command: c_int, argument: c_long, real: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            let source = table::duplicating(number);
+            let copy = real();
+            source.duplicated(copy);
+            copy
+        }
+        libc::F_SETFL => {
+            let result = real();
+            operate::flags_changed(number);
+            result
+        }
+        // The range may be relative to the position.
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW
+            if argument != 0 =>
+        {
+            table::push(number);
+            real()
+        }
+        _ => real(),
+    }
+}

@@ -1,0 +1,92 @@
+//! Calls beside reading and writing that need to know of a descriptor.
+
+use crate::{operate, real, table};
+use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
+
+/// Number of a descriptor whose position is used: that of one without an offset of its own.
+fn moved(number: c_int, offset: *const off_t) -> Option<c_int> {
+    (offset.is_null() && !table::is_kernels(number)).then_some(number)
+}
+
+before! {
+    fn fsync(number: c_int) -> c_int {
+        if !table::is_kernels(number) && operate::is_durable(number) {
+            return 0;
+        }
+        real::fsync(number)
+    }
+
+    fn fdatasync(number: c_int) -> c_int {
+        if !table::is_kernels(number) && operate::is_durable(number) {
+            return 0;
+        }
+        real::fdatasync(number)
+    }
+
+    fn sync_file_range(number: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int {
+        let is_sound = offset >= 0 && bytes >= 0 && offset.checked_add(bytes).is_some() && flags < 8;
+        if is_sound && !table::is_kernels(number) && operate::is_durable(number) {
+            return 0;
+        }
+        real::sync_file_range(number, offset, bytes, flags)
+    }
+
+    fn mmap(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
+        if !table::is_kernels(number) {
+            operate::count_kernel_path(number);
+        }
+        real::mmap(at, bytes, protection, flags, number, offset)
+    }
+
+    fn mmap64(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
+        if !table::is_kernels(number) {
+            operate::count_kernel_path(number);
+        }
+        real::mmap64(at, bytes, protection, flags, number, offset)
+    }
+
+    // These may wait for a pipe or a socket, so the position is not locked meanwhile, but given up.
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t {
+        table::share(to);
+        moved(from, offset).into_iter().for_each(table::share);
+        real::sendfile(to, from, offset, bytes)
+    }
+
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t {
+        table::share(to);
+        moved(from, offset).into_iter().for_each(table::share);
+        real::sendfile64(to, from, offset, bytes)
+    }
+
+    fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint) -> ssize_t {
+        moved(from, from_at).into_iter().for_each(table::share);
+        moved(to, to_at).into_iter().for_each(table::share);
+        real::splice(from, from_at, to, to_at, bytes, flags)
+    }
+
+    fn copy_file_range(
+        from: c_int,
+        from_at: *mut off_t,
+        to: c_int,
+        to_at: *mut off_t,
+        bytes: size_t,
+        flags: c_uint,
+    ) -> ssize_t {
+        let moved = [moved(from, from_at), moved(to, to_at)];
+        if moved == [None, None] {
+            return real::copy_file_range(from, from_at, to, to_at, bytes, flags);
+        }
+        operate::with_kernels_position(moved, || {
+            // Not the function behind: that one is a cancellation point.
+            real::syscall(
+                libc::SYS_copy_file_range,
+                c_long::from(from),
+                from_at as c_long,
+                c_long::from(to),
+                to_at as c_long,
+                bytes as c_long,
+                c_long::from(flags),
+            ) as ssize_t
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Children, other programs, and descriptors that are sent away.
+
+use crate::{process, real, table};
+use libc::{FILE, c_char, c_int, c_uint, c_void, pid_t, ssize_t};
+
+/// Positions of descriptors that go to another process with a message are the kernel's from now on.
+///
+/// # Safety
+///
+/// As for `sendmsg`.
+unsafe fn share_sent(message: *const libc::msghdr) {
+    // SAFETY: null, or a message as `sendmsg` wants it, whose control part these macros walk through.
+    unsafe {
+        if message
+            .as_ref()
+            .is_none_or(|message| message.msg_control.is_null())
+        {
+            return;
+        }
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(part) = header.as_ref() {
+            if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+                let bytes = part.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let numbers = libc::CMSG_DATA(header).cast::<c_int>();
+                for place in 0..bytes / size_of::<c_int>() {
+                    table::share(numbers.add(place).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// A child that shares this process's memory and not its descriptors: the table means nothing any more.
+pub(super) fn check_clone(flags: c_int) {
+    if flags & libc::CLONE_VM == 0 {
+        process::before_fork();
+    } else if flags & libc::CLONE_FILES == 0 {
+        process::switch_off("a child shares the memory and not the descriptors");
+    }
+}
+
+before! {
+    // What the C library has registered for `fork` does our part too.
+    fn fork() -> pid_t {
+        real::fork()
+    }
+
+    fn __fork() -> pid_t {
+        real::fork()
+    }
+
+    // A child that runs in this process's memory would change its table.
+    fn vfork() -> pid_t {
+        real::fork()
+    }
+
+    fn __vfork() -> pid_t {
+        real::fork()
+    }
+
+    fn _Fork() -> pid_t {
+        process::before_fork();
+        let child = real::_Fork();
+        if child == 0 {
+            process::after_fork();
+        }
+        child
+    }
+
+    fn clone(
+        start: *mut c_void,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        parent: *mut c_void,
+        tls: *mut c_void,
+        child: *mut c_void,
+    ) -> c_int {
+        check_clone(flags);
+        real::clone(start, stack, flags, argument, parent, tls, child)
+    }
+
+    fn unshare(flags: c_int) -> c_int {
+        if flags & libc::CLONE_FILES != 0 {
+            process::switch_off("a thread has descriptors of its own");
+        }
+        real::unshare(flags)
+    }
+
+    fn login_tty(number: c_int) -> c_int {
+        (0..=2).chain([number]).for_each(table::replacing);
+        real::login_tty(number)
+    }
+
+    fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
+        process::share_all();
+        real::execve(path, arguments, environment)
+    }
+
+    fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
+        process::share_all();
+        real::execv(path, arguments)
+    }
+
+    fn execvp(path: *const c_char, arguments: *const *const c_char) -> c_int {
+        process::share_all();
+        real::execvp(path, arguments)
+    }
+
+    fn execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
+        process::share_all();
+        real::execvpe(path, arguments, environment)
+    }
+
+    fn fexecve(number: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
+        process::share_all();
+        real::fexecve(number, arguments, environment)
+    }
+
+    fn execveat(
+        directory: c_int,
+        path: *const c_char,
+        arguments: *const *const c_char,
+        environment: *const *const c_char,
+        flags: c_int,
+    ) -> c_int {
+        process::share_all();
+        real::execveat(directory, path, arguments, environment, flags)
+    }
+
+    fn posix_spawn(
+        child: *mut c_void,
+        path: *const c_char,
+        actions: *const c_void,
+        attributes: *const c_void,
+        arguments: *const c_void,
+        environment: *const c_void,
+    ) -> c_int {
+        process::share_all();
+        real::posix_spawn(child, path, actions, attributes, arguments, environment)
+    }
+
+    fn posix_spawnp(
+        child: *mut c_void,
+        path: *const c_char,
+        actions: *const c_void,
+        attributes: *const c_void,
+        arguments: *const c_void,
+        environment: *const c_void,
+    ) -> c_int {
+        process::share_all();
+        real::posix_spawnp(child, path, actions, attributes, arguments, environment)
+    }
+
+    fn system(command: *const c_char) -> c_int {
+        process::share_all();
+        real::system(command)
+    }
+
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+        process::share_all();
+        real::popen(command, mode)
+    }
+
+    fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
+        share_sent(message);
+        real::sendmsg(socket, message, flags)
+    }
+
+    fn sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        if !messages.is_null() {
+            for place in 0..count as usize {
+                share_sent(&raw const (*messages.add(place)).msg_hdr);
+            }
+        }
+        real::sendmmsg(socket, messages, count, flags)
+    }
+}

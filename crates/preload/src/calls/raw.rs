@@ -1,0 +1,69 @@
+//! `syscall`: system calls that a program makes by their number, where they concern a descriptor.
+
+use super::{data, data_at, descriptors, others, process as children};
+use crate::{process, real, table};
+use libc::{c_int, c_long, c_uint};
+
+before! {
+    fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+        // As the kernel does it: a descriptor is the lower half of its register.
+        let first = a as c_int;
+        match number {
+            libc::SYS_read => data::read(first, b as _, c as _) as c_long,
+            libc::SYS_write => data::write(first, b as _, c as _) as c_long,
+            libc::SYS_readv => data::readv(first, b as _, c as c_int) as c_long,
+            libc::SYS_writev => data::writev(first, b as _, c as c_int) as c_long,
+            libc::SYS_lseek => data::lseek(first, b, c as c_int),
+            libc::SYS_pread64 => data_at::pread(first, b as _, c as _, d) as c_long,
+            libc::SYS_pwrite64 => data_at::pwrite(first, b as _, c as _, d) as c_long,
+            libc::SYS_preadv => data_at::preadv(first, b as _, c as c_int, d) as c_long,
+            libc::SYS_pwritev => data_at::pwritev(first, b as _, c as c_int, d) as c_long,
+            libc::SYS_preadv2 => data_at::preadv2(first, b as _, c as c_int, d, f as c_int) as c_long,
+            libc::SYS_pwritev2 => data_at::pwritev2(first, b as _, c as c_int, d, f as c_int) as c_long,
+            libc::SYS_close => c_long::from(descriptors::close(first)),
+            libc::SYS_close_range => c_long::from(descriptors::close_range(a as c_uint, b as c_uint, c as c_int)),
+            libc::SYS_dup => c_long::from(descriptors::dup(first)),
+            libc::SYS_dup2 => c_long::from(descriptors::dup2(first, b as c_int)),
+            libc::SYS_dup3 => c_long::from(descriptors::dup3(first, b as c_int, c as c_int)),
+            libc::SYS_fcntl => c_long::from(descriptors::fcntl(first, b as c_int, c)),
+            libc::SYS_sendfile => others::sendfile(first, b as c_int, c as _, d as _) as c_long,
+            libc::SYS_splice => others::splice(first, b as _, c as c_int, d as _, e as _, f as c_uint) as c_long,
+            libc::SYS_copy_file_range => {
+                others::copy_file_range(first, b as _, c as c_int, d as _, e as _, f as c_uint) as c_long
+            }
+            libc::SYS_sendmsg => children::sendmsg(first, b as _, c as c_int) as c_long,
+            libc::SYS_sendmmsg => c_long::from(children::sendmmsg(first, b as _, c as c_uint, d as c_int)),
+            libc::SYS_unshare => c_long::from(children::unshare(first)),
+            libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => {
+                let opened = real::syscall(number, a, b, c, d, e, f);
+                table::opened(opened as c_int);
+                opened
+            }
+            libc::SYS_execve | libc::SYS_execveat => {
+                process::share_all();
+                real::syscall(number, a, b, c, d, e, f)
+            }
+            // A child in this memory could not return from here in any case.
+            libc::SYS_fork | libc::SYS_vfork => cloned(libc::SYS_fork, 0, [a, b, c, d, e, f]),
+            libc::SYS_clone => cloned(number, first, [a, b, c, d, e, f]),
+            libc::SYS_clone3 => {
+                let flags = (a as *const u64).as_ref().map_or(0, |flags| *flags as c_int);
+                cloned(number, flags, [a, b, c, d, e, f])
+            }
+            _ => real::syscall(number, a, b, c, d, e, f),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for the system call.
+unsafe fn cloned(number: c_long, flags: c_int, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+    children::check_clone(flags);
+    // SAFETY: the caller's promise.
+    let child = unsafe { real::syscall(number, a, b, c, d, e, f) };
+    if child == 0 {
+        process::after_fork();
+    }
+    child
+}

@@ -1,0 +1,57 @@
+//! The process's one client, and how many descriptions each of its files has.
+
+#[cfg(feature = "double")]
+mod double;
+
+#[cfg(feature = "double")]
+pub(crate) use self::double::{Client, File};
+#[cfg(not(feature = "double"))]
+pub(crate) use direct::{Client, File};
+
+use crate::leaked::Leaked;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+static CLIENT: Leaked<Client> = Leaked::new();
+
+/// Descriptions of each file, by the file's address. A child of `fork` leaves its parent's to itself: another thread may have locked it.
+static DESCRIPTIONS: Leaked<Mutex<HashMap<usize, usize>>> = Leaked::new();
+
+/// The client of this process.
+pub(crate) fn client() -> &'static Client {
+    CLIENT.get_or(Client::default)
+}
+
+/// In a child of `fork`: forgets everything, locks nothing.
+pub(crate) fn forget() {
+    DESCRIPTIONS.abandon();
+    if let Some(client) = CLIENT.get() {
+        client.forget();
+    }
+}
+
+fn with_count<R>(
+    file: &Arc<File>,
+    change: impl FnOnce(&mut HashMap<usize, usize>, usize) -> R,
+) -> R {
+    let descriptions = DESCRIPTIONS.get_or(Mutex::default);
+    let mut map = descriptions.lock().unwrap_or_else(PoisonError::into_inner);
+    change(&mut map, Arc::as_ptr(file).addr())
+}
+
+/// A description of the file has come.
+pub(crate) fn arrive(file: &Arc<File>) {
+    with_count(file, |map, address| *map.entry(address).or_default() += 1);
+}
+
+/// A description of the file has gone; with the last one the file is let go.
+pub(crate) fn depart(file: &Arc<File>) {
+    let is_last = with_count(file, |map, address| {
+        let count = map.entry(address).or_default();
+        *count = count.saturating_sub(1);
+        *count == 0 && map.remove(&address).is_some()
+    });
+    if is_last {
+        file.close();
+    }
+}

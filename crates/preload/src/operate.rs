@@ -1,0 +1,310 @@
+//! Reading, writing and seeking a description that is ours.
+//!
+//! What the file does not do directly is done by a system call at the library's position, so the kernel's need not be set. Those calls are no cancellation points, as nothing may
+//! be cancelled while the position is locked.
+
+use crate::slab::Pin;
+use crate::table::{self, Found, borrow};
+use crate::thread::{Inside, set_errno};
+use libc::{c_int, ssize_t};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+/// How a call goes on.
+pub(crate) enum Way {
+    /// It is done.
+    Done(Result<usize, Errno>),
+    /// By the kernel.
+    Kernel,
+    /// By the kernel, and then the table is told.
+    Counted(u64),
+}
+
+impl Way {
+    /// What the call returns. Nothing has to be dropped while the real function works: it may be cancelled.
+    #[inline]
+    pub(crate) fn or(self, number: RawFd, real: impl FnOnce() -> ssize_t) -> ssize_t {
+        match self {
+            Way::Done(Ok(bytes)) => bytes as ssize_t,
+            Way::Done(Err(error)) => {
+                set_errno(error.raw_os_error());
+                -1
+            }
+            Way::Kernel => real(),
+            Way::Counted(word) => {
+                let result = real();
+                table::landed(number, word);
+                result
+            }
+        }
+    }
+
+    fn of(direct: Option<usize>) -> Way {
+        direct.map_or(Way::Kernel, |bytes| Way::Done(Ok(bytes)))
+    }
+}
+
+fn fits(start: u64, bytes: usize) -> bool {
+    start
+        .checked_add(bytes as u64)
+        .is_some_and(|end| end <= i64::MAX as u64)
+}
+
+fn total(data: &[IoSlice<'_>]) -> usize {
+    data.iter().map(|part| part.len()).sum()
+}
+
+/// `preadv`.
+pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -> Way {
+    let bytes = into.iter().map(|part| part.len()).sum();
+    let Some(offset) = u64::try_from(offset)
+        .ok()
+        .filter(|offset| fits(*offset, bytes))
+    else {
+        return Way::Kernel;
+    };
+    match table::find(number, false) {
+        Found::Ours(pin) if pin.is_readable() => {
+            let inside = Inside::enter();
+            Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
+        }
+        _ => Way::Kernel,
+    }
+}
+
+/// `pwritev`; to the end whatever the offset is, if `appends`.
+pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends: bool) -> Way {
+    let Some(offset) = u64::try_from(offset)
+        .ok()
+        .filter(|offset| fits(*offset, total(data)))
+    else {
+        return Way::Kernel;
+    };
+    match table::find(number, false) {
+        Found::Ours(pin) if pin.is_writable() => {
+            let inside = Inside::enter();
+            Way::of(inside.and_then(|_inside| {
+                // As Linux does it: the offset of a write to a description that appends is ignored.
+                if appends || pin.appends() {
+                    pin.file()
+                        .append(borrow(number), data)
+                        .map(|(bytes, _)| bytes)
+                } else {
+                    pin.file().write_at(borrow(number), data, offset)
+                }
+            }))
+        }
+        _ => Way::Kernel,
+    }
+}
+
+/// `readv`.
+pub(crate) fn read(number: RawFd, into: &mut [IoSliceMut<'_>], flags: ReadWriteFlags) -> Way {
+    let pin = match table::find(number, true) {
+        Found::Kernel => return Way::Kernel,
+        Found::Counted(word) => return Way::Counted(word),
+        Found::Ours(pin) => pin,
+    };
+    let position = pin.lock();
+    if !pin.is_readable() || !position.is_ours() {
+        return Way::Kernel;
+    }
+    let start = position.get();
+    let inside = if position.is_nested() {
+        None
+    } else {
+        Inside::enter()
+    };
+    let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
+    let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
+    if let Ok(bytes) = outcome {
+        position.advance(bytes);
+    }
+    Way::Done(outcome)
+}
+
+/// `writev`; to the end, if `appends`.
+pub(crate) fn write(
+    number: RawFd,
+    data: &[IoSlice<'_>],
+    flags: ReadWriteFlags,
+    appends: bool,
+) -> Way {
+    let pin = match table::find(number, true) {
+        Found::Kernel => return Way::Kernel,
+        Found::Counted(word) => return Way::Counted(word),
+        Found::Ours(pin) => pin,
+    };
+    let position = pin.lock();
+    let inside = if position.is_nested() || !pin.is_writable() {
+        None
+    } else {
+        Inside::enter()
+    };
+    let appends = appends || pin.appends();
+    match (position.is_ours(), appends) {
+        (true, true) => {
+            let start = position.get();
+            let appended = inside.and_then(|_inside| pin.file().append(borrow(number), data));
+            Way::Done(match appended {
+                Some((bytes, end)) => {
+                    position.reach(start, end);
+                    Ok(bytes)
+                }
+                None => {
+                    let outcome = pwritev2(borrow(number), data, u64::MAX, flags);
+                    if let (Ok(_), Ok(end)) = (outcome, rustix::fs::tell(borrow(number))) {
+                        position.reach(start, end);
+                    }
+                    outcome
+                }
+            })
+        }
+        (true, false) => {
+            let bytes = total(data);
+            if !fits(position.get(), bytes) {
+                return Way::Done(pwritev2(borrow(number), data, position.get(), flags));
+            }
+            // Moved before it is written: a handler that interrupts the write goes on behind it.
+            let start = position.advance(bytes);
+            let direct =
+                inside.and_then(|_inside| pin.file().write_at(borrow(number), data, start));
+            let outcome = direct.map_or_else(|| pwritev2(borrow(number), data, start, flags), Ok);
+            position.retreat(bytes - outcome.unwrap_or(0).min(bytes));
+            Way::Done(outcome)
+        }
+        (false, true) => {
+            let appended = inside.and_then(|_inside| {
+                let (bytes, end) = pin.file().append(borrow(number), data)?;
+                let _ = seek(borrow(number), SeekFrom::Start(end));
+                Some(bytes)
+            });
+            Way::of(appended)
+        }
+        (false, false) => Way::Kernel,
+    }
+}
+
+/// `lseek`.
+pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
+    let pin = match table::find(number, true) {
+        Found::Kernel => return Way::Kernel,
+        Found::Counted(word) => return Way::Counted(word),
+        Found::Ours(pin) => pin,
+    };
+    let position = pin.lock();
+    if !position.is_ours() {
+        return Way::Kernel;
+    }
+    let base = match whence {
+        libc::SEEK_SET => Some(0),
+        libc::SEEK_CUR => Some(position.get()),
+        libc::SEEK_END => size(&pin, position.is_nested()),
+        _ => None,
+    };
+    let outcome = match base {
+        Some(base) => base
+            .checked_add_signed(offset)
+            .filter(|place| *place <= i64::MAX as u64)
+            .ok_or(Errno::INVAL),
+        None => seek_by_kernel(number, offset, whence),
+    };
+    if let Ok(place) = outcome {
+        position.set(place);
+    }
+    Way::Done(outcome.map(|place| place as usize))
+}
+
+fn size(pin: &Pin, is_nested: bool) -> Option<u64> {
+    let inside = if is_nested { None } else { Inside::enter() };
+    inside.and_then(|_inside| pin.file().size_bytes())
+}
+
+fn seek_by_kernel(number: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    let to = match (whence, u64::try_from(offset)) {
+        (libc::SEEK_END, _) => SeekFrom::End(offset),
+        (libc::SEEK_DATA, Ok(offset)) => SeekFrom::Data(offset),
+        (libc::SEEK_HOLE, Ok(offset)) => SeekFrom::Hole(offset),
+        // As the kernel answers a negative offset of these.
+        (libc::SEEK_DATA | libc::SEEK_HOLE, Err(_)) => return Err(Errno::NXIO),
+        _ => return Err(Errno::INVAL),
+    };
+    seek(borrow(number), to)
+}
+
+/// Whether all that was written through this descriptor is durable, without asking anybody.
+pub(crate) fn is_durable(number: RawFd) -> bool {
+    match table::find(number, false) {
+        Found::Ours(pin) => Inside::enter().is_some_and(|_inside| pin.file().is_durable()),
+        _ => false,
+    }
+}
+
+/// The file behind this descriptor is used in a way that only the kernel sees.
+pub(crate) fn count_kernel_path(number: RawFd) {
+    if let Some(pin) = table::ours(number)
+        && let Some(_inside) = Inside::enter()
+    {
+        pin.file().count_kernel_path();
+    }
+}
+
+/// Calls something that uses the kernel's position of up to two descriptors; where the position is the library's, the kernel gets it before and gives it back after.
+pub(crate) fn with_kernels_position(
+    numbers: [Option<RawFd>; 2],
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let mut words = [None; 2];
+    let mut pins = [None, None];
+    for (place, number) in numbers.into_iter().enumerate() {
+        match number.map(|number| table::find(number, true)) {
+            Some(Found::Counted(word)) => words[place] = Some(word),
+            Some(Found::Ours(pin)) => pins[place] = number.map(|number| (number, pin)),
+            _ => {}
+        }
+    }
+    // In one order, and the same one once.
+    pins.sort_by_key(|pin| pin.as_ref().map(|(_, pin)| pin.index()));
+    if let [Some((_, first)), Some((_, second))] = &pins
+        && first.index() == second.index()
+    {
+        pins[1] = None;
+    }
+    let positions = pins.each_ref().map(|pin| {
+        let (number, pin) = pin.as_ref()?;
+        let position = pin.lock();
+        if !position.is_ours() || position.is_nested() {
+            return None;
+        }
+        position.push(borrow(*number));
+        position.give_up();
+        Some((*number, position))
+    });
+    let result = call();
+    for (number, position) in positions.into_iter().flatten() {
+        position.take(borrow(number));
+    }
+    for (number, word) in numbers.into_iter().zip(words) {
+        if let (Some(number), Some(word)) = (number, word) {
+            table::landed(number, word);
+        }
+    }
+    result
+}
+
+/// The kernel judges what a call has named, and may move the position: it is the kernel's from now on.
+pub(crate) fn odd(number: RawFd) -> Way {
+    table::share(number);
+    Way::Kernel
+}
+
+/// The flags of the description may have changed.
+pub(crate) fn flags_changed(number: RawFd) {
+    if let Some(pin) = table::ours(number)
+        && let Ok(flags) = rustix::fs::fcntl_getfl(borrow(number))
+    {
+        pin.set_flags(flags);
+    }
+}

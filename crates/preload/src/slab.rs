@@ -1,0 +1,212 @@
+//! Where descriptions live.
+//!
+//! A place is never unmapped, so that whoever finds its index in the table may count himself in and only then ask whether the index still stands there. Counters are several,
+//! each with a line of its own, and a thread keeps to one: threads that read the same file do not fight over a line. Counting takes no lock and no memory, so a signal handler may.
+//!
+//! A place's description is dropped when no entry of the table leads to it (*dying*) and each counter was seen at zero after that: new readers cannot come, because what they
+//! validate against is gone. Whoever counts out last sees that it is dying, or the one who made it so sees zero.
+
+use crate::client::{arrive, depart};
+use crate::description::Description;
+use crate::leaked::Leaked;
+use crate::thread::{self, Inside};
+use std::cell::UnsafeCell;
+use std::ops::Deref;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+
+const COUNTERS: usize = 8;
+const CHUNK_PLACES: usize = 64;
+const CHUNKS: usize = 1024;
+
+/// States of a place; a smaller number counts the entries of the table that lead to it.
+const FREE: u32 = 0;
+const DYING: u32 = u32::MAX;
+const CHANGING: u32 = u32::MAX - 1;
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Counter(AtomicU32);
+
+#[derive(Default)]
+struct Place {
+    readers: [Counter; COUNTERS],
+    state: AtomicU32,
+    description: UnsafeCell<Option<Description>>,
+}
+
+// SAFETY: the cell is changed only in state `CHANGING` by the one who brought it there, when nobody is counted in; and a description may be used by all threads.
+unsafe impl Sync for Place {}
+
+static PLACES: [Leaked<[Place; CHUNK_PLACES]>; CHUNKS] = [const { Leaked::new() }; CHUNKS];
+/// Where the search for a free place begins.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Some place is dying and nobody could end it: the thread was inside.
+static IS_LEFT: AtomicBool = AtomicBool::new(false);
+
+/// A description that does not go away while this lives.
+pub(crate) struct Pin {
+    place: &'static Place,
+    index: usize,
+    counter: usize,
+}
+
+impl Pin {
+    fn on(index: usize) -> Pin {
+        let chunk =
+            PLACES[index / CHUNK_PLACES].get_or(|| std::array::from_fn(|_| Place::default()));
+        let place = &chunk[index % CHUNK_PLACES];
+        let counter = thread::number() as usize % COUNTERS;
+        place.readers[counter].0.fetch_add(1, SeqCst);
+        Pin {
+            place,
+            index,
+            counter,
+        }
+    }
+
+    /// Index of the place.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// One entry of the table more leads to it; false if none does any more, and none may.
+    pub(crate) fn add_entry(&self) -> bool {
+        self.place
+            .state
+            .try_update(AcqRel, Acquire, |state| {
+                (state != FREE && state < CHANGING - 1).then(|| state + 1)
+            })
+            .is_ok()
+    }
+}
+
+impl Deref for Pin {
+    type Target = Description;
+
+    #[inline]
+    fn deref(&self) -> &Description {
+        // SAFETY: only who was counted in while the table led here has a pin, so the place holds a description and nobody changes it.
+        let description = unsafe { &*self.place.description.get() };
+        description
+            .as_ref()
+            .expect("a place that is pinned holds a description")
+    }
+}
+
+impl Drop for Pin {
+    #[inline]
+    fn drop(&mut self) {
+        self.place.readers[self.counter].0.fetch_sub(1, SeqCst);
+        if self.place.state.load(SeqCst) == DYING {
+            end(self.place);
+        }
+    }
+}
+
+/// Pins what an index leads to, if it still stands in the table after that.
+#[inline]
+pub(crate) fn pin(index: usize, still_stands: impl FnOnce() -> bool) -> Option<Pin> {
+    let pin = Pin::on(index);
+    still_stands().then_some(pin)
+}
+
+/// A place for a new description, to which one entry of the table leads; `None` if there is none left.
+pub(crate) fn place(description: Description) -> Option<Pin> {
+    end_what_is_left();
+    let start = NEXT.fetch_add(1, Relaxed);
+    for step in 0..CHUNKS * CHUNK_PLACES {
+        // Low places first, so that few chunks are ever made.
+        let index = if step < CHUNK_PLACES {
+            step
+        } else {
+            (start + step) % (CHUNKS * CHUNK_PLACES)
+        };
+        if !is_free(index) {
+            continue;
+        }
+        let pin = Pin::on(index);
+        let state = &pin.place.state;
+        if state
+            .compare_exchange(FREE, CHANGING, AcqRel, Relaxed)
+            .is_ok()
+        {
+            arrive(description.file());
+            // SAFETY: the state is ours to change, and who counted himself in meanwhile finds that no entry leads here, and does not look.
+            unsafe { *pin.place.description.get() = Some(description) };
+            state.store(1, SeqCst);
+            return Some(pin);
+        }
+    }
+    None
+}
+
+fn is_free(index: usize) -> bool {
+    PLACES[index / CHUNK_PLACES]
+        .get()
+        .is_none_or(|chunk| chunk[index % CHUNK_PLACES].state.load(Relaxed) == FREE)
+}
+
+/// An entry of the table that led to this place does not any more.
+pub(crate) fn remove_entry(index: usize) {
+    let pin = Pin::on(index);
+    let _ = pin
+        .place
+        .state
+        .try_update(SeqCst, SeqCst, |state| match state {
+            1 => Some(DYING),
+            FREE | DYING | CHANGING => None,
+            several => Some(several - 1),
+        });
+}
+
+fn end(place: &Place) {
+    // What is dropped may lock what the interrupted thread has locked.
+    let Some(_inside) = Inside::enter() else {
+        IS_LEFT.store(true, SeqCst);
+        return;
+    };
+    let is_unused = place
+        .readers
+        .iter()
+        .all(|counter| counter.0.load(SeqCst) == 0);
+    if is_unused
+        && place
+            .state
+            .compare_exchange(DYING, CHANGING, SeqCst, Relaxed)
+            .is_ok()
+    {
+        // SAFETY: no entry leads here and each counter was at zero since: nobody has a reference, and the state is ours to change.
+        let description = unsafe { (*place.description.get()).take() };
+        place.state.store(FREE, SeqCst);
+        if let Some(description) = description {
+            depart(description.file());
+        }
+    }
+}
+
+fn end_what_is_left() {
+    if IS_LEFT.swap(false, SeqCst) {
+        for place in PLACES.iter().filter_map(Leaked::get).flatten() {
+            if place.state.load(SeqCst) == DYING {
+                end(place);
+            }
+        }
+    }
+}
+
+/// In a child of `fork`, whose only thread this is: all places are free, and what was in them is the parent's and not dropped.
+pub(crate) fn forget() {
+    // Interrupted inside: the thread goes on with what it has pinned.
+    if thread::is_inside() {
+        return;
+    }
+    for place in PLACES.iter().filter_map(Leaked::get).flatten() {
+        for counter in &place.readers {
+            counter.0.store(0, Relaxed);
+        }
+        // SAFETY: there is no other thread, and this one has nothing pinned.
+        unsafe { place.description.get().write(None) };
+        place.state.store(FREE, SeqCst);
+    }
+}

@@ -1,0 +1,378 @@
+//! What is known of each descriptor number.
+//!
+//! One word for each: what the number is, and how often that has changed, so that who looked at a descriptor for some time can tell whether it is still the same.
+//!
+//! | tag | meaning |
+//! | --- | --- |
+//! | foreign | not looked at yet; others may see the description, so its position is the kernel's |
+//! | fresh | not looked at yet; opened in here, and nobody else sees it |
+//! | kernel | not ours, closed, or opened in a way that nobody saw |
+//! | ours | leads to a description |
+//!
+//! A descriptor is looked at when it is used for the third time, so that programs that read a file and close it pay nothing, and a handler that writes one last line into a
+//! file that it just opened asks nobody. Until then calls that use the kernel's position are counted while they last (*under way*): the library takes a position over only when
+//! there are none.
+//!
+//! A number that is closed becomes `kernel` before the kernel closes it, and only an opening function that we stand before makes it anything else.
+
+use crate::client::client;
+use crate::description::Description;
+use crate::log::say;
+use crate::process;
+use crate::slab::{self, Pin};
+use crate::thread::{self, Inside};
+use rustix::fs::OFlags;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Numbers that are looked after; higher ones are the kernel's.
+const NUMBERS: usize = 1 << 16;
+
+const TAG: u64 = 3;
+const FOREIGN: u64 = 0;
+const FRESH: u64 = 1;
+const KERNEL: u64 = 2;
+const OURS: u64 = 3;
+
+/// Of `ours`: the index of the description.
+const INDEX_SHIFT: u32 = 2;
+/// Of `foreign` and `fresh`: how often it was used.
+const USE: u64 = 1 << 2;
+const USES: u64 = 7 << 2;
+/// It is looked at when it was used so often.
+const USES_BEFORE_LOOK: u64 = 2 * USE;
+/// Of `fresh`: calls under way.
+const CALL: u64 = 1 << 5;
+const CALLS: u64 = 0xfff << 5;
+/// How often the word's meaning has changed.
+const CHANGE: u64 = 1 << 32;
+
+static TABLE: [AtomicU64; NUMBERS] = [const { AtomicU64::new(FOREIGN) }; NUMBERS];
+/// Highest number that anything was written for, and one.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+/// What a call that is about to use a descriptor finds.
+pub(crate) enum Found {
+    /// The kernel's.
+    Kernel,
+    /// The kernel's, and whoever makes the call says [`landed`] with this word after it.
+    Counted(u64),
+    /// Ours.
+    Ours(Pin),
+}
+
+#[inline]
+fn entry(number: RawFd) -> Option<&'static AtomicU64> {
+    usize::try_from(number)
+        .ok()
+        .and_then(|number| TABLE.get(number))
+}
+
+/// Whether a call on this descriptor is the kernel's without a doubt.
+#[inline]
+pub(crate) fn is_kernels(number: RawFd) -> bool {
+    entry(number).is_none_or(|entry| entry.load(Relaxed) & TAG == KERNEL)
+}
+
+/// A descriptor for the system calls that the library makes itself.
+///
+/// The number is what the program passed, which answers for its being open, as it does towards the kernel.
+#[inline]
+pub(crate) fn borrow(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: not -1, because only numbers that the table has get here; nothing is closed through it, and the kernel says so if it is not open.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// What a call on a descriptor has to do with; `moves` if it uses the position.
+pub(crate) fn find(number: RawFd, moves: bool) -> Found {
+    let Some(entry) = entry(number) else {
+        return Found::Kernel;
+    };
+    loop {
+        let word = entry.load(Acquire);
+        match word & TAG {
+            OURS => {
+                if let Some(pin) = pin(entry, word) {
+                    return Found::Ours(pin);
+                }
+            }
+            KERNEL => return Found::Kernel,
+            tag => {
+                let is_moved = tag == FRESH && moves;
+                if word & USES >= USES_BEFORE_LOOK && !thread::is_inside() {
+                    look(number, entry, word);
+                    continue;
+                }
+                if is_moved && word & CALLS == CALLS {
+                    let _ = entry.compare_exchange(word, foreign_after(word), SeqCst, Relaxed);
+                    continue;
+                }
+                let used = if word & USES == USES { 0 } else { USE };
+                let counted = word + used + if is_moved { CALL } else { 0 };
+                if entry
+                    .compare_exchange(word, counted, SeqCst, Relaxed)
+                    .is_ok()
+                {
+                    return if is_moved {
+                        Found::Counted(word)
+                    } else {
+                        Found::Kernel
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn foreign_after(word: u64) -> u64 {
+    changed(word, FOREIGN)
+}
+
+fn changed(word: u64, low: u64) -> u64 {
+    (word & !(CHANGE - 1)).wrapping_add(CHANGE) | low
+}
+
+/// A call that was under way is over.
+pub(crate) fn landed(number: RawFd, word: u64) {
+    let is_same =
+        |now: u64| now / CHANGE == word / CHANGE && now & TAG == FRESH && now & CALLS != 0;
+    if let Some(entry) = entry(number) {
+        let _ = entry.try_update(SeqCst, SeqCst, |now| is_same(now).then(|| now - CALL));
+    }
+}
+
+fn pin(entry: &'static AtomicU64, word: u64) -> Option<Pin> {
+    if process::settle() {
+        return None;
+    }
+    let index = (word & (CHANGE - 1)) >> INDEX_SHIFT;
+    slab::pin(index as usize, || entry.load(SeqCst) == word)
+}
+
+/// Looks at a descriptor, and writes down what it is, unless that has changed meanwhile.
+#[cold]
+fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
+    let Some(_inside) = Inside::enter() else {
+        return;
+    };
+    use_number(number);
+    let descriptor = borrow(number);
+    let flags = rustix::fs::fcntl_getfl(descriptor).unwrap_or(OFlags::PATH);
+    let file = if flags.contains(OFlags::PATH) || !process::may_look() {
+        None
+    } else {
+        client().look(descriptor)
+    };
+    let Some(file) = file else {
+        let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
+        return;
+    };
+    let Some(pin) = slab::place(Description::new(file, flags)) else {
+        let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
+        return;
+    };
+    // Others who find the description wait here until it is known whose the position is.
+    let position = pin.lock();
+    let ours = changed(word, (pin.index() as u64) << INDEX_SHIFT | OURS);
+    if entry.compare_exchange(word, ours, SeqCst, Relaxed).is_err() {
+        slab::remove_entry(pin.index());
+        return;
+    }
+    let is_taken = word & TAG == FRESH && word & CALLS == 0 && position.take(descriptor);
+    let whose = if is_taken {
+        "the library"
+    } else {
+        "the kernel"
+    };
+    say(format_args!(
+        "descriptor {number} is ours, its position {whose}'s"
+    ));
+}
+
+fn use_number(number: RawFd) {
+    let used = u64::from(number.unsigned_abs()) + 1;
+    if USED.load(Relaxed) < used {
+        USED.fetch_max(used, SeqCst);
+    }
+}
+
+/// Numbers that may be anything but untouched.
+pub(crate) fn used() -> std::ops::Range<RawFd> {
+    0..RawFd::try_from(USED.load(SeqCst)).unwrap_or(RawFd::MAX)
+}
+
+/// Changes what a number is, and lets go of the description that it led to.
+fn become_(number: RawFd, low: u64) {
+    let Some(entry) = entry(number) else {
+        return;
+    };
+    use_number(number);
+    process::settle();
+    let mut word = entry.load(Acquire);
+    while let Err(now) = entry.compare_exchange(word, changed(word, low), SeqCst, Acquire) {
+        word = now;
+    }
+    if word & TAG == OURS {
+        slab::remove_entry(((word & (CHANGE - 1)) >> INDEX_SHIFT) as usize);
+    }
+}
+
+/// The kernel has just opened this number for us. Numbers 0 to 2 also belong to `stdin`, `stdout` and `stderr`, which the C library reads and writes unseen.
+pub(crate) fn opened(number: RawFd) {
+    match number {
+        ..0 => {}
+        _ if process::is_off() => become_(number, KERNEL),
+        0..=2 => become_(number, FOREIGN),
+        _ => become_(number, FRESH),
+    }
+}
+
+/// The number was opened, and the C library or others use its position as well.
+pub(crate) fn opened_for_others(number: RawFd) {
+    if number >= 0 {
+        become_(number, if process::is_off() { KERNEL } else { FOREIGN });
+    }
+}
+
+/// The number is about to be closed.
+#[inline]
+pub(crate) fn closing(number: RawFd) {
+    if !is_kernels(number) {
+        become_(number, KERNEL);
+    }
+}
+
+/// The number is about to be given to another file, if that succeeds: so its position must not be lost.
+pub(crate) fn replacing(number: RawFd) {
+    share(number);
+    closing(number);
+}
+
+/// Others are about to see the description of this number, or use its position: it is the kernel's from now on.
+pub(crate) fn share(number: RawFd) {
+    let Some(entry) = entry(number) else {
+        return;
+    };
+    loop {
+        let word = entry.load(Acquire);
+        match word & TAG {
+            FRESH => {
+                if entry
+                    .compare_exchange(word, foreign_after(word), SeqCst, Relaxed)
+                    .is_ok()
+                {
+                    return;
+                }
+            }
+            OURS => {
+                if let Some(pin) = pin(entry, word) {
+                    pin.give_up_position(borrow(number));
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The description that a number leads to, if it was looked at and is ours.
+pub(crate) fn ours(number: RawFd) -> Option<Pin> {
+    let entry = entry(number)?;
+    loop {
+        let word = entry.load(Acquire);
+        if word & TAG != OURS {
+            return None;
+        }
+        if let Some(pin) = pin(entry, word) {
+            return Some(pin);
+        }
+    }
+}
+
+/// Tells the kernel where the position is, and keeps it.
+pub(crate) fn push(number: RawFd) {
+    if let Some(pin) = ours(number) {
+        let position = pin.lock();
+        if position.is_ours() {
+            position.push(borrow(number));
+        }
+    }
+}
+
+/// What a number was before it was duplicated.
+pub(crate) struct Source {
+    number: RawFd,
+    word: u64,
+    pin: Option<Pin>,
+}
+
+/// A number is about to be duplicated. One that was not looked at is looked at now: afterwards two numbers share a position, and one description must hold it.
+pub(crate) fn duplicating(number: RawFd) -> Source {
+    let Some(entry) = entry(number) else {
+        return Source {
+            number,
+            word: KERNEL,
+            pin: None,
+        };
+    };
+    let mut word = entry.load(Acquire);
+    if word & TAG == FRESH {
+        look(number, entry, word);
+        word = entry.load(Acquire);
+    }
+    if word & TAG == FRESH {
+        share(number);
+        word = entry.load(Acquire);
+    }
+    let pin = if word & TAG == OURS {
+        pin(entry, word)
+    } else {
+        None
+    };
+    Source { number, word, pin }
+}
+
+impl Source {
+    /// The kernel has made this number a duplicate.
+    pub(crate) fn duplicated(self, copy: RawFd) {
+        let is_same = entry(self.number).is_some_and(|entry| entry.load(SeqCst) == self.word);
+        match (&self.pin, self.word & TAG) {
+            _ if copy < 0 || copy == self.number => {}
+            (Some(pin), OURS) if is_same => {
+                // The C library uses the positions of the first three unseen, and of high numbers nobody knows.
+                if copy <= 2 || self.number <= 2 || entry(copy).is_none() {
+                    pin.give_up_position(borrow(self.number));
+                }
+                if entry(copy).is_some() {
+                    let low = if pin.add_entry() {
+                        (pin.index() as u64) << INDEX_SHIFT | OURS
+                    } else {
+                        KERNEL
+                    };
+                    become_(copy, low);
+                }
+            }
+            (None, FOREIGN) => opened_for_others(copy),
+            _ => become_(copy, KERNEL),
+        }
+    }
+}
+
+/// In a child of `fork`: all numbers are as inherited.
+pub(crate) fn forget() {
+    for number in used() {
+        if let Some(entry) = entry(number) {
+            let word = entry.load(Relaxed);
+            entry.store(foreign_after(word), SeqCst);
+        }
+    }
+}
+
+/// Nothing is looked at any more: all numbers are the kernel's, as are their positions.
+pub(crate) fn give_up() {
+    for number in used() {
+        share(number);
+        closing(number);
+    }
+}
