@@ -1,12 +1,14 @@
 //! Where programs run: a pool that another process has mounted, and a directory on tmpfs; and a running program, seen from the experiment.
 
 use super::DirectOptions;
-use super::program::{self, Answer, Operation, Order};
+use super::program::{self, Answer, Moved, Operation, Order};
 use crate::child::IdleMount;
 use crate::error::BenchError;
 use crate::memory::require_room;
 use crate::ops::bed::{create_pool, on_tmpfs, work_directory};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
@@ -96,7 +98,7 @@ impl Bed {
 pub(super) fn fill(path: &Path, bytes: u64) -> Result<(), BenchError> {
     let content = vec![0x5a; FILL_BYTES];
     let failed = || BenchError::io("fill", path);
-    let mut file = std::fs::File::create(path).map_err(failed())?;
+    let mut file = File::create(path).map_err(failed())?;
     let pieces = bytes.div_ceil(FILL_BYTES as u64);
     for _ in 0..pieces {
         file.write_all(&content).map_err(failed())?;
@@ -109,6 +111,9 @@ pub(super) struct Program {
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    path: PathBuf,
+    /// What the last operation moved.
+    last: Option<Moved>,
     /// What warming up took.
     pub(super) warm: Answer,
 }
@@ -137,9 +142,12 @@ impl Program {
             child,
             orders: Some(orders),
             answers: BufReader::new(answers),
+            path: path.to_owned(),
+            last: None,
             warm: Answer {
                 nanoseconds: 0.0,
                 kernel_calls: 0.0,
+                last: None,
             },
         };
         program.warm = program.answer()?;
@@ -171,11 +179,31 @@ impl Program {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
         read.map_err(|error| failed(&error))?;
-        match line.is_empty() {
-            true => Err(failed(
-                &"it ended; its own message, if it has one, is above",
-            )),
-            false => serde_json::from_str(&line).map_err(|error| failed(&error)),
+        if line.is_empty() {
+            let reason = "it ended; its own message, if it has one, is above";
+            return Err(failed(&reason));
+        }
+        let answer: Answer = serde_json::from_str(&line).map_err(|error| failed(&error))?;
+        self.last = answer.last;
+        Ok(answer)
+    }
+
+    /// Whether the last operation moved what is in the file, as a process sees it that has nothing to do with the program.
+    pub(super) fn verify(&self) -> Result<(), BenchError> {
+        let Some(Moved { offset, word }) = self.last else {
+            return Ok(());
+        };
+        let mut bytes = [0; 8];
+        let file = File::open(&self.path).map_err(BenchError::io("open", &self.path))?;
+        let read = file.read_exact_at(&mut bytes, offset);
+        read.map_err(BenchError::io("read", &self.path))?;
+        match u64::from_le_bytes(bytes) == word {
+            true => Ok(()),
+            false => Err(BenchError::WrongData(format!(
+                "{} has {bytes:?} at {offset}, not {:?}",
+                self.path.display(),
+                word.to_le_bytes()
+            ))),
         }
     }
 }

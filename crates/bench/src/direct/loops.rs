@@ -78,6 +78,11 @@ impl Sides {
         Ok(answer.nanoseconds)
     }
 
+    /// Whether all moved what they should; after the rounds, because a look at the file disturbs who has it to himself.
+    fn verify(&self) -> Result<(), BenchError> {
+        self.programs.iter().try_for_each(Program::verify)
+    }
+
     fn calls(&self, side: usize) -> String {
         format!("{:.2}", self.kernel_calls[side])
     }
@@ -105,6 +110,7 @@ fn overwrite(
             false => raw_write(&raw, &mut page, round, sides.counts[0]),
         }
     })?;
+    sides.verify()?;
     let note = beside(&sides, &times);
     collector.row("overwrite_4k", || {
         Ok(with_spread(&pair(&times[0], &times[1]), &note))
@@ -171,6 +177,7 @@ fn beside_tmpfs(
     };
     let mut sides = Sides::start(options, bed, &kinds, &order)?;
     let times = in_turn(options.rounds, kinds.len(), |side, _| sides.round(side))?;
+    sides.verify()?;
     let note = beside(&sides, &times);
     Ok(with_spread(&pair(&times[0], &times[1]), &note))
 }
@@ -203,6 +210,7 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
         let later = attached.run(OPERATIONS)?;
         extra.push((first.nanoseconds - later.nanoseconds) / 1000.0);
     }
+    attached.verify()?;
     let cost = median(&extra);
     let spread = |pick: fn(f64, f64) -> f64| extra.iter().copied().reduce(pick);
     let found = Found {
@@ -242,6 +250,7 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
             _ => one_at_a_time(programs, count),
         }
     })?;
+    pairs.iter().flatten().try_for_each(Program::verify)?;
     let tmpfs = pair(&rates[2], &rates[3]).ratios()[1];
     let note = format!("two on tmpfs are {tmpfs:.2} times as fast as one there");
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))

@@ -52,6 +52,17 @@ pub(crate) struct Answer {
     pub(crate) nanoseconds: f64,
     /// Calls of the kernel to read or to write, of one operation, as the kernel counts them.
     pub(crate) kernel_calls: f64,
+    /// What the last operation wrote or read, to be compared with the file; `None` if it moved nothing.
+    pub(crate) last: Option<Moved>,
+}
+
+/// A block that was written or read.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Moved {
+    /// Where in the file.
+    pub(crate) offset: u64,
+    /// Its first word.
+    pub(crate) word: u64,
 }
 
 impl Answer {
@@ -92,6 +103,10 @@ struct Work {
     places: Places,
     /// Bytes appended since the file was empty.
     appended: u64,
+    /// Operations so far: what is written is never the same.
+    done: u64,
+    /// Where the last operation was.
+    offset: u64,
     /// Calls that counting and timing make by themselves.
     own_calls: u64,
 }
@@ -110,17 +125,26 @@ impl Work {
             page: Page::filled(),
             places: Places::new(order.processor as u64),
             appended: 0,
+            done: 0,
+            offset: 0,
             own_calls: 0,
             order,
         })
     }
 
     fn answer(&mut self, count: u64) -> io::Result<Answer> {
+        // What is there afterwards was read.
+        self.page.number(0);
         let (nanoseconds, calls) = self.round(count)?;
+        let moves = count > 0 && self.order.operation != Operation::OpenClose;
         let each = |sum: f64| sum / count.max(1) as f64;
         Ok(Answer {
             nanoseconds: each(nanoseconds),
             kernel_calls: each(calls.saturating_sub(self.own_calls) as f64),
+            last: moves.then(|| Moved {
+                offset: self.offset,
+                word: self.page.first_word(),
+            }),
         })
     }
 
@@ -129,8 +153,8 @@ impl Work {
         self.make_room(count)?;
         let before = kernel_calls();
         let watch = Stopwatch::of_thread();
-        for number in 0..count {
-            self.once(number)?;
+        for _ in 0..count {
+            self.once()?;
         }
         let nanoseconds = watch.nanoseconds();
         Ok((nanoseconds, kernel_calls() - before))
@@ -147,23 +171,26 @@ impl Work {
         // SAFETY: only numbers are passed.
         checked(unsafe { libc::ftruncate64(self.descriptor, 0) } as isize)?;
         self.appended = 0;
-        (0..AGAIN.min(count)).try_for_each(|number| self.once(number))
+        (0..AGAIN.min(count)).try_for_each(|_| self.once())
     }
 
-    fn once(&mut self, number: u64) -> io::Result<()> {
+    fn once(&mut self) -> io::Result<()> {
         let blocks = self.order.file_bytes / BLOCK_BYTES as u64;
-        let offset = (self.places.below(blocks) * BLOCK_BYTES as u64) as libc::off64_t;
+        self.offset = self.places.below(blocks) * BLOCK_BYTES as u64;
+        self.done += 1;
+        let offset = self.offset as libc::off64_t;
         let page = self.page.0.as_mut_ptr().cast::<libc::c_void>();
         // SAFETY: the buffer is a block long, of this thread, and not used otherwise meanwhile; the path ends with a zero.
         let moved = unsafe {
             match self.order.operation {
                 Operation::Overwrite => {
-                    page.cast::<u64>().write(number);
+                    page.cast::<u64>().write(self.done);
                     libc::pwrite64(self.descriptor, page, BLOCK_BYTES, offset)
                 }
                 Operation::Read => libc::pread64(self.descriptor, page, BLOCK_BYTES, offset),
                 Operation::Append => {
-                    page.cast::<u64>().write(number);
+                    page.cast::<u64>().write(self.done);
+                    self.offset = self.appended;
                     self.appended += BLOCK_BYTES as u64;
                     libc::write(self.descriptor, page, BLOCK_BYTES)
                 }
