@@ -7,6 +7,8 @@ DESTDIR ?=
 CARGO   ?= cargo
 target  := $(or $(CARGO_TARGET_DIR),target)
 perdure := $(target)/release/perdure
+# The command, and the library that `perdure run` preloads.
+build   := build --release -p perdure-cli -p perdure-preload
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -34,14 +36,14 @@ vmtest: ## persistent memory in QEMU: fsdax and device-DAX, power cut under load
 	@tests/vm/run.sh
 
 bench: ## the bars of docs/DESIGN.md, both sides of each printed
-	@$(CARGO) build --release -p perdure-cli
+	@$(CARGO) $(build)
 	@$(perdure) bench ops
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 300) each
 	@tests/fuzz.sh $(or $(FUZZ_SECONDS),300)
 
 docs: ## man pages, shell completions and the library's documentation, under $(target)/
-	@$(CARGO) build --release -p perdure-cli
+	@$(CARGO) $(build)
 	@mkdir -p $(target)/man $(target)/completions
 	@$(perdure) man $(target)/man
 	@for shell in bash zsh fish; do $(perdure) completions $$shell >$(target)/completions/perdure.$$shell; done
@@ -50,6 +52,7 @@ docs: ## man pages, shell completions and the library's documentation, under $(t
 
 install: docs ## into PREFIX (/usr/local), DESTDIR honoured
 	install -D -m 755 $(perdure) $(DESTDIR)$(PREFIX)/bin/perdure
+	install -D -m 644 $(target)/release/libperdure_preload.so $(DESTDIR)$(PREFIX)/lib/perdure/libperdure_preload.so
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(target)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -D -m 644 $(target)/completions/perdure.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/perdure

@@ -102,6 +102,21 @@ expect 8 "in use" "$PERDURE" fsck "$pool"
 expect 4 "in use" "$PERDURE" cp "$pool:/file" "$work/out"
 (cd "$mnt" && expect 4 "in use" "$PERDURE" umount "$mnt")
 
+note "programs on a mount"
+expect 3 "no such pool" "$PERDURE" run "$work/none" -- true
+expect 2 "usage" "$PERDURE" run "$pool" true
+expect 2 "usage" "$PERDURE" run "$pool" --
+expect 4 "is mounted at $mnt, not at $work/other" "$PERDURE" run "$pool" --at "$work/other" -- true
+expect 127 "none: cannot be run" "$PERDURE" run "$pool" -- "$work/none"
+expect 126 "file: cannot be run" "$PERDURE" run "$pool" -- "$work/file"
+expect 137 "" "$PERDURE" run "$pool" --at "$mnt" -- sh -c 'kill -9 $$'
+# shellcheck disable=SC2016
+expect 5 "$mnt" "$PERDURE" run "$pool" -- sh -c 'echo "$PERDURE_MNT"; exit 5'
+expect 1 "nowhere: cannot find the library" env PERDURE_PRELOAD="$work/nowhere" "$PERDURE" run "$pool" -- true
+install -m 755 "$PERDURE" "$work/alone"
+expect 1 "cargo build --release -p perdure-preload" "$work/alone" run "$pool" -- true
+rm "$work/alone"
+
 note "on the mount"
 name=$(printf 'n%.0s' {1..256})
 for command in "touch" "mkdir" "ln -s x" "mv $mnt/file"; do

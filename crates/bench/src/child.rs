@@ -1,5 +1,7 @@
-//! A process that mounts a pool and idles, so that its memory can be looked at: nothing of the experiment is in it.
+//! Processes that an experiment starts by running its own program again; and one of them, which mounts a pool and idles, so that its memory
+//! can be looked at: nothing of the experiment is in it.
 
+use crate::direct::program;
 use crate::error::BenchError;
 use fs::{FileSystem, MountOptions};
 use server::Mounting;
@@ -20,11 +22,15 @@ const READY: &str = "ready";
 #[must_use]
 pub fn serve_child() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != ARGUMENT {
+    let kind = arguments.next()?;
+    let done = if kind == ARGUMENT {
+        idle(arguments.next()?, arguments.next()?)
+    } else if kind == program::ARGUMENT {
+        program::serve(arguments.collect())
+    } else {
         return None;
-    }
-    let (pool, mountpoint) = (arguments.next()?, arguments.next()?);
-    Some(match idle(pool, mountpoint) {
+    };
+    Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

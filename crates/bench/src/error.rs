@@ -57,6 +57,27 @@ pub enum BenchError {
     /// The second process did not do what it should.
     #[error("the process that holds the idle pool: {0}")]
     Child(String),
+    /// A program that is measured did not do what it should.
+    #[error("{program}: {reason}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What it did.
+        reason: String,
+    },
+    /// A program is needed and is not there.
+    #[error("{program} is not installed (apt install {package})")]
+    NotInstalled {
+        /// Its name.
+        program: &'static str,
+        /// Debian's package.
+        package: &'static str,
+    },
+    /// There is nothing to measure yet.
+    #[error(
+        "the program's reads and writes go through the kernel: there is no direct access to the mount"
+    )]
+    NoDirectAccess,
     /// Two threads are to run on two processors.
     #[error("two processors are needed; this process may use {0}")]
     Processors(usize),
@@ -72,6 +93,22 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// Whether something is missing that is no part of the experiment: then nothing failed, and nothing was measured.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            BenchError::NotInstalled { .. } | BenchError::NoDirectAccess
+        )
+    }
+
+    /// `program` did not do what it should.
+    pub(crate) fn program(program: &str, reason: impl std::fmt::Display) -> BenchError {
+        BenchError::Program {
+            program: program.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
     /// `map_err` of system calls on `path`.
     pub(crate) fn io<E: Into<io::Error>>(
         action: &'static str,

@@ -71,6 +71,9 @@ pub struct Bar {
     /// How it was measured, where that is not plain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What is missing, so that there are no numbers although nothing failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
     /// Why there are no numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -132,6 +135,7 @@ impl Figure {
             "bytes written" => Unit::Bytes,
             "bytes/s" => Unit::BytesPerSecond,
             "seconds" => Unit::Seconds,
+            "ns" | "%" => Unit::named(self.y_label),
             _ => Unit::Count,
         }
     }
@@ -219,7 +223,7 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Whether every bar was measured, reached or not.
+    /// Whether no bar failed: each was measured, reached or not, but for those that need what this machine does not have.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.rows.iter().all(|row| row.error.is_none())
@@ -324,7 +328,10 @@ fn cells(row: &Bar) -> [String; 8] {
         figure(row.against_value, row.unit),
         figure(row.ratio, ""),
         row.better.limit(row.bar),
-        mark(row.is_met()),
+        match row.not_measured {
+            Some(_) => "not measured".to_owned(),
+            None => mark(row.is_met()),
+        },
         figure(row.paper, ""),
         row.against.to_owned(),
     ]
@@ -332,7 +339,9 @@ fn cells(row: &Bar) -> [String; 8] {
 
 fn remarks(row: &Bar) -> Vec<(&'static str, String)> {
     let failed = row.error.iter().map(|error| format!("FAILED: {error}"));
-    let remarks = row.note.iter().cloned().chain(failed);
+    let missing = row.not_measured.iter();
+    let missing = missing.map(|reason| format!("not measured: {reason}"));
+    let remarks = row.note.iter().cloned().chain(missing).chain(failed);
     remarks.map(|remark| (row.name, remark)).collect()
 }
 
@@ -467,9 +476,10 @@ impl Collector {
 
 impl Plan {
     fn bar(&self, result: Result<Found, BenchError>) -> Bar {
-        let (found, error) = match result {
-            Ok(found) => (Some(found), None),
-            Err(error) => (None, Some(error.to_string())),
+        let (found, not_measured, error) = match result {
+            Ok(found) => (Some(found), None, None),
+            Err(error) if error.is_absence() => (None, Some(error.to_string()), None),
+            Err(error) => (None, None, Some(error.to_string())),
         };
         let known = found.as_ref();
         Bar {
@@ -484,6 +494,7 @@ impl Plan {
             better: self.better,
             paper: self.paper,
             note: found.and_then(|found| found.note),
+            not_measured,
             error,
         }
     }

@@ -14,6 +14,7 @@
 mod aging;
 pub mod baseline;
 mod child;
+mod direct;
 mod error;
 mod evaluation;
 mod machine;
@@ -28,6 +29,7 @@ mod wear;
 
 pub use aging::{AgingOptions, run_aging};
 pub use child::serve_child;
+pub use direct::{DirectOptions, run_direct};
 pub use error::BenchError;
 pub use evaluation::{Bar, Evaluation, Figure, Series, Shape};
 pub use machine::Machine;

@@ -1,8 +1,8 @@
 //! The whole experiment, so small that the figures mean nothing: every row is there, and its numbers are numbers.
 
 use perdure_bench::{
-    AgingOptions, BenchError, Evaluation, OpsOptions, ReadCacheOptions, WearOptions, run_aging,
-    run_ops, run_readcache, run_wear,
+    AgingOptions, BenchError, DirectOptions, Evaluation, OpsOptions, ReadCacheOptions, WearOptions,
+    run_aging, run_direct, run_ops, run_readcache, run_wear,
 };
 use serde_json::Value;
 use std::process::ExitCode;
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     aging_in_small();
     wear_in_small();
     readcache_in_small();
+    direct_in_small();
     println!("smoke: ok");
     ExitCode::SUCCESS
 }
@@ -227,6 +228,71 @@ fn readcache_in_small() {
             Err(BenchError::TooSmall { .. })
         ));
     }
+}
+
+const DIRECT_BARS: [&str; 14] = [
+    "overwrite_4k",
+    "overwrite_4k_vs_raw",
+    "read_4k",
+    "append_4k",
+    "fio_randwrite",
+    "fio_randread",
+    "fio_randwrite_vs_fuse",
+    "fio_randread_vs_fuse",
+    "permission_check",
+    "redis_set",
+    "sqlite_full",
+    "rocksdb_fillsync",
+    "open_close_vs_fuse",
+    "processes_2",
+];
+
+/// With a library that is loaded anyway, and so with no direct access: the sides run, and the report does not pretend.
+fn direct_in_small() {
+    if std::fs::File::open("/dev/fuse").is_err() {
+        return eprintln!("skipped: mounting needs /dev/fuse");
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
+    let mut paths = maps.lines().filter_map(|line| line.split(' ').next_back());
+    let library = paths.find(|path| path.contains("/libc.so"));
+    let options = DirectOptions::smoke(library.expect("the C library").into());
+    let evaluation = run_direct(&options).expect("the experiment runs");
+    let table = evaluation.table();
+    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, DIRECT_BARS);
+    for row in &evaluation.rows {
+        assert_eq!(row.error, None, "{table}");
+        assert!(
+            row.ratio > Some(0.0) || row.not_measured.is_some(),
+            "{table}"
+        );
+    }
+    let check = evaluation
+        .rows
+        .iter()
+        .find(|row| row.name == "permission_check");
+    let reason = check.and_then(|row| row.not_measured.as_deref());
+    assert!(
+        reason.is_some_and(|reason| reason.contains("no direct access")),
+        "{table}"
+    );
+    let figures: Vec<&str> = evaluation
+        .figures
+        .iter()
+        .map(|figure| figure.name.as_str())
+        .collect();
+    assert_eq!(figures, ["cost_write", "cost_read", "software"], "{table}");
+    for figure in &evaluation.figures[..2] {
+        assert!(
+            figure.places.iter().any(|place| place == "FUSE mount"),
+            "{figure:?}"
+        );
+        assert!(
+            !figure.places.iter().any(|place| place == "preload"),
+            "{figure:?}"
+        );
+    }
+    evaluation.page().expect("it can be drawn");
 }
 
 /// Every bar was measured, its numbers are numbers, and the evaluation can be written down.

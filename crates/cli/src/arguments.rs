@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount a pool, and wait until its server has saved and ended
     Umount(Umount),
+    /// Run a program whose reads and writes of a pool go past the kernel
+    Run(Run),
     /// Check a pool, and repair it
     Fsck(Fsck),
     /// Show what is in a pool: class, space, segments, journals, wear
@@ -63,6 +65,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Run(_) => "run",
             Command::Fsck(_) => "fsck",
             Command::Stat(_) => "stat",
             Command::Cp(_) => "cp",
@@ -160,6 +163,44 @@ pub(crate) struct Umount {
     /// Where the pool is mounted
     #[arg(value_name = "MNT")]
     pub(crate) mountpoint: PathBuf,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The program is any one that is linked dynamically. What it reads and writes by read, write, pread,
+pwrite and the like in files of its user goes straight to the pool's memory; everything else goes
+through the mount as ever, to the same files. A write is durable when it returns, either way.
+
+A pool that is mounted is used where it is, and stays mounted. Otherwise it is mounted for the
+program and unmounted after it. The program finds the place in the variable PERDURE_MNT.
+
+Exit codes:
+  those of the program; 128 + N if signal N ended it
+  126  the program cannot be run
+  127  there is no such program
+  those of `perdure mount` and `perdure umount`, if these fail
+
+Environment:
+  PERDURE_PRELOAD  libperdure_preload.so, if it is neither beside perdure nor in ../lib/perdure
+
+Examples:
+  perdure run /mnt/pmem/pool --at /mnt -- sqlite3 /mnt/data.db
+  perdure run /dev/shm/pool -- sh -c 'cd $PERDURE_MNT && fio --name=x --rw=randwrite --size=1g'")]
+pub(crate) struct Run {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// Directory to mount it at [default: a new one under XDG_RUNTIME_DIR or /tmp, removed afterwards]
+    #[arg(long, value_name = "MNT")]
+    pub(crate) at: Option<PathBuf>,
+    /// Accept memory that a power cut empties although the pool was made for persistent memory
+    #[arg(long)]
+    pub(crate) volatile: bool,
+    /// Say on stderr where the pool is mounted, and which library the program gets
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

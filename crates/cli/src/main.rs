@@ -6,6 +6,7 @@ mod failure;
 mod mounts;
 mod output;
 mod read_cache;
+mod signals;
 mod size;
 
 use arguments::{Arguments, Command};
@@ -43,6 +44,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Mkfs(arguments) => commands::mkfs::run(&arguments),
         Command::Mount(arguments) => commands::mount::run(&arguments),
         Command::Umount(arguments) => commands::umount::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
         Command::Fsck(arguments) => commands::fsck::run(&arguments),
         Command::Stat(arguments) => commands::stat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A mounted ext4; unmounted when dropped.
-pub(super) struct LoopExt4 {
+pub(crate) struct LoopExt4 {
     mountpoint: PathBuf,
 }
 
 impl LoopExt4 {
     /// Makes an image of `bytes` bytes in `place`, a file system in it, and mounts it. Only root can.
-    pub(super) fn mount(place: &Path, bytes: u64) -> Result<LoopExt4, BenchError> {
+    pub(crate) fn mount(place: &Path, bytes: u64) -> Result<LoopExt4, BenchError> {
         let (image, mountpoint) = (place.join("ext4.image"), place.join("ext4"));
         let file = std::fs::File::create_new(&image).map_err(BenchError::io("make", &image))?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes)
@@ -31,7 +31,7 @@ impl LoopExt4 {
         Ok(LoopExt4 { mountpoint })
     }
 
-    pub(super) fn mountpoint(&self) -> &Path {
+    pub(crate) fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
 }

@@ -11,7 +11,7 @@
 mod aged;
 mod beside;
 mod generator;
-mod loop_device;
+pub(crate) mod loop_device;
 mod removal;
 mod threads;
 mod throughput;

@@ -160,7 +160,7 @@ impl Bed {
 }
 
 /// Writes a file from its start.
-pub(super) fn fill(file: &File, bytes: u64) -> Result<(), BenchError> {
+pub(crate) fn fill(file: &File, bytes: u64) -> Result<(), BenchError> {
     let content = vec![0x5a; FILL_BYTES];
     for offset in (0..bytes).step_by(FILL_BYTES) {
         file.write_at(&content, offset)?;

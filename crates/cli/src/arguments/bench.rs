@@ -12,7 +12,8 @@ Examples:
   perdure bench ops
   perdure bench aging --files 8192,32768 --out report
   perdure bench wear --out report
-  perdure bench readcache --out report")]
+  perdure bench readcache --out report
+  perdure bench direct --out report")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) experiment: Experiment,
@@ -29,6 +30,8 @@ pub(crate) enum Experiment {
     Wear(Wear),
     /// What copies of hot blocks in DRAM give, and what they cost, on an emulated medium
     Readcache(ReadCache),
+    /// Unchanged programs whose reads and writes go past the kernel, against tmpfs and the plain mount
+    Direct(Direct),
 }
 
 /// What all experiments have in common.
@@ -196,6 +199,29 @@ pub(crate) struct ReadCache {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.05)]
     pub(crate) seconds: f64,
     /// Write readcache.json and readcache.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Loops of single operations, fio, redis, sqlite and RocksDB run with the library of `perdure run` on
+a mount, without it on the same mount, and on tmpfs, in rounds that alternate. A program that is not
+installed leaves its rows out. Beside them the cost of software: how much of an access to 4 KiB is
+the medium, and how much copying, crossing and the file system; with ext4 on a loop device as root.
+
+It takes 5 GiB of memory, and some four minutes.
+
+Examples:
+  perdure bench direct --out report
+  perdure bench direct --row overwrite_4k --row redis_set --seconds 5 --json")]
+pub(crate) struct Direct {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Length of a measurement: all rounds of a loop, one run of fio, about one run of another program
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// Write direct.json and direct.html into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

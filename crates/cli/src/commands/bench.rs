@@ -1,10 +1,11 @@
 //! `perdure bench`: runs an experiment and prints its figures.
 
-use crate::arguments::bench::{Aging, Bench, Experiment, Ops, ReadCache, Wear};
+use crate::arguments::bench::{Aging, Bench, Direct, Experiment, Ops, ReadCache, Wear};
 use crate::failure::{Failure, Status};
 use crate::output;
 use bench::{
-    AgingOptions, BenchError, Evaluation, OpsOptions, Personality, ReadCacheOptions, WearOptions,
+    AgingOptions, BenchError, DirectOptions, Evaluation, OpsOptions, Personality, ReadCacheOptions,
+    WearOptions,
 };
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -15,6 +16,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
         Experiment::Aging(arguments) => aging(arguments),
         Experiment::Wear(arguments) => wear(arguments),
         Experiment::Readcache(arguments) => readcache(arguments),
+        Experiment::Direct(arguments) => direct(arguments),
     }
 }
 
@@ -108,6 +110,24 @@ fn readcache(arguments: &ReadCache) -> Result<Status, Failure> {
         ..ReadCacheOptions::default()
     });
     show(evaluation, arguments.json, arguments.out.as_deref())
+}
+
+fn direct(arguments: &Direct) -> Result<Status, Failure> {
+    let common = &arguments.common;
+    if !is_patient(arguments.seconds) {
+        return usage(SECONDS);
+    }
+    let library = super::run::library::find()?;
+    let evaluation = bench::run_direct(
+        &DirectOptions {
+            directory: common.pool.clone(),
+            only: common.rows.clone(),
+            progress: progress(),
+            ..DirectOptions::new(library)
+        }
+        .lasting(arguments.seconds),
+    );
+    show(evaluation, common.json, arguments.out.as_deref())
 }
 
 const SECONDS: &str = "--seconds takes a number above 0, at most a day";

@@ -6,6 +6,7 @@ pub(crate) mod documents;
 pub(crate) mod fsck;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod run;
 pub(crate) mod stat;
 pub(crate) mod umount;
 

@@ -9,7 +9,8 @@ use crate::output;
 use fs::FileSystem;
 use options::Options;
 use server::{Mounting, ServeError};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use txn::{Mode, OpenError, PmemStore};
 
@@ -24,11 +25,23 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     if options.foreground || arguments.background_server {
         serve(&pool, &mountpoint, &options, arguments.background_server)
     } else {
-        daemon::start(&pool, &mountpoint, &options)
+        output::print(daemon::start(&pool, &mountpoint, options.to_arguments()?)?)?;
+        Ok(Status::Success)
     }
 }
 
-fn missing_pool(pool: &std::path::Path, error: std::io::Error) -> Failure {
+/// Mounts for another command, with the options that a mount has by itself. Returns the server's line.
+pub(super) fn in_background(
+    pool: &Path,
+    mountpoint: &Path,
+    volatile: bool,
+) -> Result<String, Failure> {
+    let options = volatile.then(|| OsString::from("--volatile"));
+    daemon::start(pool, mountpoint, options.into_iter().collect())
+}
+
+/// Why the path of a pool cannot be followed.
+pub(super) fn missing_pool(pool: &Path, error: std::io::Error) -> Failure {
     match error.kind() {
         std::io::ErrorKind::NotFound => failure_of_open(
             pool,
@@ -99,7 +112,7 @@ fn serve(
 
 /// The mount can be used: restricts it as asked, and tells whoever waits for it.
 fn announce(
-    mountpoint: &std::path::Path,
+    mountpoint: &Path,
     options: &Options,
     line: &str,
     background: bool,

@@ -13,14 +13,18 @@ const SAVE_PATIENCE: Duration = Duration::from_secs(120);
 const EXIT_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &Umount) -> Result<Status, Failure> {
-    let mountpoint = &arguments.mountpoint;
+    output::print(unmount(&arguments.mountpoint)?)?;
+    Ok(Status::Success)
+}
+
+/// Unmounts, and waits until the server has ended. Returns a line that says what became of the pool.
+pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
     let place = mountpoint.display();
     let stale = server::detach_stale(mountpoint).map_err(Failure::failed)?;
     if stale {
-        output::print(format_args!(
+        return Ok(format!(
             "unmounted {place}: its server was dead; the next mount recovers the pool\n"
-        ))?;
-        return Ok(Status::Success);
+        ));
     }
     let pool =
         server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
@@ -48,11 +52,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<Status, Failure> {
     if process.is_some_and(|process| !process.wait(EXIT_PATIENCE)) {
         return Err(hanging());
     }
-    output::print(format_args!(
-        "unmounted {place}: {} is saved\n",
-        pool.display()
-    ))?;
-    Ok(Status::Success)
+    Ok(format!("unmounted {place}: {} is saved\n", pool.display()))
 }
 
 fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {

@@ -5,17 +5,21 @@
 //! of both; on failure it prints the reason to stderr and ends, and the parent passes text and exit code on. A new
 //! process instead of a fork: no thread, lock or open file of the parent comes along.
 
-use super::Options;
 use crate::failure::{Failure, Status};
 use crate::output;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-/// Starts the server and waits until the mount can be used.
-pub(super) fn start(pool: &Path, mountpoint: &Path, options: &Options) -> Result<Status, Failure> {
+/// Starts the server with these options and waits until the mount can be used. Returns the server's line; if it fails, it has said why.
+pub(super) fn start(
+    pool: &Path,
+    mountpoint: &Path,
+    options: Vec<OsString>,
+) -> Result<String, Failure> {
     let mut command = Command::new(
         std::env::current_exe()
             .map_err(|error| Failure::failed(format_args!("cannot find this program: {error}")))?,
@@ -23,7 +27,7 @@ pub(super) fn start(pool: &Path, mountpoint: &Path, options: &Options) -> Result
     command
         .arg("mount")
         .arg("--background-server")
-        .args(options.to_arguments()?);
+        .args(options);
     command.arg("--").arg(pool).arg(mountpoint);
     command
         .stdin(Stdio::null())
@@ -35,7 +39,7 @@ pub(super) fn start(pool: &Path, mountpoint: &Path, options: &Options) -> Result
     wait_until_ready(child)
 }
 
-fn wait_until_ready(mut child: Child) -> Result<Status, Failure> {
+fn wait_until_ready(mut child: Child) -> Result<String, Failure> {
     let mut messages = child.stderr.take();
     // Both at once: a server with much to say must not wait for us while we wait for it.
     let relay = thread::spawn(move || {
@@ -57,18 +61,18 @@ fn wait_until_ready(mut child: Child) -> Result<Status, Failure> {
             .map_err(|error| Failure::failed(format_args!("lost the server: {error}")))?;
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
         return match code {
-            Some(code) => Ok(Status::Other(code)),
+            Some(code) => Err(Failure::new(Status::Other(code), "")),
             None => Err(Failure::failed(format_args!(
                 "the server was ended before it was ready: {ended}"
             ))),
         };
     }
-    output::print(line)?;
-    Ok(Status::Success)
+    Ok(line)
 }
 
-/// In the server: no terminal's signals, and no directory kept busy.
+/// In the server: no terminal's signals, none that the caller holds back, and no directory kept busy.
 pub(super) fn leave_session() -> Result<(), Failure> {
+    crate::signals::release_all();
     // Fails only for the leader of a process group, which a child that was just started is not.
     rustix::process::setsid()
         .map_err(|error| Failure::failed(format_args!("cannot leave the session: {error}")))?;
