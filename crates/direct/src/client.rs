@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// As [`look`](Self::look), by where the server listens.
-    fn look_by(
+    pub(crate) fn look_by(
         &self,
         device: Device,
         inode: u64,

@@ -52,7 +52,7 @@ enum Read {
 pub struct File {
     generation: Generation,
     inode: u64,
-    connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     state: RwLock<State>,
 }
 
@@ -78,7 +78,7 @@ impl File {
         offset: u64,
     ) -> Option<usize> {
         let _inside = self.enter()?;
-        // The lock is not kept: whoever attaches takes it for himself alone.
+        // The lock is given back before anything else is done.
         let read = self.read_held(&*self.shared()?, into, offset);
         match read {
             Read::Done(bytes) => Some(bytes),

@@ -22,6 +22,8 @@ mod policy;
 pub mod protocol;
 mod segments;
 mod socket;
+#[cfg(test)]
+mod tests;
 pub mod transport;
 mod world;
 

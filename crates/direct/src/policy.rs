@@ -144,10 +144,11 @@ mod tests {
     use Purpose::{Reading, Writing};
 
     fn decide(policy: &mut Policy, operation: Purpose, times: usize) -> Option<Purpose> {
-        (0..times)
-            .map(|_| policy.decide(operation, || false))
-            .next_back()
-            .flatten()
+        let mut decision = None;
+        for _ in 0..times {
+            decision = policy.decide(operation, || false);
+        }
+        decision
     }
 
     #[test]

@@ -1,0 +1,459 @@
+//! What a process does with an honest server.
+
+use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, Server};
+use crate::connection::Connection;
+use crate::file::File;
+use crate::layout::Counter;
+use crate::protocol::{Kind, Refusal};
+use lease::Place;
+use pmem::BlockNumber;
+use proptest::prelude::*;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// A file of a server, and a descriptor that stands for it.
+struct Bed {
+    server: Server,
+    connection: Arc<Connection>,
+    file: Arc<File>,
+    descriptor: std::fs::File,
+}
+
+fn bytes(length: usize, seed: u8) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed) ^ (at >> 8) as u8)
+        .collect()
+}
+
+impl Bed {
+    fn new(content: &[u8]) -> Bed {
+        let server = Server::start(content);
+        let connection = server.connect();
+        let file = connection.file(INODE).expect("a file");
+        let descriptor = tempfile();
+        Bed {
+            server,
+            connection,
+            file,
+            descriptor,
+        }
+    }
+
+    /// With a lease.
+    fn leased(content: &[u8]) -> Bed {
+        let bed = Bed::new(content);
+        for _ in 0..3 {
+            assert_eq!(bed.write(0, b""), None, "not attached yet");
+        }
+        assert_eq!(bed.write(0, b""), Some(0));
+        assert!(bed.file.is_durable());
+        bed
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+        let mut into = vec![0xee; length];
+        let parts = &mut [IoSliceMut::new(&mut into)];
+        let read = self.file.read_at(self.descriptor(), parts, offset)?;
+        into.truncate(read);
+        Some(into)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Option<usize> {
+        let parts = [IoSlice::new(data)];
+        self.file.write_at(self.descriptor(), &parts, offset)
+    }
+
+    fn append(&self, data: &[u8]) -> Option<(usize, u64)> {
+        self.file.append(self.descriptor(), &[IoSlice::new(data)])
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        self.server.pool.lock().counter(counter)
+    }
+}
+
+fn tempfile() -> std::fs::File {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    rustix::fs::memfd_create("descriptor", flags)
+        .expect("memory")
+        .into()
+}
+
+#[test]
+fn reading_begins_with_the_fourth_operation() {
+    let content = bytes(3 * 4096 + 100, 1);
+    let bed = Bed::new(&content);
+    for _ in 0..3 {
+        assert_eq!(bed.read(0, 10), None);
+    }
+    assert_eq!(bed.read(0, 10), Some(content[..10].to_vec()));
+    assert_eq!(bed.server.asked(Kind::Attach), 1);
+    assert_eq!(bed.read(4000, 5000), Some(content[4000..9000].to_vec()));
+    assert_eq!(bed.read(12_000, 5000), Some(content[12_000..].to_vec()));
+    assert_eq!(bed.read(content.len() as u64, 5), Some(vec![]));
+    assert_eq!(bed.read(u64::MAX, 5), Some(vec![]));
+    assert_eq!(bed.file.size_bytes(), Some(content.len() as u64));
+    assert!(!bed.file.is_durable(), "others may write");
+    assert_eq!(bed.counter(Counter::NotAttached), 3);
+    assert_eq!(bed.counter(Counter::Reads), 5);
+
+    let (mut first, mut second) = (vec![0; 5000], vec![0; 9000]);
+    let parts = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+    let read = bed.file.read_at(bed.descriptor(), parts, 100);
+    assert_eq!(read, Some(content.len() - 100));
+    assert_eq!(
+        [first, second].concat()[..read.expect("read")],
+        content[100..]
+    );
+}
+
+#[test]
+fn holes_and_unwritten_blocks_read_as_zeros() {
+    let content = bytes(4 * 4096, 1);
+    let bed = Bed::new(&content);
+    {
+        let mut pool = bed.server.pool.lock();
+        pool.blocks.insert(1, Place::Hole);
+        pool.blocks
+            .insert(2, Place::Unwritten(BlockNumber::new(600)));
+    }
+    let found = (0..4)
+        .find_map(|_| bed.read(0, 4 * 4096))
+        .expect("attached");
+    assert_eq!(found[..4096], content[..4096]);
+    assert_eq!(found[4096..3 * 4096], [0; 8192]);
+    assert_eq!(found[3 * 4096..], content[3 * 4096..]);
+}
+
+#[test]
+fn a_refused_segment_sends_its_blocks_to_the_kernel_and_no_others() {
+    let bed = Bed::new(&bytes(8 * 4096, 1));
+    let segment_of = |place: &Place| match place {
+        Place::At(block) => (block.get() - 512) / SEGMENT_BLOCKS,
+        _ => unreachable!("all are there"),
+    };
+    let segments: Vec<u64> = {
+        let mut pool = bed.server.pool.lock();
+        pool.refused_segment = Some(1);
+        pool.blocks.values().map(segment_of).collect()
+    };
+    while bed.read(0, 1).is_none() && bed.server.asked(Kind::Attach) == 0 {}
+    for (index, segment) in (0..).zip(&segments) {
+        assert_eq!(
+            bed.read(index * BLOCK, 1).is_some(),
+            *segment != 1,
+            "{index}"
+        );
+    }
+    assert!(bed.counter(Counter::NoPlace) > 0);
+    assert_eq!(
+        bed.server.asked(Kind::Segment),
+        segments
+            .iter()
+            .collect::<std::collections::HashSet<_>>()
+            .len(),
+        "each is asked for once"
+    );
+}
+
+#[test]
+fn a_full_ring_and_empty_slots_are_folded() {
+    let mut content = bytes(40 * 4096, 1);
+    let bed = Bed::leased(&content);
+    for round in 0..400_u64 {
+        let offset = round * 7 % 39 * BLOCK + round % 3 * 100;
+        let data = bytes(4096, round as u8);
+        assert_eq!(bed.write(offset, &data), Some(4096), "round {round}");
+        content[offset as usize..][..4096].copy_from_slice(&data);
+    }
+    for round in 0..60_u8 {
+        let data = bytes(3000, round);
+        content.extend(&data);
+        assert_eq!(bed.append(&data), Some((3000, content.len() as u64)));
+    }
+    assert_eq!(bed.read(0, content.len()), Some(content.clone()));
+    assert!(bed.server.asked(Kind::Fold) + bed.server.asked(Kind::Ring) > 0);
+    assert_eq!(bed.server.content(), content);
+    assert_eq!(bed.server.asked(Kind::Attach), 1, "one lease for all");
+    assert!(bed.counter(Counter::Writes) >= 400);
+}
+
+#[test]
+fn what_a_lease_cannot_hold_goes_to_the_kernel() {
+    let bed = Bed::leased(&bytes(4096, 1));
+    assert_eq!(bed.write(3 * BLOCK, b"behind a gap"), None);
+    assert_eq!(
+        bed.write(u64::MAX - 3, b"behind the end of everything"),
+        None
+    );
+    assert_eq!(bed.write(0, &vec![1; 100 * 4096]), None, "16 spare blocks");
+    assert_eq!(bed.counter(Counter::NoRoom), 1);
+    assert!(bed.file.is_durable(), "the lease goes on");
+    assert_eq!(bed.write(0, b"x"), Some(1));
+}
+
+#[test]
+fn a_sealed_lease_ends_and_comes_back_after_a_while() {
+    let content = bytes(2 * 4096, 1);
+    let bed = Bed::leased(&content);
+    assert_eq!(bed.write(5, b"mine"), Some(4));
+    bed.server.take_back();
+    assert!(!bed.file.is_durable());
+    assert_eq!(bed.file.size_bytes(), None);
+    assert_eq!(bed.write(5, b"lost"), None);
+    assert_eq!(bed.server.content()[5..9], *b"mine");
+    assert_eq!(bed.counter(Counter::TakenBack), 1);
+    for _ in 0..7 {
+        assert_eq!(bed.write(5, b"wait"), None);
+    }
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(bed.write(5, b"back"), Some(4));
+    assert_eq!(bed.server.content()[5..9], *b"back");
+}
+
+#[test]
+fn a_read_from_a_file_that_was_taken_back_is_not_believed() {
+    let bed = Bed::new(&bytes(4096, 1));
+    while bed.read(0, 10).is_none() {}
+    bed.server.take_back();
+    assert_eq!(bed.read(0, 10), None);
+    assert_eq!(bed.server.asked(Kind::Detach), 1);
+}
+
+#[test]
+fn a_write_lets_go_of_what_is_only_read_and_leases_later() {
+    let bed = Bed::new(&bytes(4096, 1));
+    while bed.read(0, 10).is_none() {}
+    for _ in 0..3 {
+        assert_eq!(bed.write(0, b"x"), None);
+    }
+    assert_eq!(bed.server.asked(Kind::Detach), 1);
+    assert_eq!(bed.write(0, b"x"), Some(1));
+    assert_eq!(bed.read(0, 1), Some(b"x".to_vec()));
+}
+
+/// Takes the lease back in the middle of a write, as well as that can be hit; the write's outcome, and how often the server was asked for it.
+fn force_in_the_middle(data: &[u8]) -> (bool, usize) {
+    let before = bytes(8 * 4096, 1);
+    let bed = Bed::leased(&before);
+    assert_eq!(bed.write(0, &before), Some(before.len()));
+    let is_over = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut pool = bed.server.pool.lock();
+            while pool.busy_word() == 0 && !is_over.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            pool.end();
+        });
+        std::thread::sleep(Duration::from_micros(200));
+        let written = bed.write(0, data);
+        is_over.store(true, Relaxed);
+        written
+    });
+    let content = bed.server.content();
+    let is_there = content[..data.len()] == *data;
+    assert!(is_there || content == before, "all or nothing");
+    assert_eq!(written.is_some(), is_there, "told and true");
+    assert_eq!(bed.write(0, b"more"), None);
+    let asked = bed.server.asked(Kind::Outcome);
+    assert_eq!(asked + bed.server.asked(Kind::Detach), 1, "let go of once");
+    (is_there, asked)
+}
+
+#[test]
+fn who_was_forced_asks_whether_the_record_counts() {
+    let data = bytes(7 * 4096, 2);
+    let mut asked = 0;
+    for _ in 0..2000 {
+        asked += force_in_the_middle(&data).1;
+        if asked >= 5 {
+            return;
+        }
+    }
+    panic!("never hit in the middle: {asked}");
+}
+
+#[test]
+fn a_lost_connection_ends_everything() {
+    for manner in [Manner::HangsUp, Manner::Silent] {
+        let bed = Bed::leased(&bytes(4096, 1));
+        assert_eq!(bed.write(0, b"x"), Some(1));
+        bed.server.pool.lock().manner = manner;
+        // Nothing has to be asked for this.
+        assert_eq!(bed.write(0, b"x"), Some(1));
+        bed.file.close();
+        assert!(bed.file.is_lost(), "{manner:?}");
+        assert_eq!(bed.write(0, b"x"), None);
+        assert_eq!(bed.read(0, 1), None);
+        assert_eq!(bed.file.size_bytes(), None);
+    }
+}
+
+#[test]
+fn who_opens_the_pool_next_ends_everything() {
+    let bed = Bed::leased(&bytes(4096, 1));
+    assert_eq!(bed.write(0, b"x"), Some(1));
+    bed.server.pool.lock().epoch.word(0).store(1, Relaxed);
+    assert_eq!(bed.write(0, b"y"), None);
+    assert_eq!(bed.read(0, 1), None);
+    assert_eq!(bed.file.size_bytes(), None);
+    assert!(!bed.file.is_durable());
+    let pool = bed.server.pool.lock();
+    assert_eq!(
+        pool.busy_word(),
+        0,
+        "and whoever waits for it sees that it is idle"
+    );
+}
+
+#[test]
+fn a_program_that_closes_the_socket_loses_the_connection_and_nothing_else() {
+    let bed = Bed::leased(&bytes(4096, 1));
+    let number = bed.connection.line().trace().0;
+    assert!(number >= 100, "out of the way");
+    // As `closefrom` does, after which the number may be anybody's.
+    let stranger = tempfile();
+    // SAFETY: the number is of the connection's socket, which must bear that.
+    assert_eq!(unsafe { libc::dup2(stranger.as_raw_fd(), number) }, number);
+    bed.file.close();
+    assert!(bed.file.is_lost());
+    let length = stranger.metadata().expect("metadata").len();
+    assert_eq!(length, 0, "nothing was sent to it");
+    drop(bed);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::close(number) }, 0, "and it is still open");
+}
+
+#[test]
+fn refusals_are_final_or_waited_out() {
+    for (refusal, is_final) in [
+        (Refusal::NotYours, true),
+        (Refusal::Unsuitable, true),
+        (Refusal::Busy, false),
+        (Refusal::NoRoom, false),
+    ] {
+        let bed = Bed::new(&bytes(4096, 1));
+        bed.server.pool.lock().manner = Manner::Refuses(refusal);
+        for _ in 0..40 {
+            assert_eq!(bed.read(0, 1), None);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let asked = bed.server.asked(Kind::Attach);
+        assert_eq!(asked == 1, is_final, "{refusal}: {asked}");
+        assert!(asked < 5, "{asked}");
+        assert!(bed.counter(Counter::Refused) > 0);
+    }
+}
+
+#[test]
+fn threads_share_one_view() {
+    let bed = Bed::leased(&[0; 16 * 4096]);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let bed = &bed;
+            scope.spawn(move || {
+                for round in 0..200_u8 {
+                    let offset = u64::from(thread) * 4 * BLOCK;
+                    let data = [round ^ thread; 4096];
+                    assert_eq!(bed.write(offset, &data), Some(4096));
+                    assert_eq!(bed.read(offset, 4096), Some(data.to_vec()));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_last_handle_lets_the_file_go() {
+    let bed = Bed::leased(&bytes(4096, 1));
+    drop(bed.connection.file(INODE));
+    assert_eq!(bed.server.asked(Kind::Detach), 0, "another one has it");
+    let Bed { server, file, .. } = bed;
+    drop(file);
+    assert_eq!(server.asked(Kind::Detach), 1);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u64, usize),
+    Append(usize),
+    Read(u64, usize),
+    Parts(u64, Vec<usize>),
+    TakeBack,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let offset = 0..12 * BLOCK;
+    prop_oneof![
+        4 => (offset.clone(), 1..20_000_usize).prop_map(|(at, n)| Step::Write(at, n)),
+        2 => (0..12_u64).prop_map(|index| Step::Write(index * BLOCK, 4096)),
+        3 => (1..9000_usize).prop_map(Step::Append),
+        4 => (offset.clone(), 0..30_000_usize).prop_map(|(at, n)| Step::Read(at, n)),
+        1 => (offset, prop::collection::vec(0..5000_usize, 0..5))
+            .prop_map(|(at, parts)| Step::Parts(at, parts)),
+        1 => Just(Step::TakeBack),
+        1 => Just(Step::Close),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What is written directly, or through a kernel that is played by the model, is what is read.
+    #[test]
+    fn a_file_is_a_vector_of_bytes(length in 0..40_000_usize, steps in prop::collection::vec(step(), 1..80)) {
+        let mut model = bytes(length, 9);
+        let bed = Bed::new(&model);
+        for (number, step) in steps.iter().enumerate() {
+            let data = |length| bytes(length, number as u8);
+            let put = |model: &mut Vec<u8>, offset: usize, data: &[u8]| {
+                model.resize(model.len().max(offset + data.len()), 0);
+                model[offset..offset + data.len()].copy_from_slice(data);
+            };
+            match step {
+                Step::Write(offset, length) => {
+                    if let Some(written) = bed.write(*offset, &data(*length)) {
+                        prop_assert_eq!(written, *length);
+                        put(&mut model, *offset as usize, &data(*length));
+                    }
+                }
+                Step::Append(length) => {
+                    if let Some((written, end)) = bed.append(&data(*length)) {
+                        model.extend(data(*length));
+                        prop_assert_eq!((written, end), (*length, model.len() as u64));
+                    }
+                }
+                Step::Parts(offset, lengths) => {
+                    let data: Vec<Vec<u8>> = lengths.iter().map(|length| data(*length)).collect();
+                    let parts: Vec<IoSlice<'_>> = data.iter().map(|part| IoSlice::new(part)).collect();
+                    if let Some(written) = bed.file.write_at(bed.descriptor(), &parts, *offset) {
+                        prop_assert_eq!(written, lengths.iter().sum::<usize>());
+                        if written > 0 {
+                            put(&mut model, *offset as usize, &data.concat());
+                        }
+                    }
+                }
+                Step::Read(offset, length) => {
+                    if let Some(found) = bed.read(*offset, *length) {
+                        let start = model.len().min(*offset as usize);
+                        let end = model.len().min(start + length);
+                        prop_assert_eq!(&found, &model[start..end]);
+                    }
+                }
+                Step::TakeBack => bed.server.take_back(),
+                Step::Close => bed.file.close(),
+            }
+        }
+        prop_assert_eq!(bed.server.content(), model);
+    }
+}

@@ -1,0 +1,189 @@
+//! A server that answers anything. It can take the process's direct access away; it cannot make it panic, hang or go where nothing is mapped.
+
+use super::server::{INODE, listen_somewhere};
+use crate::connection::Connection;
+use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
+use crate::memory::{SharedMemory, Sharing};
+use crate::protocol::{Attached, Kind, Reply, Request, VERSION, Welcome};
+use crate::transport;
+use pmem::BLOCK_BYTES;
+use proptest::prelude::*;
+use rustix::net::{SendFlags, accept};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use zerocopy::IntoBytes;
+
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// How an answer differs from an honest one.
+#[derive(Clone, Debug)]
+enum Lie {
+    None,
+    Word(usize, u64),
+    Bytes(Vec<u8>),
+    NoDescriptor,
+    WrongDescriptor,
+    HangUp,
+}
+
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        0..300_u64,
+        Just(u64::MAX),
+        (0..63_u32).prop_map(|bit| 1 << bit)
+    ]
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    prop_oneof![
+        12 => Just(Lie::None),
+        6 => (0..16_usize, word()).prop_map(|(at, word)| Lie::Word(at, word)),
+        1 => prop::collection::vec(any::<u8>(), 0..200).prop_map(Lie::Bytes),
+        1 => Just(Lie::NoDescriptor),
+        1 => Just(Lie::WrongDescriptor),
+        1 => Just(Lie::HangUp),
+    ]
+}
+
+fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
+    match kind {
+        Kind::Hello => {
+            let welcome = Welcome {
+                version: u64::from(VERSION),
+                first_segment_at: 1 << 20,
+                segment_bytes: SEGMENT_BYTES,
+                segments: 2,
+                is_dax: 0,
+                is_in_place: 0,
+                epoch: 0,
+            };
+            let memory = SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
+            (welcome.reply(), Some(memory.1))
+        }
+        Kind::Epoch => {
+            let memory = SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
+            (Reply::of(&[]), Some(memory.1))
+        }
+        Kind::Attach => {
+            let layout = Layout {
+                ring_blocks: 1,
+                spare_blocks: 8,
+                capacity_blocks: CAPACITY_BLOCKS_MIN,
+            };
+            let (memory, file) =
+                SharedMemory::make(layout.bytes(), Sharing::MakerWrites).expect("memory");
+            memory.word(layout.ring_at(0)).store(256, Relaxed);
+            for slot in 0..8 {
+                let at = layout.refill_at(slot);
+                memory.word(at).store(slot, Relaxed);
+                memory.word(at + 8).store(257 + slot, Relaxed);
+            }
+            memory.word(head::REFILLS).store(8, Relaxed);
+            for index in 0..8 {
+                memory
+                    .word(layout.entry_at(index))
+                    .store((300 + index) << 3 | 4, Relaxed);
+            }
+            // Lies in the head, the ring, the refills and the map.
+            for (at, word) in words {
+                let places = layout.ring_at(0) / 8 + 24;
+                let at = match at % (places + 8) {
+                    at if at < places => at * 8,
+                    at => layout.entry_at((at - places) as u64),
+                };
+                memory.word(at).store(*word, Relaxed);
+            }
+            let attached = Attached {
+                file: 1,
+                is_lease: 1,
+                size_bytes: 30_000,
+                capacity_blocks: layout.capacity_blocks,
+                ring_blocks: 1,
+                spare_blocks: 8,
+                salt: 1,
+                next: 1,
+                slot: 0,
+                inode: INODE,
+            };
+            (attached.reply(), Some(file))
+        }
+        Kind::Segment => {
+            let segment = SharedMemory::make(SEGMENT_BYTES as usize, Sharing::BothWrite);
+            (Reply::of(&[]), Some(segment.expect("memory").1))
+        }
+        _ => (Reply::of(&[1]), None),
+    }
+}
+
+fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
+    let mut lies = lies.iter();
+    while let Ok(Some((request, _))) = transport::receive::<Request>(connection.as_fd()) {
+        let Some(kind) = Kind::of(request.kind) else {
+            return;
+        };
+        if kind == Kind::Ring {
+            continue;
+        }
+        let (mut reply, mut beside) = honest(kind, words);
+        match lies.next().unwrap_or(&Lie::None) {
+            Lie::None => {}
+            Lie::Word(at, word) => {
+                let at = at * 8;
+                reply.as_mut_bytes()[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            }
+            Lie::Bytes(bytes) => {
+                let _ = rustix::net::send(connection, bytes, SendFlags::NOSIGNAL);
+                continue;
+            }
+            Lie::NoDescriptor => beside = None,
+            Lie::WrongDescriptor => {
+                beside = Some(std::fs::File::open("/dev/null").expect("open").into());
+            }
+            Lie::HangUp => return,
+        }
+        let beside = beside.as_ref().map(AsFd::as_fd);
+        let _ = transport::send(connection.as_fd(), &reply, beside, SendFlags::empty());
+    }
+}
+
+fn use_file(name: &[u8]) {
+    let Some(connection) = Connection::connect(name) else {
+        return;
+    };
+    let file = connection.file(INODE).expect("a file");
+    let descriptor = std::fs::File::open("/dev/null").expect("open");
+    let descriptor = descriptor.as_fd();
+    let data = vec![7; 9000];
+    for round in 0..100_u64 {
+        let offset = round * 1234 % 33_000;
+        let length = (round * 777 % 9000) as usize;
+        let _ = file.write_at(descriptor, &[IoSlice::new(&data[..length])], offset);
+        let _ = file.append(descriptor, &[IoSlice::new(&data[..round as usize])]);
+        let mut into = vec![0; length];
+        let _ = file.read_at(descriptor, &mut [IoSliceMut::new(&mut into)], offset);
+        let _ = (file.size_bytes(), file.is_durable());
+    }
+    file.close();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_answer_is_survived(
+        lies in prop::collection::vec(lie(), 0..12),
+        words in prop::collection::vec((any::<usize>(), word()), 0..6),
+    ) {
+        let (socket, name) = listen_somewhere();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Ok(connection) = accept(&socket) {
+                    serve(&connection, &lies, &words);
+                }
+            });
+            use_file(&name);
+        });
+    }
+}

@@ -1,0 +1,6 @@
+//! The process's side against a server of one file, in this process.
+
+mod files;
+mod forked;
+mod hostile;
+mod server;

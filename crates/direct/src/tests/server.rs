@@ -1,0 +1,459 @@
+//! A server of one file: as small as it can be and still be honest.
+
+use crate::connection::Connection;
+use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, PROCESS_BYTES, head, slot_at};
+use crate::memory::{SharedMemory, Sharing};
+use crate::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
+use crate::transport;
+use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
+use parking_lot::Mutex;
+use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
+    socket_with,
+};
+use rustix::thread::{MembarrierCommand, membarrier};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(crate) const INODE: u64 = 77;
+pub(crate) const SEGMENT_BLOCKS: u64 = 512;
+pub(crate) const SEGMENTS: u64 = 3;
+const FIRST_BLOCK: u64 = 512;
+const SPARES: u64 = 16;
+const SALT: Salt = Salt(0x5eed);
+const SLOT: usize = 3;
+
+/// What the server does with a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Manner {
+    Honest,
+    Refuses(Refusal),
+    HangsUp,
+    Silent,
+}
+
+#[derive(Debug)]
+struct Attachment {
+    memory: SharedMemory,
+    layout: Layout,
+    is_lease: bool,
+    ring: Option<Ring>,
+    slots: Vec<Option<BlockNumber>>,
+    next: u64,
+    refills: u64,
+    is_over: bool,
+}
+
+/// The pool with its file.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    region: Region,
+    files: Vec<File>,
+    process: SharedMemory,
+    process_file: OwnedFd,
+    pub(super) epoch: SharedMemory,
+    epoch_file: OwnedFd,
+    pub(crate) blocks: BTreeMap<u64, Place>,
+    pub(crate) size_bytes: u64,
+    free: Vec<BlockNumber>,
+    attachment: Option<Attachment>,
+    pub(crate) asked: Vec<Kind>,
+    pub(crate) manner: Manner,
+    pub(crate) refused_segment: Option<u64>,
+}
+
+/// A server that listens until its process ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) name: Vec<u8>,
+    pub(crate) pool: Arc<Mutex<Pool>>,
+}
+
+/// A name that no other test has.
+pub(crate) fn listen_somewhere() -> (OwnedFd, Vec<u8>) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let name = format!("perdure-test-{}-{number}", std::process::id()).into_bytes();
+    let flags = SocketFlags::CLOEXEC;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("socket");
+    let address = SocketAddrUnix::new_abstract_name(&name).expect("name");
+    bind(&socket, &address).expect("bound");
+    listen(&socket, 8).expect("listening");
+    (socket, name)
+}
+
+impl Server {
+    /// A server of a file with this content.
+    pub(crate) fn start(content: &[u8]) -> Server {
+        let (socket, name) = listen_somewhere();
+        let pool = Arc::new(Mutex::new(Pool::new(content)));
+        let served = Arc::clone(&pool);
+        std::thread::spawn(move || {
+            while let Ok(connection) = accept(&socket) {
+                let served = Arc::clone(&served);
+                std::thread::spawn(move || serve(&connection, &served));
+            }
+        });
+        Server { name, pool }
+    }
+
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        Connection::connect(&self.name).expect("connected")
+    }
+
+    pub(crate) fn asked(&self, kind: Kind) -> usize {
+        let pool = self.pool.lock();
+        pool.asked.iter().filter(|asked| **asked == kind).count()
+    }
+
+    /// Takes the file back from an idle process.
+    pub(crate) fn take_back(&self) {
+        self.pool.lock().take_back();
+    }
+
+    /// What is in the file by what the server knows, after folding.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let mut pool = self.pool.lock();
+        pool.fold(Trust::All);
+        pool.content()
+    }
+}
+
+fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
+    while let Ok(Some((request, beside))) = transport::receive::<Request>(connection.as_fd()) {
+        let mut pool = pool.lock();
+        let Some(kind) = Kind::of(request.kind) else {
+            return;
+        };
+        pool.asked.push(kind);
+        let (reply, descriptor) = match pool.manner {
+            Manner::HangsUp => return,
+            Manner::Silent => continue,
+            Manner::Refuses(refusal) if kind != Kind::Hello => (Reply::refused(refusal), None),
+            _ => pool.answer(kind, &request, beside),
+        };
+        if kind != Kind::Ring {
+            let descriptor = descriptor.as_ref().map(AsFd::as_fd);
+            if transport::send(connection.as_fd(), &reply, descriptor, SendFlags::empty()).is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Pool {
+    fn new(content: &[u8]) -> Pool {
+        let length = (FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS) * BLOCK;
+        let region = Region::reserve(length, DurabilityClass::Volatile).expect("addresses");
+        let files = (0..SEGMENTS).map(|segment| {
+            let (_, file) =
+                SharedMemory::make((SEGMENT_BLOCKS * BLOCK) as usize, Sharing::BothWrite)
+                    .expect("memory");
+            let file = File::from(file);
+            let part = Part {
+                file: &file,
+                path: Path::new("segment"),
+                file_offset: 0,
+                length: SEGMENT_BLOCKS * BLOCK,
+            };
+            let at = Offset::new((FIRST_BLOCK + segment * SEGMENT_BLOCKS) * BLOCK);
+            region
+                .map_later(at, &part, Permission::ReadWrite)
+                .expect("mapped");
+            file
+        });
+        let files = files.collect();
+        let (process, process_file) =
+            SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
+        let (epoch, epoch_file) =
+            SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
+        let blocks = FIRST_BLOCK..FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS;
+        let mut pool = Pool {
+            region,
+            files,
+            process,
+            process_file,
+            epoch,
+            epoch_file,
+            blocks: BTreeMap::new(),
+            size_bytes: content.len() as u64,
+            // From different segments in turn.
+            free: blocks
+                .map(|block| {
+                    BlockNumber::new(block * 5 % (SEGMENTS * SEGMENT_BLOCKS) + FIRST_BLOCK)
+                })
+                .collect(),
+            attachment: None,
+            asked: Vec::new(),
+            manner: Manner::Honest,
+            refused_segment: None,
+        };
+        for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
+            let block = pool.take_block();
+            pool.region
+                .fence(pool.region.write_streaming(block.offset(), bytes));
+            pool.blocks.insert(index, Place::At(block));
+        }
+        pool
+    }
+
+    fn take_block(&mut self) -> BlockNumber {
+        self.free.pop().expect("a free block")
+    }
+
+    fn answer(
+        &mut self,
+        kind: Kind,
+        request: &Request,
+        beside: Option<OwnedFd>,
+    ) -> (Reply, Option<OwnedFd>) {
+        let done = (Reply::of(&[]), None);
+        match kind {
+            Kind::Hello => {
+                let welcome = Welcome {
+                    version: u64::from(VERSION),
+                    first_segment_at: FIRST_BLOCK * BLOCK,
+                    segment_bytes: SEGMENT_BLOCKS * BLOCK,
+                    segments: SEGMENTS,
+                    is_dax: 0,
+                    is_in_place: 0,
+                    epoch: 0,
+                };
+                let memory = self.process_file.try_clone().expect("copied");
+                (welcome.reply(), Some(memory))
+            }
+            Kind::Epoch => {
+                let file = self.epoch_file.try_clone().expect("copied");
+                (Reply::of(&[]), Some(file))
+            }
+            Kind::Attach => {
+                assert!(beside.is_some(), "the file itself proves the open");
+                self.attach(request.first == 1)
+            }
+            Kind::Segment if self.refused_segment == Some(request.first) => {
+                (Reply::refused(Refusal::NotYours), None)
+            }
+            Kind::Segment => {
+                let file = self.files[request.first as usize].try_clone();
+                (Reply::of(&[]), Some(file.expect("copied").into()))
+            }
+            Kind::Map => {
+                self.fill_map(request.first, request.second);
+                done
+            }
+            Kind::Fold | Kind::Ring => {
+                // Who rings may be writing.
+                self.fold(match kind {
+                    Kind::Ring => Trust::AllButNewest,
+                    _ => Trust::All,
+                });
+                done
+            }
+            Kind::Detach => {
+                self.take_back();
+                done
+            }
+            Kind::Outcome => {
+                let counts = self
+                    .attachment
+                    .take()
+                    .is_some_and(|a| request.first < a.next);
+                (Reply::of(&[u64::from(counts)]), None)
+            }
+        }
+    }
+
+    fn attach(&mut self, is_lease: bool) -> (Reply, Option<OwnedFd>) {
+        self.take_back();
+        let layout = Layout {
+            ring_blocks: u64::from(is_lease),
+            spare_blocks: if is_lease { SPARES } else { 0 },
+            capacity_blocks: CAPACITY_BLOCKS_MIN,
+        };
+        let (memory, file) =
+            SharedMemory::make(layout.bytes(), Sharing::MakerWrites).expect("memory");
+        let mut attachment = Attachment {
+            memory,
+            layout,
+            is_lease,
+            ring: None,
+            slots: vec![None; layout.spare_blocks as usize],
+            next: 1,
+            refills: 0,
+            is_over: false,
+        };
+        if is_lease {
+            let block = self.take_block();
+            attachment.ring = Some(Ring::new(vec![block]));
+            // The records of a lease before this one would count as its own.
+            self.region
+                .fence(self.region.zero_streaming(block.offset(), BLOCK));
+            attachment
+                .memory
+                .word(layout.ring_at(0))
+                .store(block.get(), Relaxed);
+        }
+        let next = attachment.next;
+        self.attachment = Some(attachment);
+        self.refill();
+        let attached = Attached {
+            file: 5,
+            is_lease: u64::from(is_lease),
+            size_bytes: self.size_bytes,
+            capacity_blocks: layout.capacity_blocks,
+            ring_blocks: layout.ring_blocks,
+            spare_blocks: layout.spare_blocks,
+            salt: SALT.0,
+            next,
+            slot: SLOT as u64,
+            inode: INODE,
+        };
+        (attached.reply(), Some(file))
+    }
+
+    fn fill_map(&self, first: u64, count: u64) {
+        let attachment = self.attachment.as_ref().expect("attached");
+        for index in first..first + count {
+            let place = self.blocks.get(&index).copied().unwrap_or(Place::Hole);
+            let word = attachment.memory.word(attachment.layout.entry_at(index));
+            if word.load(Relaxed) == Entry::Unknown.word() {
+                word.store(Entry::Place(place).word(), Relaxed);
+            }
+        }
+    }
+
+    fn refill(&mut self) {
+        let Some(mut attachment) = self.attachment.take() else {
+            return;
+        };
+        for slot in 0..attachment.slots.len() {
+            if attachment.slots[slot].is_none() {
+                let block = self.take_block();
+                attachment.slots[slot] = Some(block);
+                let at = attachment.layout.refill_at(attachment.refills);
+                attachment.memory.word(at).store(slot as u64, Relaxed);
+                attachment.memory.word(at + 8).store(block.get(), Relaxed);
+                attachment.refills += 1;
+            }
+        }
+        attachment
+            .memory
+            .word(head::REFILLS)
+            .store(attachment.refills, Release);
+        self.attachment = Some(attachment);
+    }
+
+    /// Folds the records that there are.
+    fn fold(&mut self, trust: Trust) {
+        let Some(attachment) = self.attachment.as_mut().filter(|a| !a.is_over) else {
+            return;
+        };
+        let Some(ring) = &attachment.ring else {
+            return;
+        };
+        let terms = Terms {
+            ring,
+            salt: SALT,
+            next: attachment.next,
+            spares: &attachment.slots,
+            size_bytes: self.size_bytes,
+            size_bytes_max: u64::MAX,
+            records_max: ring.records(),
+        };
+        let effects = judge(&self.region, &terms, trust, |index| {
+            Ok::<_, Infallible>(match self.blocks.get(&index) {
+                Some(Place::At(block) | Place::Unwritten(block)) => Some(*block),
+                _ => None,
+            })
+        });
+        let effects = effects.expect("no lookup fails");
+        assert_eq!(effects.fault, None, "an honest holder");
+        for (index, block) in effects.placed {
+            self.blocks.insert(index, Place::At(block));
+        }
+        for (slot, block) in effects.slots {
+            attachment.slots[slot as usize] = block;
+        }
+        self.size_bytes = effects.size_bytes;
+        attachment.next = effects.next;
+        attachment
+            .memory
+            .word(head::FOLDED)
+            .store(effects.next, Release);
+        self.refill();
+    }
+
+    fn words<'a>(&'a self, attachment: &'a Attachment) -> State<'a> {
+        State {
+            state: attachment.memory.word(head::STATE),
+            busy: self.process.word(slot_at(SLOT)),
+        }
+    }
+
+    /// What the process says it is busy with.
+    pub(crate) fn busy_word(&self) -> u64 {
+        self.process.word(slot_at(SLOT)).load(Acquire)
+    }
+
+    pub(crate) fn counter(&self, counter: crate::layout::Counter) -> u64 {
+        let at = crate::layout::counter_at(counter);
+        self.process.word(at).load(Relaxed)
+    }
+
+    /// Ends the attachment; a process that is busy is not waited for.
+    pub(crate) fn end(&mut self) {
+        let heavy_fence = || membarrier(MembarrierCommand::GlobalExpedited).expect("a fence");
+        let Some(attachment) = self.attachment.as_ref().filter(|a| !a.is_over) else {
+            return;
+        };
+        let state = self.words(attachment);
+        state.seal(heavy_fence);
+        let trust = match state.busy() {
+            Busy::Idle => Trust::All,
+            _ => {
+                state.force(heavy_fence);
+                Trust::IfDataFits
+            }
+        };
+        self.fold(trust);
+        if let Some(attachment) = &mut self.attachment {
+            attachment.is_over = true;
+        }
+    }
+
+    fn take_back(&mut self) {
+        self.end();
+        let Some(attachment) = self.attachment.take() else {
+            return;
+        };
+        if attachment.is_lease {
+            let spares = attachment.slots.into_iter().flatten();
+            let ring = attachment
+                .ring
+                .iter()
+                .flat_map(|ring| ring.blocks().to_vec());
+            self.free.extend(spares.chain(ring));
+        }
+    }
+
+    /// The file's bytes by what the server knows.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let mut content = vec![0; self.size_bytes as usize];
+        for (index, bytes) in (0..).zip(content.chunks_mut(BLOCK_BYTES)) {
+            if let Some(Place::At(block)) = self.blocks.get(&index) {
+                self.region.read(block.offset(), bytes);
+            }
+        }
+        content
+    }
+}
