@@ -1,5 +1,6 @@
 //! A process that uses files directly: its requests, and its end.
 
+use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
@@ -189,7 +190,10 @@ impl<S: Store> Session<S> {
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
         };
-        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| (Reply::refused(refusal), None));
+        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| {
+            self.counts().refused(refusal);
+            (Reply::refused(refusal), None)
+        });
         if matches!(
             kind,
             Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome
@@ -199,6 +203,10 @@ impl<S: Store> Session<S> {
         let descriptor = descriptor.as_ref().map(AsFd::as_fd);
         transport::send(self.socket.as_fd(), &reply, descriptor, SendFlags::DONTWAIT)?;
         Ok(true)
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.service.shared.direct.counts
     }
 
     /// Keeps what users are shown up to date.
@@ -256,6 +264,7 @@ impl<S: Store> Session<S> {
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
+        self.counts().attached.add(1);
         self.allow(domain, for_writing);
         let memory = self.attached.get(&number).map(Held::memory);
         let descriptor = memory.map(|memory| memory.descriptor.try_clone());
@@ -394,6 +403,7 @@ impl<S: Store> Session<S> {
                 Refusal::NoRoom
             });
         }
+        self.counts().leases_granted.add(1);
         let attached = Attached {
             is_lease: 1,
             size_bytes: grant.size_bytes,
@@ -499,6 +509,7 @@ impl<S: Store> Session<S> {
                 }
             }
             Held::Leased(lessee, node, _, descriptor) => {
+                lessee.give_up();
                 if !lessee.has_ended()
                     && let Err(error) = files.end_lease(&node)
                 {
