@@ -135,6 +135,9 @@ impl<S: Store> Session<S> {
             }
         }
         self.detach_all();
+        if !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
+            self.process.user.leave_behind();
+        }
         for &segment in self.segments.keys() {
             self.service.files().store().take_in(SegmentNumber(segment));
         }
