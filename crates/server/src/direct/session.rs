@@ -34,7 +34,8 @@ type Answer = Result<(Reply, Option<OwnedFd>), Refusal>;
 /// An attachment of this process.
 enum Held {
     Reading(Arc<Reader>, Node, Domain),
-    Leased(Arc<Lessee>, Node, Domain),
+    /// With the descriptor by which it was proved.
+    Leased(Arc<Lessee>, Node, Domain, OwnedFd),
 }
 
 /// The conversation with one process, on a thread of its own: a process that makes the server wait makes nobody else wait.
@@ -259,7 +260,7 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes)?,
+            true => self.lease(node, domain, &attributes, descriptor)?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -352,6 +353,7 @@ impl<S: Store> Session<S> {
         node: Node,
         domain: Domain,
         attributes: &Attributes,
+        descriptor: OwnedFd,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
         let (registry, files) = (&self.service.shared.direct, self.service.files());
@@ -378,7 +380,7 @@ impl<S: Store> Session<S> {
         }
         registry.may_grow(inode);
         let granted = files.lease(&node, LEASE_SIZE, Arc::clone(&lessee) as _);
-        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain);
+        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain, descriptor);
         let grant = match granted {
             Ok(grant) => grant,
             Err(error) => {
@@ -453,7 +455,7 @@ impl<S: Store> Session<S> {
 
     fn map(&mut self, request: &Request) -> Answer {
         let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
-        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
+        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain, _)) = held;
         // A chunk costs some microseconds; nobody needs more of them at once.
         let count = request.second.min(64 * direct::layout::MAP_CHUNK);
         held.memory()
@@ -463,7 +465,7 @@ impl<S: Store> Session<S> {
     }
 
     fn fold(&mut self, file: u32) -> Answer {
-        let Some(Held::Leased(_, node, _)) = self.attached.get(&file) else {
+        let Some(Held::Leased(_, node, ..)) = self.attached.get(&file) else {
             return Err(Refusal::Ended);
         };
         match self.service.files().fold_lease(node).map_err(refused)? {
@@ -479,7 +481,7 @@ impl<S: Store> Session<S> {
     }
 
     fn outcome(&mut self, request: &Request) -> Answer {
-        let Some(Held::Leased(lessee, _, _)) = self.attached.get(&request.file) else {
+        let Some(Held::Leased(lessee, ..)) = self.attached.get(&request.file) else {
             return Err(Refusal::Ended);
         };
         let counts = lessee.counts(request.first);
@@ -506,7 +508,7 @@ impl<S: Store> Session<S> {
                     }
                 }
             }
-            Held::Leased(lessee, node, _) => {
+            Held::Leased(lessee, node, _, descriptor) => {
                 lessee.give_up();
                 if !lessee.has_ended()
                     && let Err(error) = files.end_lease(&node)
@@ -515,6 +517,7 @@ impl<S: Store> Session<S> {
                 }
                 lessee.let_go();
                 self.free_slots.push(lessee.slot());
+                tell_kernel_size(&descriptor);
             }
         }
     }
@@ -524,9 +527,17 @@ impl Held {
     fn memory(&self) -> &FileMemory {
         match self {
             Held::Reading(reader, _, _) => &reader.memory,
-            Held::Leased(lessee, _, _) => &lessee.memory,
+            Held::Leased(lessee, ..) => &lessee.memory,
         }
     }
+}
+
+/// The kernel asks for the file's attributes, and so learns how long it is now: what it does with mapped pages depends on it.
+fn tell_kernel_size(descriptor: &OwnedFd) {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    // What comes of it is the kernel's affair.
+    let _ = statx(descriptor, c"", flags, StatxFlags::SIZE);
 }
 
 fn no_attachment() -> Attached {
