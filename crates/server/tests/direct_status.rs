@@ -6,6 +6,7 @@ use std::fs::{File, Permissions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{Mounted, Place};
@@ -136,6 +137,32 @@ fn what_a_process_gives_back_was_not_taken() {
     let after = direct_status(&mounted);
     assert_eq!((after.processes, after.leases), (1, 0));
     assert_eq!((after.leases_granted, after.leases_taken_back), (1, 0));
+}
+
+#[test]
+fn a_process_that_stands_still_is_counted_as_forced() {
+    let mounted = Mounted::new();
+    let client = Client::default();
+    let file = Shared::create(&mounted, "file", &client);
+    file.write(20);
+    // In the middle of a write, as far as the server can see, and for ever.
+    let says = File::options().write(true).open(process_file(&mounted));
+    let slot = direct::layout::slot_at(0) as u64;
+    let is_busy = says.expect("the process's file").write_all_at(&[1], slot);
+    is_busy.expect("written");
+    let found = std::fs::read(mounted.path("file")).expect("read by somebody else");
+    assert_eq!(found.len(), 20 * BLOCK);
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases_taken_back, after.leases_forced), (1, 1));
+}
+
+/// Where the only process of the mount says what it is busy with.
+fn process_file(mounted: &Mounted) -> PathBuf {
+    let folder = mounted.place.pool().join(txn::users::USERS_FOLDER);
+    let files = std::fs::read_dir(folder).expect("the processes' files");
+    let mut paths = files.map(|entry| entry.expect("an entry").path());
+    let is_process = |path: &PathBuf| path.to_string_lossy().contains("/process-");
+    paths.find(is_process).expect("a process")
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub struct ClientStatus {
 pub struct KernelPath {
     /// The file was not attached yet: that takes some operations.
     pub not_attached: u64,
-    /// The server refused to attach it a moment ago.
+    /// The server refused to attach it, or somebody else wanted it, a moment ago: the process pauses before it asks again.
     pub refused: u64,
     /// Somebody else wanted the file.
     pub taken_back: u64,

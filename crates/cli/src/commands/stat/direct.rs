@@ -193,9 +193,15 @@ impl fmt::Display for Inodes<'_> {
 fn reasons(path: &KernelPath) -> Vec<String> {
     let all = [
         (path.not_attached, "before the file was attached"),
-        (path.refused, "after the server had refused it"),
+        (
+            path.refused,
+            "in a pause after the file was refused or taken back",
+        ),
         (path.taken_back, "because somebody else wanted the file"),
-        (path.no_place, "in blocks that the process may not use"),
+        (
+            path.no_place,
+            "in holes or blocks that the process may not use",
+        ),
         (path.not_offered, "not offered directly"),
         (path.no_room, "without room in the lease"),
     ];
