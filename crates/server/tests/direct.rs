@@ -74,11 +74,23 @@ struct Direct<'d> {
     by_kernel: u64,
 }
 
+/// A server that did not answer is tried again after a second.
+fn look(client: &Client, file: &File) -> Arc<direct::File> {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < std::time::Duration::from_secs(10) {
+        if let Some(found) = client.look(file.as_fd()) {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("a file of the mount is none");
+}
+
 impl<'d> Direct<'d> {
     fn new(client: &Client, file: &'d File) -> Direct<'d> {
         Direct {
             file,
-            direct: client.look(file.as_fd()).expect("a file of the mount"),
+            direct: look(client, file),
             done_directly: 0,
             by_kernel: 0,
         }

@@ -34,8 +34,7 @@ type Answer = Result<(Reply, Option<OwnedFd>), Refusal>;
 /// An attachment of this process.
 enum Held {
     Reading(Arc<Reader>, Node, Domain),
-    /// With the descriptor by which it was proved.
-    Leased(Arc<Lessee>, Node, Domain, OwnedFd),
+    Leased(Arc<Lessee>, Node, Domain),
 }
 
 /// The conversation with one process, on a thread of its own: a process that makes the server wait makes nobody else wait.
@@ -263,7 +262,7 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, descriptor)?,
+            true => self.lease(node, domain, &attributes)?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -356,7 +355,6 @@ impl<S: Store> Session<S> {
         node: Node,
         domain: Domain,
         attributes: &Attributes,
-        descriptor: OwnedFd,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
         let (registry, files) = (&self.service.shared.direct, self.service.files());
@@ -383,7 +381,7 @@ impl<S: Store> Session<S> {
         }
         registry.may_grow(inode);
         let granted = files.lease(&node, LEASE_SIZE, Arc::clone(&lessee) as _);
-        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain, descriptor);
+        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain);
         let grant = match granted {
             Ok(grant) => grant,
             Err(error) => {
@@ -458,7 +456,7 @@ impl<S: Store> Session<S> {
 
     fn map(&mut self, request: &Request) -> Answer {
         let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
-        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain, _)) = held;
+        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
         // A chunk costs some microseconds; nobody needs more of them at once.
         let count = request.second.min(64 * direct::layout::MAP_CHUNK);
         held.memory()
@@ -511,7 +509,7 @@ impl<S: Store> Session<S> {
                     }
                 }
             }
-            Held::Leased(lessee, node, _, descriptor) => {
+            Held::Leased(lessee, node, _) => {
                 lessee.give_up();
                 if !lessee.has_ended()
                     && let Err(error) = files.end_lease(&node)
@@ -520,7 +518,6 @@ impl<S: Store> Session<S> {
                 }
                 lessee.let_go();
                 self.free_slots.push(lessee.slot());
-                tell_kernel_size(&descriptor);
             }
         }
     }
@@ -533,14 +530,6 @@ impl Held {
             Held::Leased(lessee, ..) => &lessee.memory,
         }
     }
-}
-
-/// The kernel asks for the file's attributes, and so learns how long it is now: what it does with mapped pages depends on it.
-fn tell_kernel_size(descriptor: &OwnedFd) {
-    use rustix::fs::{AtFlags, StatxFlags, statx};
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    // What comes of it is the kernel's affair.
-    let _ = statx(descriptor, c"", flags, StatxFlags::SIZE);
 }
 
 fn no_attachment() -> Attached {
