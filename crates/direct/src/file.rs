@@ -128,7 +128,7 @@ impl File {
 
     /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
     pub fn is_lost(&self) -> bool {
-        self.generation != Generation::current() || self.connection.line().is_lost()
+        self.generation != Generation::current() || self.connection.is_lost()
     }
 
     /// The kernel is going to use the file in a way that nobody else sees (it is being mapped): lets it go until [`close`](Self::close), and tells the kernel how long it is, which it may not know. A page
@@ -193,7 +193,7 @@ impl File {
     /// What can be read, and how long the file is.
     #[inline]
     fn held<'s>(&self, state: &'s State) -> Option<(&'s Attachment, u64)> {
-        if self.connection.line().is_lost() {
+        if self.connection.is_lost() {
             return None;
         }
         match &state.holds {
@@ -307,7 +307,7 @@ impl File {
 
     /// Attaches the file if it is time to.
     fn attach(&self, state: &mut State, descriptor: BorrowedFd<'_>, operation: Purpose) {
-        if self.connection.line().is_lost() {
+        if self.connection.is_lost() {
             return;
         }
         let mode = || fcntl_getfl(descriptor).map_or(OFlags::empty(), |f| f & OFlags::ACCMODE);
@@ -315,6 +315,9 @@ impl File {
         let Some(purpose) = state.policy.decide(operation, may_write) else {
             return;
         };
+        if !self.connection.establish() {
+            return;
+        }
         let answer = match purpose {
             Purpose::Reading => Attachment::ask(&self.connection, self.inode, descriptor, purpose)
                 .map(|(attachment, attached)| Holds::Reading {
