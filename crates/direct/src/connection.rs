@@ -1,7 +1,7 @@
 //! A connection to the server of a mount, and what this process has of the pool through it.
 
 use crate::file::File;
-use crate::layout::{Counter, PROCESS_BYTES, counter_at};
+use crate::layout::{COUNTERS, Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
@@ -13,7 +13,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What a process has of a pool once it is connected.
@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     link: OnceLock<Link>,
     /// The server did not answer as it should; also held while it is asked.
     has_failed: Mutex<bool>,
+    /// What was counted before there was anybody to be shown it.
+    early: [AtomicU64; COUNTERS],
     /// The files by inode: one process has one view of each.
     files: Mutex<HashMap<u64, Weak<File>>>,
 }
@@ -80,6 +82,7 @@ impl Connection {
             world,
             link: OnceLock::new(),
             has_failed: Mutex::new(false),
+            early: Default::default(),
             files: Mutex::default(),
         })
     }
@@ -95,6 +98,10 @@ impl Connection {
                 Some(link) => {
                     if let Some(world) = self.world {
                         world.remember(link.line.trace());
+                    }
+                    for (index, early) in self.early.iter().enumerate() {
+                        let at = counter_at(Counter::Reads) + index * size_of::<u64>();
+                        link.process.word(at).store(early.load(Relaxed), Relaxed);
                     }
                     // Nobody else sets it: the lock is held.
                     let _ = self.link.set(link);
@@ -192,11 +199,10 @@ impl Connection {
     /// Counts, for users to see: two threads that count at once may count once.
     #[inline]
     pub(crate) fn count(&self, counter: Counter, amount: u64) {
-        // Before it is connected there is nobody to be shown it.
-        let Some(link) = self.link.get() else {
-            return;
+        let word = match self.link.get() {
+            Some(link) => link.process.word(counter_at(counter)),
+            None => &self.early[counter as usize],
         };
-        let word = link.process.word(counter_at(counter));
         word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 }
