@@ -10,7 +10,7 @@ use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -131,11 +131,30 @@ impl File {
         self.generation != Generation::current() || self.connection.line().is_lost()
     }
 
-    /// A descriptor of the file was opened for the kernel's eyes only (mapped, submitted to io_uring …): counts it, so that `perdure stat --clients` can say why.
-    pub fn count_kernel_path(&self) {
-        if let Some(_inside) = self.enter() {
+    /// The kernel is going to use the file in a way that nobody else sees (it is being mapped): lets it go until [`close`](Self::close), and tells the kernel how long it is, which it may not know. A page
+    /// that it takes for one behind the end would end the process.
+    pub fn leave_to_kernel(&self, descriptor: BorrowedFd<'_>) {
+        if let Some(_inside) = self.enter()
+            && let Some(mut state) = self.exclusive()
+        {
+            self.let_go(&mut state);
+            state.policy.give_up(Purpose::Reading);
+            state.policy.give_up(Purpose::Writing);
+            drop(state);
             self.connection.count(Counter::NotOffered, 1);
         }
+        self.tell_kernel_size(descriptor);
+    }
+
+    /// The kernel is going to read from the file without asking the server how long it is (`sendfile`): tells it.
+    pub fn tell_kernel_size(&self, descriptor: BorrowedFd<'_>) {
+        // What comes of it is the kernel's affair.
+        let _ = statx(
+            descriptor,
+            c"",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC,
+            StatxFlags::SIZE,
+        );
     }
 
     /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again.

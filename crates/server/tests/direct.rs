@@ -74,11 +74,23 @@ struct Direct<'d> {
     by_kernel: u64,
 }
 
+/// A server that did not answer is tried again after a second.
+fn look(client: &Client, file: &File) -> Arc<direct::File> {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < std::time::Duration::from_secs(10) {
+        if let Some(found) = client.look(file.as_fd()) {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("a file of the mount is none");
+}
+
 impl<'d> Direct<'d> {
     fn new(client: &Client, file: &'d File) -> Direct<'d> {
         Direct {
             file,
-            direct: client.look(file.as_fd()).expect("a file of the mount"),
+            direct: look(client, file),
             done_directly: 0,
             by_kernel: 0,
         }
@@ -210,4 +222,39 @@ fn others_see_what_it_wrote_and_it_sees_what_they_wrote() {
     assert!(direct > 1000, "{direct} directly, {kernel} by the kernel");
     let (direct, _) = storm(&mounted, "contended", 3, 3000);
     println!("contended: {direct} of 3000 directly");
+}
+
+#[test]
+fn a_process_outlives_its_server_and_uses_the_next_one() {
+    let mut mounted = mount();
+    let client = Client::default();
+    for round in 0..3_u8 {
+        let file = mounted.open("file");
+        let mut own = Direct::new(&client, &file);
+        for block in 0..100 {
+            own.write(&[round; BLOCK], block * BLOCK as u64);
+        }
+        assert!(own.done_directly > 50, "round {round}");
+        let stale = Arc::clone(&own.direct);
+        drop(file);
+        let running = mounted.running.take().expect("it runs");
+        running.unmount().expect("unmounted");
+        let noted = std::fs::read_dir(mounted.pool.join("direct")).expect("a folder");
+        let is_noted = |name: &str| name.starts_with("former-");
+        let names: Vec<_> = noted
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert!(
+            names.iter().any(|name| is_noted(&name.to_string_lossy())),
+            "this process lives and has segments mapped: {names:?}"
+        );
+        mounted.start();
+        let file = mounted.open("file");
+        let written = stale.write_at(file.as_fd(), &[IoSlice::new(b"late")], 0);
+        assert_eq!(written, None, "what was attached has ended");
+        assert_eq!(
+            std::fs::read(mounted.place.join("file")).expect("read"),
+            [round; 100 * BLOCK]
+        );
+    }
 }

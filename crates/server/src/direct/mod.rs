@@ -6,9 +6,10 @@
 //! * [`registry`]: which files are attached, for the requests that come through the kernel.
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `memory`: what processes see of it.
-//! * `profile`: what users are shown of it.
+//! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `session`: the conversation with one process.
 
+mod counts;
 mod leased;
 mod memory;
 mod profile;

@@ -3,6 +3,7 @@
 //! While a file is attached, in whatever way, the kernel has no page of it; while it is leased, no attributes either. An attachment begins with dropping both, and every request of the kernel for the file's
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
+use super::counts::{Counts, Present};
 use super::leased::Lessee;
 use super::profile::Profiles;
 use super::reading::Reader;
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
-use crate::control::ClientStatus;
+use crate::control::{ClientStatus, DirectStatus};
 
 /// How a file is attached.
 #[derive(Clone)]
@@ -49,6 +50,7 @@ pub(crate) struct Registry {
     socket: OnceLock<String>,
     notifier: OnceLock<Notifier>,
     pub(super) profiles: Profiles,
+    pub(super) counts: Counts,
 }
 
 impl Registry {
@@ -74,6 +76,27 @@ impl Registry {
     /// Processes that use files directly, and what they do.
     pub(crate) fn clients(&self) -> Vec<ClientStatus> {
         self.profiles.statuses()
+    }
+
+    /// What there is and what there was; `None` if processes cannot find the server.
+    pub(crate) fn status(&self) -> Option<DirectStatus> {
+        self.socket.get()?;
+        let (processes, segments) = self.profiles.totals();
+        let (leases, files_read) = self.files_by_kind();
+        Some(self.counts.status(Present {
+            processes,
+            segments,
+            leases,
+            files_read,
+        }))
+    }
+
+    /// Files that are leased, and files that are read.
+    fn files_by_kind(&self) -> (u64, u64) {
+        let files = self.files.lock();
+        let is_lease = |attachment: &&Attachment| matches!(attachment, Attachment::Leased(_));
+        let leases = files.values().filter(is_lease).count();
+        (leases as u64, (files.len() - leases) as u64)
     }
 
     /// How the file is attached.
