@@ -107,6 +107,11 @@ static void operate(void) {
     }
 }
 
+static void open_both(void) {
+    file = open(name, O_RDWR), appender = open(name, O_WRONLY | O_APPEND);
+    CHECK(file >= 0 && appender >= 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 6);
     name = arguments[1];
@@ -116,14 +121,17 @@ int main(int count, char **arguments) {
     CHECK(there >= 0);
     model = mmap(NULL, sizeof *model, PROT_READ | PROT_WRITE, MAP_SHARED, there, 0);
     CHECK(model != MAP_FAILED);
-    file = open(name, O_RDWR), appender = open(name, O_WRONLY | O_APPEND);
-    CHECK(file >= 0 && appender >= 0);
+    open_both();
     char token = 't';
     for (int round = 0; round < atoi(arguments[4]); round++) {
         if (read(3, &token, 1) != 1)
             _exit(round || me ? 2 : 3); /* The other one has failed, and said so. */
-        /* Some turns are long: then the file is attached again, for which the library waits longer each time that it is taken away. */
+        /* Some turns are long enough that the file is attached; opened anew it is at once, else the library waits longer each time that it was taken away. */
         int turns = below(6) ? 1 + (int)below(8) : 200 + (int)below(1000);
+        if (turns > 100 && below(4)) {
+            CHECK(close(file) == 0 && close(appender) == 0);
+            open_both();
+        }
         is_late = round > atoi(arguments[4]) * 3 / 4;
         for (int i = 0; i < turns; i++)
             operate();

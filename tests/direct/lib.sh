@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # Sourced by the suites of direct access, after tests/lib.sh.
 #
 #   PERDURE_PRELOAD   the library under test (default: beside the command)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One file, two views: fsx with the library, then two processes that take turns with random operations on one file and check each against a model, with the library in one of them, in the other, and in both.
 #
-#   FSX_OPERATIONS  (60000)   COHERENCE_ROUNDS  turns of each process (500)   SEEDS ("1 2")
+#   FSX_OPERATIONS  (60000)   COHERENCE_ROUNDS  turns of each process (250)   SEEDS ("1 2")
 source "$(dirname "$0")/../lib.sh"
 source "$repository/tests/direct/lib.sh"
 [ -z "${1:-}" ] || fail "asks the server: it needs its own mount"
@@ -27,9 +27,9 @@ pair() {
     truncate -s $((8 + 1048576)) "$work/model"
     : >"$file"
     exec 8<>"$work/one" 9<>"$work/two"
-    LD_PRELOAD=$first timeout 60 "$programs/coherence" "$file" "$work/model" "$seed" "${COHERENCE_ROUNDS:-500}" 0 3<&8 4>&9 >"$work/pair.0" 2>&1 8<&- 9<&- &
+    LD_PRELOAD=$first timeout 60 "$programs/coherence" "$file" "$work/model" "$seed" "${COHERENCE_ROUNDS:-250}" 0 3<&8 4>&9 >"$work/pair.0" 2>&1 8<&- 9<&- &
     local zero=$!
-    LD_PRELOAD=$second timeout 60 "$programs/coherence" "$file" "$work/model" "$seed" "${COHERENCE_ROUNDS:-500}" 1 3<&9 4>&8 >"$work/pair.1" 2>&1 8<&- 9<&- &
+    LD_PRELOAD=$second timeout 60 "$programs/coherence" "$file" "$work/model" "$seed" "${COHERENCE_ROUNDS:-250}" 1 3<&9 4>&8 >"$work/pair.1" 2>&1 8<&- 9<&- &
     local one=$!
     printf t >&8
     # The first that ends says how it went; the other would wait for its token.
@@ -49,7 +49,7 @@ for seed in ${SEEDS:-1 2}; do
         IFS=: read -r name first second <<<"$ways"
         watch_again
         pair "$name" "$seed" "$first" "$second"
-        was_direct "$name, seed $seed" 30 30 coherence
+        was_direct "$name, seed $seed" 200 200 coherence
     done
 done
 finish

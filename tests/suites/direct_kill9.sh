@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Processes that write directly are killed, then the server below two of them, at random times: what was acknowledged is there for a process without the library, each write as a whole or not at all, and fsck finds nothing.
 #
-#   CLIENT_KILLS (500)   SERVER_KILLS (25)   SEED (1)
+#   CLIENT_KILLS (500)   SERVER_KILLS (50)   SEED (1)
 source "$(dirname "$0")/../lib.sh"
 source "$repository/tests/direct/lib.sh"
 [ -z "${1:-}" ] || fail "kills the server: it needs its own mount"
 begin 512M
 compile steady
 seed=${SEED:-1}
-client_kills=${CLIENT_KILLS:-500} server_kills=${SERVER_KILLS:-25}
+client_kills=${CLIENT_KILLS:-500} server_kills=${SERVER_KILLS:-50}
 RANDOM=$seed
 
 # Two at a time, each with its own file.
@@ -31,7 +31,7 @@ watch_again
 for ((round = 1; round <= server_kills; round++)); do
     writers=()
     for one in c d; do
-        LD_PRELOAD=$preload "$programs/steady" write "$mnt/server.$one" "$work/state.$one" $RANDOM >"$work/writer.$one" 2>&1 &
+        LD_PRELOAD=$preload "$programs/steady" write "$mnt/server.$one" "$work/state.$one" "$RANDOM" >"$work/writer.$one" 2>&1 &
         writers+=($!)
     done
     sleep "$(printf '0.%03d' $((60 + RANDOM % 300)))"
