@@ -20,6 +20,8 @@ watch_clients() {
     rm -f "$clients"
     python3 "$repository/tests/load/clients.py" watch "$pool/control" "$clients" &
     watcher=$!
+    for _ in {1..200}; do [ ! -e "$clients" ] || return 0; sleep 0.02; done
+    fail "the server does not say who its clients are"
 }
 watch_again() { kill -9 "$watcher"; wait "$watcher" 2>/dev/null || true; watch_clients; }
 

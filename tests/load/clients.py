@@ -29,11 +29,11 @@ def ask(path):
 
 def watch(path, file):
     """A process that lives shorter than a round may be missed. Names are the first and the last: a shell that becomes another program counts as both."""
-    seen = {}
+    seen, is_first = {}, True
     while True:
         # Without a server, or with one that is just ending: the next may come.
         with contextlib.suppress(OSError, ValueError):
-            changed = False
+            changed, is_first = is_first, False
             for client in ask(path):
                 known = seen.setdefault(str(client["process"]), {"commands": [], "user": client["user"]})
                 if client["command"] and client["command"] not in known["commands"]:
