@@ -154,6 +154,8 @@ pub(crate) fn write(
                     Ok(bytes)
                 }
                 None => {
+                    // It goes by what it was told last of where the file ends, and leaves the position there.
+                    pin.file().tell_kernel_size(borrow(number));
                     let outcome = pwritev2(borrow(number), data, u64::MAX, flags);
                     if let (Ok(_), Ok(end)) = (outcome, rustix::fs::tell(borrow(number))) {
                         position.reach(start, end);
@@ -181,6 +183,9 @@ pub(crate) fn write(
                 let _ = seek(borrow(number), SeekFrom::Start(end));
                 Some(bytes)
             });
+            if appended.is_none() {
+                pin.file().tell_kernel_size(borrow(number));
+            }
             Way::of(appended)
         }
         (false, false) => Way::Kernel,

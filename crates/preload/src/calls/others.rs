@@ -82,6 +82,7 @@ before! {
         bytes: size_t,
         flags: c_uint,
     ) -> ssize_t {
+        will_be_read(from);
         let moved = [moved(from, from_at), moved(to, to_at)];
         if moved == [None, None] {
             return real::copy_file_range(from, from_at, to, to_at, bytes, flags);

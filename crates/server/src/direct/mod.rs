@@ -106,7 +106,7 @@ impl Direct {
         let listener = std::thread::Builder::new()
             .name("perdure-direct".to_owned())
             .spawn(move || accept(&listening, &socket))?;
-        shared.direct.open(name, notifier);
+        shared.direct.open(name, notifier)?;
         Ok(Direct {
             stop: Box::new(move || {
                 let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());

@@ -11,8 +11,9 @@ use ::direct::protocol::{Discovery, MAGIC, VERSION};
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
@@ -37,6 +38,14 @@ impl Attachment {
     }
 }
 
+/// Files that the kernel drops on a thread of its own.
+#[derive(Default)]
+struct Late {
+    /// Each once, so there are never more than inodes.
+    waiting: Mutex<HashSet<u64>>,
+    sender: OnceLock<mpsc::Sender<u64>>,
+}
+
 /// All attached files of a mount.
 ///
 /// Its lock is the innermost one: nobody who holds it asks the file system or the kernel for anything.
@@ -49,15 +58,35 @@ pub(crate) struct Registry {
     grown: Mutex<HashSet<u64>>,
     socket: OnceLock<String>,
     notifier: OnceLock<Notifier>,
+    late: Late,
     pub(super) profiles: Profiles,
     pub(super) counts: Counts,
 }
 
 impl Registry {
     /// From here on processes can find the server.
-    pub(super) fn open(&self, socket: String, notifier: Notifier) {
+    ///
+    /// # Errors
+    ///
+    /// No thread can be made.
+    pub(super) fn open(self: &Arc<Self>, socket: String, notifier: Notifier) -> io::Result<()> {
+        let (sender, receiver) = mpsc::channel();
+        let registry = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("perdure-drops".to_owned())
+            .spawn(move || {
+                for inode in receiver {
+                    let Some(registry) = registry.upgrade() else {
+                        return;
+                    };
+                    registry.late.waiting.lock().remove(&inode);
+                    registry.drop_from_kernel(inode);
+                }
+            })?;
+        let _ = self.late.sender.set(sender);
         let _ = self.notifier.set(notifier);
         let _ = self.socket.set(socket);
+        Ok(())
     }
 
     /// What a process learns by asking a descriptor; the socket has no name if there is none.
@@ -180,6 +209,16 @@ impl Registry {
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::debug!(inode, %error, "the kernel could not drop its pages of a file");
+        }
+    }
+
+    /// The same for a thread that answers the kernel's requests. It must not wait for the kernel: pages are locked while their write waits for an answer, and when all such threads wait for pages, nobody gives one.
+    pub(crate) fn drop_from_kernel_later(&self, inode: u64) {
+        if let Some(sender) = self.late.sender.get()
+            && self.late.waiting.lock().insert(inode)
+        {
+            // It ends with the registry.
+            let _ = sender.send(inode);
         }
     }
 }
