@@ -4,7 +4,7 @@
 #   tests/direct/run.sh DIRECTORY [PRELOAD.so]
 set -euo pipefail
 
-[ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: $0 DIRECTORY [PRELOAD.so]" >&2; exit 2; }
+case $# in 1 | 2) ;; *) echo "usage: $0 DIRECTORY [PRELOAD.so]" >&2; exit 2 ;; esac
 directory=$(cd "$1" && pwd)
 preload=${2:+$(realpath "$2")}
 sources=$(cd "$(dirname "$0")" && pwd)

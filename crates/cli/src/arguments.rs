@@ -232,7 +232,7 @@ pub(crate) struct Fsck {
 }
 
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("tables").args(["wear", "cached_files"]).multiple(true)))]
+#[command(group(ArgGroup::new("tables").args(["wear", "cached_files", "clients"]).multiple(true)))]
 #[command(after_help = "\
 Wear is counted in blocks written since mkfs; a mounted pool is asked for its live counts. \
 `of mean` relates a segment to the mean of all: 1.00 everywhere is even. \
@@ -242,6 +242,7 @@ Examples:
   perdure stat /mnt/pmem/pool --json
   perdure stat /mnt --wear
   perdure stat /mnt --cached-files
+  perdure stat /mnt --clients
   perdure stat /mnt/pmem/pool --wear --all --svg wear.svg")]
 pub(crate) struct Stat {
     /// A pool, or where one is mounted
@@ -256,7 +257,10 @@ pub(crate) struct Stat {
     /// Also print the files that the read cache of a mount has copies of, those with most hits first, 20 at most
     #[arg(long)]
     pub(crate) cached_files: bool,
-    /// Print every segment and every such file, however many there are
+    /// Also print the processes that read and write files of a mount directly, what they have, and why some operations went through the kernel; those that do most first, 20 at most
+    #[arg(long)]
+    pub(crate) clients: bool,
+    /// Print every segment, file and process of these tables, however many there are
     #[arg(long, requires = "tables")]
     pub(crate) all: bool,
     /// Draw the wear as a map into this file

@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::de::DeserializeOwned;
-use server::control::{CachedFile, Question, Status};
+use server::control::{CachedFile, ClientStatus, Question, Status};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -21,6 +21,11 @@ pub(crate) fn ask(pool: &Path) -> Result<Status, String> {
 /// The files that the server of `pool` has copies of in DRAM, those with most hits first.
 pub(crate) fn ask_for_cached_files(pool: &Path) -> Result<Vec<CachedFile>, String> {
     ask_for(pool, Question::Files)
+}
+
+/// The processes that read and write files of the mounted `pool` directly.
+pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, String> {
+    ask_for(pool, Question::Clients)
 }
 
 fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, String> {

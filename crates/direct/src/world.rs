@@ -43,7 +43,7 @@ impl Worlds {
     }
 
     /// That of this process.
-    pub(crate) fn current(&self) -> &World {
+    pub(crate) fn current(&self) -> &'static World {
         let found = self.current.load(Ordering::Acquire);
         // SAFETY: null or made below, and never freed: what other threads, or the parent's, still refer to cannot be told.
         if let Some(world) = unsafe { found.as_ref() } {

@@ -517,6 +517,8 @@ fn remove_pool(pool: &Path) -> Result<()> {
             .starts_with(b"segment-")
         {
             std::fs::remove_file(entry.path()).map_err(failed)?;
+        } else if entry.file_name() == txn::users::USERS_FOLDER {
+            std::fs::remove_dir_all(entry.path()).map_err(failed)?;
         }
     }
     std::fs::remove_dir(pool).map_err(failed)

@@ -4,11 +4,11 @@
 //! before the C library's functions. Data calls on regular files of our mounts it takes over; on any doubt it calls what it stands before. What goes which way:
 //! `docs/PRELOAD.md`; why: `docs/DIRECT.md`.
 //!
-//! * [`table`]: what is known of each descriptor number; a number that is not ours costs a load and a branch.
-//! * [`slab`], [`description`]: the open files that are ours, and their positions.
-//! * [`operate`]: reading, writing and seeking them.
-//! * [`process`]: fork, exec and everything else that lets others see a descriptor.
-//! * [`calls`]: the functions that stand before the C library's; [`real`]: those behind.
+//! * `table`: what is known of each descriptor number; a number that is not ours costs a load and a branch.
+//! * `slab`, `description`: the open files that are ours, and their positions.
+//! * `operate`: reading, writing and seeking them.
+//! * `process`: fork, exec and everything else that lets others see a descriptor.
+//! * `calls`: the functions that stand before the C library's; `real`: those behind.
 //!
 //! Invariants:
 //!

@@ -242,12 +242,34 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
     }
 }
 
-/// The file behind this descriptor is used in a way that only the kernel sees.
-pub(crate) fn count_kernel_path(number: RawFd) {
-    if let Some(pin) = table::ours(number)
+/// The file behind this descriptor is about to be used in a way that only the kernel sees. Looks at a descriptor that was not looked at yet: the file may be attached by another one.
+pub(crate) fn leave_to_kernel(number: RawFd) {
+    if let Some(pin) = looked_at(number)
         && let Some(_inside) = Inside::enter()
     {
-        pin.file().count_kernel_path();
+        pin.file().leave_to_kernel(borrow(number));
+    }
+}
+
+/// The kernel is about to read from the file behind this descriptor without asking how long it is.
+pub(crate) fn tell_kernel_size(number: RawFd) {
+    if let Some(pin) = looked_at(number)
+        && let Some(_inside) = Inside::enter()
+    {
+        pin.file().tell_kernel_size(borrow(number));
+    }
+}
+
+/// The description, if it is ours; looks now, however seldom the number was used.
+fn looked_at(number: RawFd) -> Option<Pin> {
+    loop {
+        match table::find(number, false) {
+            Found::Ours(pin) => return Some(pin),
+            Found::Kernel => return None,
+            // The count goes up until it is looked at; not in the middle of a call of this thread.
+            Found::Counted(_) if crate::thread::is_inside() => return None,
+            Found::Counted(_) => {}
+        }
     }
 }
 

@@ -13,6 +13,10 @@
 //! `metrics` with Prometheus' text format, `files` with a list of [`CachedFile`] in JSON, `clients` with one of [`ClientStatus`]. A line that is longer than 64 bytes, late by 2 seconds or of another
 //! version gets an error and the connection is closed; nothing a client sends can change anything.
 
+mod direct;
+
+pub use direct::{ClientStatus, DirectStatus, KernelPath, Refusals};
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -76,6 +80,9 @@ pub struct Status {
     /// Whether there is a read cache, and how fast the medium was if that was measured; empty if the server is too old to say.
     #[serde(default)]
     pub read_cache_state: String,
+    /// Files that processes read and write directly; `None` if that is not offered, or the server is too old to say.
+    #[serde(default)]
+    pub direct: Option<DirectStatus>,
 }
 
 /// What a read cache did since the mount, and what it holds.
@@ -132,50 +139,6 @@ impl From<fs::ReadCacheFile> for CachedFile {
             table_bytes: file.table_bytes,
         }
     }
-}
-
-/// A process that reads and writes files directly.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClientStatus {
-    /// Its number.
-    pub process: u32,
-    /// The user it runs as.
-    pub user: u32,
-    /// Its command.
-    pub command: String,
-    /// Inodes of files that it reads directly.
-    pub files_read: Vec<u64>,
-    /// Inodes of files that are leased to it.
-    pub files_leased: Vec<u64>,
-    /// Segments that it may have mapped.
-    pub segments: u64,
-    /// Reads done directly, by the process's own count, as all that follows.
-    pub reads: u64,
-    /// Bytes of them.
-    pub read_bytes: u64,
-    /// Writes done directly.
-    pub writes: u64,
-    /// Bytes of them.
-    pub written_bytes: u64,
-    /// Operations on files of the mount that went through the kernel.
-    pub kernel_path: KernelPath,
-}
-
-/// Why operations went through the kernel, and how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelPath {
-    /// The file was not attached yet: that takes some operations.
-    pub not_attached: u64,
-    /// The server refused to attach it a moment ago.
-    pub refused: u64,
-    /// Somebody else wanted the file.
-    pub taken_back: u64,
-    /// A block is where the process may not go, or nowhere.
-    pub no_place: u64,
-    /// It is not offered directly, or the file was not opened for it.
-    pub not_offered: u64,
-    /// The lease had no room.
-    pub no_room: u64,
 }
 
 /// Space of a pool.

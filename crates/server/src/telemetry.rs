@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::control::{ReadCacheStatus, Status};
+use crate::control::{DirectStatus, ReadCacheStatus, Status};
 use crate::statistics::{OperationStatistics, bucket_limit_nanoseconds};
 
 /// Publishes the sums and renders all metrics of this process in Prometheus' text format.
@@ -83,6 +83,9 @@ fn publish(status: &Status) {
     if let Some(cache) = &status.read_cache {
         publish_read_cache(cache, &status.mountpoint);
     }
+    if let Some(direct) = &status.direct {
+        publish_direct(direct, &status.mountpoint);
+    }
     for operation in &status.statistics.operations {
         publish_operation(operation, &status.mountpoint);
     }
@@ -143,6 +146,82 @@ fn publish_read_cache(cache: &ReadCacheStatus, mountpoint: &str) {
     for (name, meaning, value) in gauges {
         describe_gauge!(name, Unit::Bytes, meaning);
         gauge!(name, &place()).set(value as f64);
+    }
+}
+
+/// Nothing is said where processes have to use the kernel.
+fn publish_direct(direct: &DirectStatus, mountpoint: &str) {
+    let place = || [("mountpoint", mountpoint.to_owned())];
+    let gauges = [
+        (
+            "perdure_direct_processes",
+            "Processes that may read and write files directly",
+            direct.processes,
+        ),
+        (
+            "perdure_direct_leases",
+            "Files leased to a process",
+            direct.leases,
+        ),
+        (
+            "perdure_direct_files_read",
+            "Files read directly",
+            direct.files_read,
+        ),
+        (
+            "perdure_direct_segments",
+            "Segments handed out, once for each process",
+            direct.segments,
+        ),
+    ];
+    for (name, meaning, value) in gauges {
+        describe_gauge!(name, meaning);
+        gauge!(name, &place()).set(value as f64);
+    }
+    publish_direct_counts(direct, mountpoint);
+    let refusals = "perdure_direct_refusals_total";
+    describe_counter!(
+        refusals,
+        "Requests of processes refused, by the label `reason`"
+    );
+    for (reason, count) in direct.refusals.by_reason() {
+        let [place] = place();
+        counter!(refusals, &[place, ("reason", reason.to_owned())]).absolute(count);
+    }
+}
+
+fn publish_direct_counts(direct: &DirectStatus, mountpoint: &str) {
+    let place = || [("mountpoint", mountpoint.to_owned())];
+    let counters = [
+        (
+            "perdure_direct_attached_total",
+            "Attachments made: files times processes, anew whenever one had ended",
+            direct.attached,
+        ),
+        (
+            "perdure_direct_leases_granted_total",
+            "Leases granted",
+            direct.leases_granted,
+        ),
+        (
+            "perdure_direct_leases_taken_back_total",
+            "Leases that ended because somebody else wanted the file",
+            direct.leases_taken_back,
+        ),
+        (
+            "perdure_direct_leases_forced_total",
+            "Leases of processes that did not go on with a write",
+            direct.leases_forced,
+        ),
+        (
+            "perdure_direct_records_folded_total",
+            "Records of direct writes that became part of their files",
+            direct.records_folded,
+        ),
+    ];
+    for (name, meaning, value) in counters {
+        describe_counter!(name, meaning);
+        counter!(name, &place()).absolute(value);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Direct access through a real mount: what a process writes without asking is what everybody reads, and the other way round.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -74,11 +74,23 @@ struct Direct<'d> {
     by_kernel: u64,
 }
 
+/// A server that did not answer is tried again after a second.
+fn look(client: &Client, file: &File) -> Arc<direct::File> {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < std::time::Duration::from_secs(10) {
+        if let Some(found) = client.look(file.as_fd()) {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("a file of the mount is none");
+}
+
 impl<'d> Direct<'d> {
     fn new(client: &Client, file: &'d File) -> Direct<'d> {
         Direct {
             file,
-            direct: client.look(file.as_fd()).expect("a file of the mount"),
+            direct: look(client, file),
             done_directly: 0,
             by_kernel: 0,
         }
@@ -210,4 +222,60 @@ fn others_see_what_it_wrote_and_it_sees_what_they_wrote() {
     assert!(direct > 1000, "{direct} directly, {kernel} by the kernel");
     let (direct, _) = storm(&mounted, "contended", 3, 3000);
     println!("contended: {direct} of 3000 directly");
+}
+
+#[test]
+fn a_process_outlives_its_server_and_uses_the_next_one() {
+    let mut mounted = mount();
+    let client = Client::default();
+    for round in 0..3_u8 {
+        let file = mounted.open("file");
+        let mut own = Direct::new(&client, &file);
+        for block in 0..100 {
+            own.write(&[round; BLOCK], block * BLOCK as u64);
+        }
+        assert!(own.done_directly > 50, "round {round}");
+        let stale = Arc::clone(&own.direct);
+        drop(file);
+        let running = mounted.running.take().expect("it runs");
+        running.unmount().expect("unmounted");
+        let noted = std::fs::read_dir(mounted.pool.join("direct")).expect("a folder");
+        let is_noted = |name: &str| name.starts_with("former-");
+        let names: Vec<_> = noted
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert!(
+            names.iter().any(|name| is_noted(&name.to_string_lossy())),
+            "this process lives and has segments mapped: {names:?}"
+        );
+        mounted.start();
+        let file = mounted.open("file");
+        let written = stale.write_at(file.as_fd(), &[IoSlice::new(b"late")], 0);
+        assert_eq!(written, None, "what was attached has ended");
+        assert_eq!(
+            std::fs::read(mounted.place.join("file")).expect("read"),
+            [round; 100 * BLOCK]
+        );
+    }
+}
+
+/// The kernel does not know how long the file has become, so each of these requests makes it drop a page that the next one has locked.
+#[test]
+fn appending_through_the_kernel_to_a_file_that_was_leased_does_not_stop_the_mount() {
+    let mounted = mount();
+    let client = Client::default();
+    let file = mounted.open("log");
+    let mut own = Direct::new(&client, &file);
+    for record in 0..100_u64 {
+        own.write(&record.to_le_bytes(), 8 * record);
+    }
+    assert!(own.done_directly > 0);
+    let path = mounted.place.join("log");
+    let mut log = OpenOptions::new().append(true).open(path).expect("open");
+    for record in 100..5000_u64 {
+        log.write_all(&record.to_le_bytes()).expect("append");
+    }
+    let written = std::fs::read(mounted.place.join("log")).expect("read");
+    let expected: Vec<u8> = (0..5000_u64).flat_map(u64::to_le_bytes).collect();
+    assert!(written == expected);
 }

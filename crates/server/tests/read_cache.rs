@@ -225,15 +225,19 @@ fn an_older_server_is_named_as_the_reason() {
     std::fs::create_dir(place.pool()).expect("a directory");
     let listener = UnixListener::bind(place.pool().join("control")).expect("bind");
     let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        let mut question = [0; "perdure 1 files\n".len()];
-        stream.read_exact(&mut question).expect("a question");
-        assert_eq!(&question, b"perdure 1 files\n");
-        let reason = "unknown question; `stat` and `metrics` are known";
-        write!(stream, "perdure 1 error {}\n{reason}", reason.len()).expect("answered");
+        for expected in ["perdure 1 files\n", "perdure 1 clients\n"] {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut question = vec![0; expected.len()];
+            stream.read_exact(&mut question).expect("a question");
+            assert_eq!(question, expected.as_bytes());
+            let reason = "unknown question; `stat` and `metrics` are known";
+            write!(stream, "perdure 1 error {}\n{reason}", reason.len()).expect("answered");
+        }
     });
-    let error = ask(&place.pool(), Question::Files).expect_err("it does not know");
-    assert!(matches!(error, AskError::OlderServer { .. }), "{error}");
-    assert!(error.to_string().contains("mount again"), "{error}");
+    for question in [Question::Files, Question::Clients] {
+        let error = ask(&place.pool(), question).expect_err("it does not know");
+        assert!(matches!(error, AskError::OlderServer { .. }), "{error}");
+        assert!(error.to_string().contains("mount again"), "{error}");
+    }
     server.join().expect("the older server");
 }

@@ -4,7 +4,7 @@ use crate::descriptors::DescriptorRoom;
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
-use crate::users;
+use crate::users::{self, Former};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -73,6 +73,7 @@ pub(crate) struct Head {
     pub(crate) is_device: bool,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
+    pub(crate) former: Former,
 }
 
 /// Opens and locks the pool at `path`, stops the processes that a killed server has left behind, and finds the superblock.
@@ -112,9 +113,10 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         },
     })?;
     let lock = lock(path, &head, mode, device)?;
-    if !device {
-        users::stop_former(path)?;
-    }
+    let former = match device {
+        true => Former::Gone,
+        false => users::stop_former(path)?,
+    };
     let superblock = if device {
         device_superblock(path, &head, mode)?
     } else {
@@ -126,21 +128,28 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         is_device: device,
         superblock,
         lock,
+        former,
     })
 }
 
+/// A pool that is open, locked and mapped.
+pub(crate) struct Mapped {
+    pub(crate) region: Region,
+    pub(crate) superblock: Superblock,
+    pub(crate) lock: Lock,
+    /// Segments that processes of former servers have open for writing.
+    pub(crate) held: Vec<u32>,
+}
+
 /// Opens, locks and maps the pool at `path`.
-pub(crate) fn map(
-    path: &Path,
-    mode: Mode,
-    volatile: bool,
-) -> Result<(Region, Superblock, Lock), OpenError> {
+pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, OpenError> {
     let Head {
         file: head,
         path: head_path,
         is_device: device,
         superblock,
         lock,
+        former,
     } = open_head(path, mode)?;
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() {
@@ -153,6 +162,10 @@ pub(crate) fn map(
     } else {
         Access::PrivateCopy
     };
+    let held = match former {
+        Former::Alive if mode == Mode::ReadWrite => held_segments(path, &geometry),
+        _ => Vec::new(),
+    };
     let files = if device {
         Files {
             paths: vec![head_path],
@@ -163,7 +176,21 @@ pub(crate) fn map(
         open_segments(path, head, &geometry, mode)?
     };
     let region = files.map(&geometry, class, access, device)?;
-    Ok((region, superblock, lock))
+    Ok(Mapped {
+        region,
+        superblock,
+        lock,
+        held,
+    })
+}
+
+/// Segments that somebody has open for writing, before this process has.
+fn held_segments(pool: &Path, geometry: &Geometry) -> Vec<u32> {
+    let is_held = |segment: &u32| {
+        let file = File::open(pool.join(segment_file(*segment)));
+        file.is_ok_and(|file| users::is_open_for_writing(&file))
+    };
+    (0..geometry.segments).filter(is_held).collect()
 }
 
 pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {

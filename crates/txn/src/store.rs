@@ -11,7 +11,7 @@ use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::places::read_places;
-use crate::pool::{self, Lock, Mode};
+use crate::pool::{self, Lock, Mapped, Mode};
 use crate::read_speed::ReadSpeed;
 use crate::recovery::{self, Replay};
 use crate::saved;
@@ -126,8 +126,18 @@ impl PmemStore {
     ///
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
-        let (region, superblock, lock) = pool::map(pool, mode, volatile)?;
-        PmemStore::over(Arc::new(region), superblock, mode, Some(lock))
+        let Mapped {
+            region,
+            superblock,
+            lock,
+            held,
+        } = pool::map(pool, mode, volatile)?;
+        let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
+        for segment in held {
+            // For as long as the pool is open: that its holder dies is not worth being noticed.
+            let _ = store.domains.hold(SegmentNumber(segment));
+        }
+        Ok(store)
     }
 
     /// Opens the pool in `region`, which has no files: an emulated or private one. Who keeps an `Arc` of it can open it

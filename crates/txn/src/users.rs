@@ -4,6 +4,9 @@
 //! beside the segments with a file for each of them, and one with the *epoch*, a word that they look at before and after each write. Who opens the pool changes the epoch. From then on no write begins;
 //! those that had begun are waited for, by looking at the words in which each process says that it is busy.
 //!
+//! A process that outlives a server which ended in order stores nothing any more, if it is honest. If not, it still has segments mapped; so its file stays under another name as long as it lives, and who opens the
+//! pool while there is one leaves each segment that somebody has open for writing to its owner.
+//!
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
 use crate::error::OpenError;
@@ -11,6 +14,7 @@ use crate::pool::io_error;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const USERS_FOLDER: &str = "direct";
 const EPOCH_FILE: &str = "epoch";
 const PROCESS_PREFIX: &str = "process-";
+/// Of processes whose server ended in order.
+const FORMER_PREFIX: &str = "former-";
 
 /// Places in which one process says what it is busy with.
 pub const SLOTS: usize = 1024;
@@ -124,7 +130,8 @@ impl Users {
 impl Drop for Users {
     fn drop(&mut self) {
         // Tidiness only: what stays disturbs nobody.
-        if processes(&self.folder).is_ok_and(|processes| processes.is_empty()) {
+        let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
+        if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) {
             let _ = fs::remove_file(self.folder.join(EPOCH_FILE));
             let _ = fs::remove_dir(&self.folder);
         }
@@ -135,6 +142,20 @@ impl User {
     /// The word at a byte offset; `None` if the process has made its file shorter.
     pub fn word(&self, at: usize) -> Option<u64> {
         read_word(&self.file, at as u64).ok()
+    }
+}
+
+impl User {
+    /// The server ends before the process, which has segments mapped.
+    pub fn leave_behind(&self) {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
+        let former = self
+            .path
+            .with_file_name(format!("{FORMER_PREFIX}{numbers}"));
+        if let Err(error) = fs::rename(&self.path, &former) {
+            tracing::warn!(path = %self.path.display(), %error, "a process that lives on cannot be noted");
+        }
     }
 }
 
@@ -151,14 +172,55 @@ fn read_word(file: &File, at: u64) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
+/// Whether processes of former servers are alive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Former {
+    /// No.
+    Gone,
+    /// Yes: what they have open for writing has to stay with its owner.
+    Alive,
+}
+
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
 ///
 /// # Errors
 ///
 /// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
-pub(crate) fn stop_former(pool: &Path) -> Result<(), OpenError> {
+pub(crate) fn stop_former(pool: &Path) -> Result<Former, OpenError> {
     let folder = pool.join(USERS_FOLDER);
-    let former = processes(&folder).map_err(io_error(&folder, "list"))?;
+    let listed = |prefix| files_of(&folder, prefix).map_err(io_error(&folder, "list"));
+    stop(pool, &folder, listed(PROCESS_PREFIX)?)?;
+    let mut former = Former::Gone;
+    for (path, _) in listed(FORMER_PREFIX)? {
+        match File::open(&path).is_ok_and(|file| is_gone(&file)) {
+            true => drop(fs::remove_file(&path)),
+            false => former = Former::Alive,
+        }
+    }
+    Ok(former)
+}
+
+/// Whether somebody has a file open for writing, or mapped: only then the kernel refuses to promise that it will tell before anybody writes to it.
+pub(crate) fn is_open_for_writing(file: &File) -> bool {
+    let ask = |what: libc::c_short| {
+        // SAFETY: the descriptor is open, and the call takes no pointers.
+        let told =
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::c_int::from(what)) };
+        match told {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    match ask(libc::F_RDLCK as libc::c_short) {
+        Ok(()) => {
+            let _ = ask(libc::F_UNLCK as libc::c_short);
+            false
+        }
+        Err(error) => error.raw_os_error() == Some(libc::EAGAIN),
+    }
+}
+
+fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<(), OpenError> {
     if former.is_empty() {
         return Ok(());
     }
@@ -172,13 +234,21 @@ pub(crate) fn stop_former(pool: &Path) -> Result<(), OpenError> {
     let begin = Instant::now();
     for (path, process) in former {
         wait_until_idle(pool, &path, &process, begin)?;
-        let _ = fs::remove_file(&path);
+        // If it is gone, the next look takes its file away.
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
+        let former = path.with_file_name(format!("{FORMER_PREFIX}{numbers}"));
+        fs::rename(&path, former).map_err(io_error(&path, "rename"))?;
     }
     Ok(())
 }
 
-/// The files of processes, and the processes' numbers.
-fn processes(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+fn is_gone(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// The files of processes whose names begin so, and the processes' numbers.
+fn files_of(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -188,7 +258,7 @@ fn processes(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let process = name
-            .strip_prefix(PROCESS_PREFIX)
+            .strip_prefix(prefix)
             .and_then(|numbers| numbers.split('-').next().map(str::to_owned));
         found.extend(process.map(|process| (path.clone(), process)));
     }
@@ -203,8 +273,7 @@ fn wait_until_idle(
 ) -> Result<(), OpenError> {
     let file = File::options().read(true).open(path);
     let file = file.map_err(io_error(path, "open"))?;
-    let is_gone = || flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-    while !is_idle(&file) && !is_gone() {
+    while !is_idle(&file) && !is_gone(&file) {
         if begin.elapsed() > PATIENCE {
             return Err(OpenError::StillWriting {
                 path: pool.to_path_buf(),
@@ -257,7 +326,38 @@ mod tests {
             assert!(opener.join().expect("no panic").is_ok());
         });
         assert!(!path.exists());
+        assert_eq!(stop_former(pool.path()).ok(), Some(Former::Alive));
+        drop(theirs);
+        assert_eq!(stop_former(pool.path()).ok(), Some(Former::Gone));
         assert_eq!(Users::new(pool.path()).expect("users").epoch(), 2);
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_for_writing_is_noticed() {
+        use pmem::{Access, DurabilityClass, Part, Region};
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let path = folder.path().join("segment");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        let file = file.expect("a file");
+        file.set_len(4096).expect("its length");
+        let look = || is_open_for_writing(&File::open(&path).expect("open"));
+        assert!(look(), "open");
+        let part = Part {
+            file: &file,
+            path: &path,
+            file_offset: 0,
+            length: 4096,
+        };
+        let region = Region::map(&[part], DurabilityClass::Volatile, Access::ReadWrite);
+        let region = region.expect("map");
+        drop(file);
+        assert!(look(), "mapped");
+        drop(region);
+        assert!(!look(), "neither");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `perdure stat`: what a pool holds, mounted or not.
 
+mod direct;
 mod header;
 mod read_cache;
 mod report;
@@ -8,6 +9,7 @@ mod wear;
 use crate::arguments::Stat;
 use crate::failure::{Failure, Status};
 use crate::{mounts, output};
+use direct::Clients;
 use header::Header;
 use perdure::PoolOptions;
 use read_cache::CachedFiles;
@@ -35,7 +37,16 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
         std::fs::write(file, map.svg()).map_err(Failure::io("write the map", file))?;
     }
     if arguments.cached_files {
-        report.read_cache_files = Some(cached_files(&pool, &report, arguments.all)?);
+        let what = "has files with copies in DRAM";
+        require_server(&report, what, "--cached-files")?;
+        let files = mounts::ask_for_cached_files(&pool).map_err(Failure::failed)?;
+        report.read_cache_files = Some(CachedFiles::new(files, arguments.all));
+    }
+    if arguments.clients {
+        let what = "has processes that use files directly";
+        require_server(&report, what, "--clients")?;
+        let clients = mounts::ask_for_clients(&pool).map_err(Failure::failed)?;
+        report.clients = Some(Clients::new(clients, arguments.all));
     }
     match arguments.wear {
         true => report.show_segments(arguments.all),
@@ -102,16 +113,15 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     report
 }
 
-/// What only the server of a mount knows.
-fn cached_files(pool: &Path, report: &Report, all: bool) -> Result<CachedFiles, Failure> {
-    if report.server.is_none() {
-        return Err(Failure::failed(format_args!(
-            "{}: only a mounted pool has files with copies in DRAM; mount it, or leave out --cached-files",
-            pool.display()
-        )));
+/// Refuses an option about what only the server of a mount knows.
+fn require_server(report: &Report, what: &str, option: &str) -> Result<(), Failure> {
+    match &report.server {
+        Some(_) => Ok(()),
+        None => Err(Failure::failed(format_args!(
+            "{}: only a mounted pool {what}; mount it, or leave out {option}",
+            report.pool
+        ))),
     }
-    let files = mounts::ask_for_cached_files(pool).map_err(Failure::failed)?;
-    Ok(CachedFiles::new(files, all))
 }
 
 /// Another process has the pool open: its header is read from the files, the rest is asked of that process.

@@ -4,6 +4,7 @@ use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::layout::Counter;
+use crate::policy::OPERATIONS_BEFORE;
 use crate::protocol::{Kind, Refusal};
 use lease::Place;
 use pmem::BlockNumber;
@@ -46,7 +47,7 @@ impl Bed {
     /// With a lease.
     fn leased(content: &[u8]) -> Bed {
         let bed = Bed::new(content);
-        for _ in 0..3 {
+        for _ in 1..OPERATIONS_BEFORE {
             assert_eq!(bed.write(0, b""), None, "not attached yet");
         }
         assert_eq!(bed.write(0, b""), Some(0));
@@ -88,10 +89,10 @@ fn tempfile() -> std::fs::File {
 }
 
 #[test]
-fn reading_begins_with_the_fourth_operation() {
+fn reading_begins_after_some_operations() {
     let content = bytes(3 * 4096 + 100, 1);
     let bed = Bed::new(&content);
-    for _ in 0..3 {
+    for _ in 1..OPERATIONS_BEFORE {
         assert_eq!(bed.read(0, 10), None);
     }
     assert_eq!(bed.read(0, 10), Some(content[..10].to_vec()));
@@ -102,7 +103,7 @@ fn reading_begins_with_the_fourth_operation() {
     assert_eq!(bed.read(u64::MAX, 5), Some(vec![]));
     assert_eq!(bed.file.size_bytes(), Some(content.len() as u64));
     assert!(!bed.file.is_durable(), "others may write");
-    assert_eq!(bed.counter(Counter::NotAttached), 3);
+    assert_eq!(bed.counter(Counter::NotAttached), OPERATIONS_BEFORE - 1);
     assert_eq!(bed.counter(Counter::Reads), 5);
 
     let (mut first, mut second) = (vec![0; 5000], vec![0; 9000]);
@@ -125,7 +126,7 @@ fn holes_and_unwritten_blocks_read_as_zeros() {
         pool.blocks
             .insert(2, Place::Unwritten(BlockNumber::new(600)));
     }
-    let found = (0..4)
+    let found = (0..OPERATIONS_BEFORE)
         .find_map(|_| bed.read(0, 4 * 4096))
         .expect("attached");
     assert_eq!(found[..4096], content[..4096]);
@@ -232,7 +233,7 @@ fn a_read_from_a_file_that_was_taken_back_is_not_believed() {
 fn a_write_lets_go_of_what_is_only_read_and_leases_later() {
     let bed = Bed::new(&bytes(4096, 1));
     while bed.read(0, 10).is_none() {}
-    for _ in 0..3 {
+    for _ in 1..OPERATIONS_BEFORE {
         assert_eq!(bed.write(0, b"x"), None);
     }
     assert_eq!(bed.server.asked(Kind::Detach), 1);

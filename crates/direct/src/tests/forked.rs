@@ -4,6 +4,7 @@ use super::server::{INODE, Server};
 use crate::client::Client;
 use crate::discover::regular_file;
 use crate::file::File;
+use crate::policy::OPERATIONS_BEFORE;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn child(
     file.close();
     drop(file);
     let Some(own) = look() else { return 4 };
-    let is_read = (0..4).any(|_| read(&own, descriptor) == Some(b'a'));
+    let is_read = (0..OPERATIONS_BEFORE).any(|_| read(&own, descriptor) == Some(b'a'));
     if is_read { 0 } else { 5 }
 }
 
@@ -55,7 +56,7 @@ fn a_child_forgets_and_begins_by_itself() {
     let look = || client.look_by(device, INODE, || Some(server.name.clone()));
     let file = look().expect("a file");
     assert!(Arc::ptr_eq(&file, &look().expect("a file")), "one view");
-    assert!((0..4).any(|_| write(&file, memory.as_fd(), b"a").is_some()));
+    assert!((0..OPERATIONS_BEFORE).any(|_| write(&file, memory.as_fd(), b"a").is_some()));
     let socket = file.connection.line().trace().0;
     // SAFETY: the child calls only what a child of a program with threads may be able to, and ends without running anything else.
     match unsafe { libc::fork() } {
@@ -90,7 +91,11 @@ fn a_server_that_does_not_answer_is_not_asked_again_at_once() {
     let memory = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("file");
     let (device, inode) = regular_file(memory.as_fd()).expect("regular");
     let nobody = || Some(b"nobody listens here".to_vec());
-    assert!(client.look_by(device, inode, nobody).is_none());
+    let file = client.look_by(device, inode, nobody).expect("a file");
+    for _ in 0..2 * OPERATIONS_BEFORE {
+        assert_eq!(write(&file, memory.as_fd(), b"a"), None);
+    }
+    assert!(file.is_lost());
     let look = client.look_by(device, inode, || panic!("asked again"));
     assert!(look.is_none());
 }

@@ -149,7 +149,8 @@ fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
 }
 
 fn use_file(name: &[u8]) {
-    let Some(connection) = Connection::connect(name) else {
+    let connection = Connection::new(name.to_vec(), None);
+    if !connection.establish() {
         return;
     };
     let file = connection.file(INODE).expect("a file");

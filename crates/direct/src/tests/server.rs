@@ -107,7 +107,9 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
-        Connection::connect(&self.name).expect("connected")
+        let connection = Connection::new(self.name.clone(), None);
+        assert!(connection.establish(), "connected");
+        connection
     }
 
     pub(crate) fn asked(&self, kind: Kind) -> usize {

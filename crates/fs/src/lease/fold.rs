@@ -112,6 +112,10 @@ impl<S: Store> Core<S> {
         parties: &mut Parties<'_>,
         holder: &dyn Holder,
     ) -> Result<Folded, FsError> {
+        let first = self.words(parties)?.next;
+        if !self.has_record(parties, first) {
+            return Ok(Folded::Nothing);
+        }
         let folded = self.fold_round(parties, Trust::AllButNewest)?;
         let newest = self.words(parties)?.next;
         let begin = Instant::now();

@@ -320,10 +320,14 @@ impl<S: Store> Core<S> {
             raw: &mut state.raw,
             blocks: &mut lease.blocks,
         };
+        let before = RawLease::of(parties.raw).map_or(0, |words| words.next);
         let folded = self.fold_acknowledged(&mut parties, &*lease.holder)?;
+        let after = RawLease::of(parties.raw).map_or(0, |words| words.next);
+        if after == before {
+            return Ok((folded, (after, Vec::new())));
+        }
         let refilled = self.refill(&mut parties)?;
-        let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
-        Ok((folded, (next, refilled)))
+        Ok((folded, (after, refilled)))
     }
 
     /// L1: ends the lease of a file whose content or attributes somebody wants to change, and tells who reads its blocks.

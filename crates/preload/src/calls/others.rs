@@ -8,6 +8,13 @@ fn moved(number: c_int, offset: *const off_t) -> Option<c_int> {
     (offset.is_null() && !table::is_kernels(number)).then_some(number)
 }
 
+/// What is read from a file by the kernel alone has to be what the kernel knows of.
+fn will_be_read(number: c_int) {
+    if !table::is_kernels(number) {
+        operate::tell_kernel_size(number);
+    }
+}
+
 before! {
     fn fsync(number: c_int) -> c_int {
         if !table::is_kernels(number) && operate::is_durable(number) {
@@ -33,14 +40,14 @@ before! {
 
     fn mmap(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
         if !table::is_kernels(number) {
-            operate::count_kernel_path(number);
+            operate::leave_to_kernel(number);
         }
         real::mmap(at, bytes, protection, flags, number, offset)
     }
 
     fn mmap64(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
         if !table::is_kernels(number) {
-            operate::count_kernel_path(number);
+            operate::leave_to_kernel(number);
         }
         real::mmap64(at, bytes, protection, flags, number, offset)
     }
@@ -49,18 +56,21 @@ before! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t {
         table::share(to);
         moved(from, offset).into_iter().for_each(table::share);
+        will_be_read(from);
         real::sendfile(to, from, offset, bytes)
     }
 
     fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t {
         table::share(to);
         moved(from, offset).into_iter().for_each(table::share);
+        will_be_read(from);
         real::sendfile64(to, from, offset, bytes)
     }
 
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint) -> ssize_t {
         moved(from, from_at).into_iter().for_each(table::share);
         moved(to, to_at).into_iter().for_each(table::share);
+        will_be_read(from);
         real::splice(from, from_at, to, to_at, bytes, flags)
     }
 

@@ -131,7 +131,12 @@ impl File {
     }
 
     /// As the real one.
-    pub(crate) fn count_kernel_path(&self) {
+    pub(crate) fn leave_to_kernel(&self, _: BorrowedFd<'_>) {
+        let _ = self.may();
+    }
+
+    /// As the real one.
+    pub(crate) fn tell_kernel_size(&self, _: BorrowedFd<'_>) {
         let _ = self.may();
     }
 

@@ -15,6 +15,8 @@ use txn::users::{User, fence_everywhere};
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Writes take less than this, so for so long it is not worth to sleep.
 const SPIN: Duration = Duration::from_micros(20);
+/// Number of a lease's first record.
+const FIRST_RECORD: u64 = 1;
 
 /// A process, as far as its leases are concerned.
 pub(super) struct Process {
@@ -32,6 +34,8 @@ pub(crate) struct Lessee {
     slot: usize,
     registry: Arc<Registry>,
     outcome: Mutex<Outcome>,
+    /// The process wants it no longer, so that its end takes nothing from anybody.
+    is_given_up: AtomicBool,
     this: Weak<Lessee>,
 }
 
@@ -90,6 +94,7 @@ impl Lessee {
             slot,
             registry: Arc::clone(registry),
             outcome: Mutex::default(),
+            is_given_up: false.into(),
             this: this.clone(),
         })
     }
@@ -140,6 +145,11 @@ impl Lessee {
         next.is_some_and(|next| sequence < next)
     }
 
+    /// The lease ends next because the process wants it no longer.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
     /// The process stores into none of the lease's blocks any more: they can be freed.
     pub(super) fn let_go(&self) {
         let remains = self.outcome.lock().remains.take();
@@ -153,6 +163,13 @@ impl Lessee {
             state: &state,
             busy: &busy,
         })
+    }
+
+    /// Records before `next` are folded, or are about to be.
+    fn count_folded(&self, next: u64) {
+        let folded = self.memory.head(head::FOLDED).load(Ordering::Relaxed);
+        let records = next.saturating_sub(folded.max(FIRST_RECORD));
+        self.registry.counts.records_folded.add(records);
     }
 
     fn is_dead(&self) -> bool {
@@ -189,12 +206,17 @@ impl Holder for Lessee {
 
     fn folded(&self, next: u64, refilled: &[Spare]) {
         self.refill(refilled);
+        self.count_folded(next);
         self.memory
             .head(head::FOLDED)
             .store(next, Ordering::Release);
     }
 
     fn take_back(&self) -> TakenBack {
+        let counts = &self.registry.counts;
+        if !self.is_given_up.load(Ordering::Relaxed) {
+            counts.leases_taken_back.add(1);
+        }
         self.with_state(|state| {
             state.seal(heavy_fence);
             let busy = self.wait(state);
@@ -205,6 +227,7 @@ impl Holder for Lessee {
                 };
             }
             if !self.is_dead() {
+                counts.leases_forced.add(1);
                 tracing::info!(
                     inode = self.inode,
                     "a process does not go on with a direct write; its lease is forced from it"
@@ -220,6 +243,7 @@ impl Holder for Lessee {
     }
 
     fn ended(&self, remains: LeaseRemains, next: u64) {
+        self.count_folded(next);
         let mut outcome = self.outcome.lock();
         outcome.next = Some(next);
         if outcome.was_forced && !self.is_dead() {

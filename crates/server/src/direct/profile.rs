@@ -71,7 +71,18 @@ impl Profiles {
 
     /// Of those that have not ended.
     pub(super) fn statuses(&self) -> Vec<ClientStatus> {
-        let profiles: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let profiles = self.living();
         profiles.iter().map(|profile| profile.status()).collect()
+    }
+
+    /// How many have not ended, and the segments that they have got.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        let profiles = self.living();
+        let segments = |profile: &Arc<Profile>| profile.holdings.lock().segments as u64;
+        (profiles.len() as u64, profiles.iter().map(segments).sum())
+    }
+
+    fn living(&self) -> Vec<Arc<Profile>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -3,11 +3,13 @@
 //! While a file is attached, in whatever way, the kernel has no page of it; while it is leased, no attributes either. An attachment begins with dropping both, and every request of the kernel for the file's
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
+use super::counts::{Counts, Present};
+use super::dropper::{Dropper, drop_from_kernel};
 use super::leased::Lessee;
 use super::profile::Profiles;
 use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
-use fuser::{INodeNo, Notifier};
+use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
-use crate::control::ClientStatus;
+use crate::control::{ClientStatus, DirectStatus};
 
 /// How a file is attached.
 #[derive(Clone)]
@@ -48,12 +50,15 @@ pub(crate) struct Registry {
     grown: Mutex<HashSet<u64>>,
     socket: OnceLock<String>,
     notifier: OnceLock<Notifier>,
+    dropper: OnceLock<Dropper>,
     pub(super) profiles: Profiles,
+    pub(super) counts: Counts,
 }
 
 impl Registry {
     /// From here on processes can find the server.
-    pub(super) fn open(&self, socket: String, notifier: Notifier) {
+    pub(super) fn open(&self, socket: String, notifier: Notifier, dropper: Dropper) {
+        let _ = self.dropper.set(dropper);
         let _ = self.notifier.set(notifier);
         let _ = self.socket.set(socket);
     }
@@ -74,6 +79,27 @@ impl Registry {
     /// Processes that use files directly, and what they do.
     pub(crate) fn clients(&self) -> Vec<ClientStatus> {
         self.profiles.statuses()
+    }
+
+    /// What there is and what there was; `None` if processes cannot find the server.
+    pub(crate) fn status(&self) -> Option<DirectStatus> {
+        self.socket.get()?;
+        let (processes, segments) = self.profiles.totals();
+        let (leases, files_read) = self.files_by_kind();
+        Some(self.counts.status(Present {
+            processes,
+            segments,
+            leases,
+            files_read,
+        }))
+    }
+
+    /// Files that are leased, and files that are read.
+    fn files_by_kind(&self) -> (u64, u64) {
+        let files = self.files.lock();
+        let is_lease = |attachment: &&Attachment| matches!(attachment, Attachment::Leased(_));
+        let leases = files.values().filter(is_lease).count();
+        (leases as u64, (files.len() - leases) as u64)
     }
 
     /// How the file is attached.
@@ -149,14 +175,17 @@ impl Registry {
     }
 
     /// Makes the kernel drop pages and attributes of the file, pages that were changed through a mapping after they were written.
-    /// It may ask this server meanwhile, so the caller holds no lock.
-    pub(crate) fn drop_from_kernel(&self, inode: u64) {
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(INodeNo(inode), 0, 0)
-            // It does not know the inode at all.
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::debug!(inode, %error, "the kernel could not drop its pages of a file");
+    /// It may ask this server meanwhile, so the caller holds no lock, and is not one that answers requests.
+    pub(super) fn drop_from_kernel(&self, inode: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            drop_from_kernel(notifier, inode);
+        }
+    }
+
+    /// The same soon, for a caller that answers requests.
+    pub(crate) fn drop_from_kernel_soon(&self, inode: u64) {
+        if let Some(dropper) = self.dropper.get() {
+            dropper.want(inode);
         }
     }
 }

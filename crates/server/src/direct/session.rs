@@ -1,5 +1,6 @@
 //! A process that uses files directly: its requests, and its end.
 
+use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
@@ -133,6 +134,9 @@ impl<S: Store> Session<S> {
             }
         }
         self.detach_all();
+        if !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
+            self.process.user.leave_behind();
+        }
         for &segment in self.segments.keys() {
             self.service.files().store().take_in(SegmentNumber(segment));
         }
@@ -188,7 +192,10 @@ impl<S: Store> Session<S> {
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
         };
-        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| (Reply::refused(refusal), None));
+        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| {
+            self.counts().refused(refusal);
+            (Reply::refused(refusal), None)
+        });
         if matches!(
             kind,
             Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome
@@ -198,6 +205,10 @@ impl<S: Store> Session<S> {
         let descriptor = descriptor.as_ref().map(AsFd::as_fd);
         transport::send(self.socket.as_fd(), &reply, descriptor, SendFlags::DONTWAIT)?;
         Ok(true)
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.service.shared.direct.counts
     }
 
     /// Keeps what users are shown up to date.
@@ -255,6 +266,7 @@ impl<S: Store> Session<S> {
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
+        self.counts().attached.add(1);
         self.allow(domain, for_writing);
         let memory = self.attached.get(&number).map(Held::memory);
         let descriptor = memory.map(|memory| memory.descriptor.try_clone());
@@ -392,6 +404,7 @@ impl<S: Store> Session<S> {
                 Refusal::NoRoom
             });
         }
+        self.counts().leases_granted.add(1);
         let attached = Attached {
             is_lease: 1,
             size_bytes: grant.size_bytes,
@@ -453,7 +466,7 @@ impl<S: Store> Session<S> {
     }
 
     fn fold(&mut self, file: u32) -> Answer {
-        let Some(Held::Leased(_, node, _)) = self.attached.get(&file) else {
+        let Some(Held::Leased(_, node, ..)) = self.attached.get(&file) else {
             return Err(Refusal::Ended);
         };
         match self.service.files().fold_lease(node).map_err(refused)? {
@@ -469,7 +482,7 @@ impl<S: Store> Session<S> {
     }
 
     fn outcome(&mut self, request: &Request) -> Answer {
-        let Some(Held::Leased(lessee, _, _)) = self.attached.get(&request.file) else {
+        let Some(Held::Leased(lessee, ..)) = self.attached.get(&request.file) else {
             return Err(Refusal::Ended);
         };
         let counts = lessee.counts(request.first);
@@ -497,6 +510,7 @@ impl<S: Store> Session<S> {
                 }
             }
             Held::Leased(lessee, node, _) => {
+                lessee.give_up();
                 if !lessee.has_ended()
                     && let Err(error) = files.end_lease(&node)
                 {
@@ -513,7 +527,7 @@ impl Held {
     fn memory(&self) -> &FileMemory {
         match self {
             Held::Reading(reader, _, _) => &reader.memory,
-            Held::Leased(lessee, _, _) => &lessee.memory,
+            Held::Leased(lessee, ..) => &lessee.memory,
         }
     }
 }

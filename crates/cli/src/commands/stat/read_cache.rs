@@ -64,8 +64,8 @@ fn reason(state: &str) -> String {
     }
 }
 
-/// A ratio in per cent; a dash before the first read.
-struct Percent(Option<f64>);
+/// A ratio in per cent; a dash before there is anything to relate.
+pub(super) struct Percent(pub(super) Option<f64>);
 
 impl fmt::Display for Percent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The report of `perdure stat`, as text and as JSON. The names of the JSON fields are stable.
 
+use super::direct::{self, Clients};
 use super::header::Header;
 use super::read_cache::{self, CachedFiles};
 use super::wear::{self, SegmentWear, Table, Wear};
@@ -49,6 +50,9 @@ pub(super) struct Report {
     /// Files with copies in the read cache, only with `--cached-files`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) read_cache_files: Option<CachedFiles>,
+    /// Processes that use files directly, only with `--clients`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) clients: Option<Clients>,
     /// What the server of a mounted pool says of itself.
     pub(super) server: Option<ServerStatus>,
 }
@@ -149,6 +153,7 @@ impl Report {
             wear_by_segment: rows,
             has_all_rows: false,
             read_cache_files: None,
+            clients: None,
             server: None,
         }
     }
@@ -333,6 +338,12 @@ impl Report {
         write!(out, "{}", read_cache::Lines(server))?;
         if let Some(files) = &self.read_cache_files {
             write!(out, "{files}")?;
+        }
+        if let Some(direct) = &server.direct {
+            write!(out, "{}", direct::Line(direct))?;
+        }
+        if let Some(clients) = &self.clients {
+            write!(out, "{clients}")?;
         }
         let statistics = &server.statistics;
         writeln!(

@@ -1,0 +1,228 @@
+//! What a live server says of the processes that read and write files directly: here this one.
+
+mod common;
+
+use std::fs::{File, Permissions};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{Mounted, Place};
+use direct::Client;
+use perdure_server::Mounting;
+use perdure_server::control::{ClientStatus, DirectStatus, Question, Status, ask};
+
+const BLOCK: usize = 4096;
+
+/// A file that is read and written directly, or by the kernel if that cannot be.
+struct Shared {
+    file: File,
+    direct: Arc<direct::File>,
+}
+
+impl Shared {
+    fn create(mounted: &Mounted, name: &str, client: &Client) -> Shared {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(mounted.path(name)).expect("open");
+        let direct = client.look(file.as_fd()).expect("a file of the mount");
+        Shared { file, direct }
+    }
+
+    fn inode(&self) -> u64 {
+        self.file.metadata().expect("metadata").ino()
+    }
+
+    /// Writes so many blocks: how many of them directly.
+    fn write(&self, blocks: u64) -> u64 {
+        let is_direct = |block: &u64| {
+            let (data, offset) = ([*block as u8; BLOCK], block * BLOCK as u64);
+            let slices = [IoSlice::new(&data)];
+            let written = self.direct.write_at(self.file.as_fd(), &slices, offset);
+            if written.is_none() {
+                self.file.write_all_at(&data, offset).expect("write");
+            }
+            written.is_some()
+        };
+        (0..blocks).filter(is_direct).count() as u64
+    }
+
+    /// Reads the first block so often: how often directly.
+    fn read(&self, times: u64) -> u64 {
+        let is_direct = |_: &u64| {
+            let mut data = [0; BLOCK];
+            let slices = &mut [IoSliceMut::new(&mut data)];
+            let read = self.direct.read_at(self.file.as_fd(), slices, 0);
+            if read.is_none() {
+                self.file.read_exact_at(&mut data, 0).expect("read");
+            }
+            read.is_some()
+        };
+        (0..times).filter(is_direct).count() as u64
+    }
+}
+
+fn status(mounted: &Mounted) -> Status {
+    let answer = ask(&mounted.place.pool(), Question::Stat).expect("stat");
+    serde_json::from_str(&answer).expect("JSON")
+}
+
+fn direct_status(mounted: &Mounted) -> DirectStatus {
+    status(mounted).direct.expect("direct access")
+}
+
+fn clients(mounted: &Mounted) -> Vec<ClientStatus> {
+    let answer = ask(&mounted.place.pool(), Question::Clients).expect("clients");
+    serde_json::from_str(&answer).expect("JSON")
+}
+
+/// The metrics of this mount, without their names' common beginning and without the mount's label.
+fn metrics(mounted: &Mounted) -> Vec<String> {
+    let text = ask(&mounted.place.pool(), Question::Metrics).expect("metrics");
+    let label = format!("mountpoint=\"{}\"", mounted.place.mountpoint().display());
+    let ours = text.lines().filter_map(|line| {
+        let line = line.strip_prefix("perdure_direct_")?;
+        line.contains(&label).then(|| line.replace(&label, ""))
+    });
+    ours.collect()
+}
+
+#[test]
+fn a_live_server_tells_of_this_process() {
+    let mounted = Mounted::new();
+    assert_eq!(direct_status(&mounted), DirectStatus::default());
+    assert_eq!(clients(&mounted), []);
+    let client = Client::default();
+    let leased = Shared::create(&mounted, "leased", &client);
+    let looked_at = Shared::create(&mounted, "looked at", &client);
+    looked_at.file.write_all_at(&[7; BLOCK], 0).expect("write");
+    let (read_directly, written_directly) = (looked_at.read(20), leased.write(20));
+    assert!(read_directly > 0 && written_directly > 0);
+
+    let [this] = clients(&mounted).try_into().expect("one process");
+    assert_eq!(this.process, std::process::id());
+    assert_eq!(this.user, rustix::process::geteuid().as_raw());
+    assert!(!this.command.is_empty(), "{this:?}");
+    assert_eq!(this.files_leased, [leased.inode()]);
+    assert_eq!(this.files_read, [looked_at.inode()]);
+    assert_eq!((this.reads, this.writes), (read_directly, written_directly));
+    assert_eq!(this.written_bytes, written_directly * BLOCK as u64);
+    let by_kernel = 40 - read_directly - written_directly;
+    assert_eq!(this.kernel_path.operations(), by_kernel, "{this:?}");
+
+    let before = direct_status(&mounted);
+    let now = (before.processes, before.leases, before.files_read);
+    assert_eq!((now, before.segments), ((1, 1, 1), this.segments));
+    assert_eq!((before.attached, before.leases_granted), (2, 1));
+    assert_eq!(before.leases_taken_back, 0);
+
+    let found = std::fs::read(mounted.path("leased")).expect("read by somebody else");
+    assert_eq!(found.len(), 20 * BLOCK);
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases, after.leases_taken_back), (0, 1));
+    assert_eq!((after.leases_granted, after.leases_forced), (1, 0));
+    assert!(after.records_folded >= written_directly, "{after:?}");
+}
+
+#[test]
+fn what_a_process_gives_back_was_not_taken() {
+    let mounted = Mounted::new();
+    let client = Client::default();
+    let file = Shared::create(&mounted, "file", &client);
+    file.write(20);
+    assert_eq!(direct_status(&mounted).leases, 1);
+    file.direct.close();
+    let after = direct_status(&mounted);
+    assert_eq!((after.processes, after.leases), (1, 0));
+    assert_eq!((after.leases_granted, after.leases_taken_back), (1, 0));
+}
+
+#[test]
+fn a_process_that_stands_still_is_counted_as_forced() {
+    let mounted = Mounted::new();
+    let client = Client::default();
+    let file = Shared::create(&mounted, "file", &client);
+    file.write(20);
+    // In the middle of a write, as far as the server can see, and for ever.
+    let says = File::options().write(true).open(process_file(&mounted));
+    let slot = direct::layout::slot_at(0) as u64;
+    let is_busy = says.expect("the process's file").write_all_at(&[1], slot);
+    is_busy.expect("written");
+    let found = std::fs::read(mounted.path("file")).expect("read by somebody else");
+    assert_eq!(found.len(), 20 * BLOCK);
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases_taken_back, after.leases_forced), (1, 1));
+}
+
+/// Where the only process of the mount says what it is busy with.
+fn process_file(mounted: &Mounted) -> PathBuf {
+    let folder = mounted.place.pool().join(txn::users::USERS_FOLDER);
+    let files = std::fs::read_dir(folder).expect("the processes' files");
+    let mut paths = files.map(|entry| entry.expect("an entry").path());
+    let is_process = |path: &PathBuf| path.to_string_lossy().contains("/process-");
+    paths.find(is_process).expect("a process")
+}
+
+#[test]
+fn metrics_have_the_same_counts() {
+    let mounted = Mounted::new();
+    let client = Client::default();
+    let file = Shared::create(&mounted, "file", &client);
+    let sets_user = Shared::create(&mounted, "sets user", &client);
+    let permissions = Permissions::from_mode(0o4755);
+    sets_user.file.set_permissions(permissions).expect("chmod");
+    file.write(20);
+    assert_eq!(sets_user.write(20), 0);
+    std::fs::read(mounted.path("file")).expect("read by somebody else");
+
+    let counts = direct_status(&mounted);
+    assert_eq!(counts.refusals.unsuitable, 1, "{counts:?}");
+    let [this] = clients(&mounted).try_into().expect("one process");
+    assert!(this.kernel_path.refused > 0, "{this:?}");
+    let metrics = metrics(&mounted);
+    let mut expected = vec![
+        format!("processes{{}} {}", counts.processes),
+        format!("leases{{}} {}", counts.leases),
+        format!("files_read{{}} {}", counts.files_read),
+        format!("segments{{}} {}", counts.segments),
+        format!("attached_total{{}} {}", counts.attached),
+        format!("leases_granted_total{{}} {}", counts.leases_granted),
+        "leases_taken_back_total{} 1".to_owned(),
+        "leases_forced_total{} 0".to_owned(),
+        format!("records_folded_total{{}} {}", counts.records_folded),
+    ];
+    for (reason, count) in counts.refusals.by_reason() {
+        expected.push(format!("refusals_total{{,reason=\"{reason}\"}} {count}"));
+    }
+    for line in &expected {
+        assert!(metrics.contains(line), "{line} in {metrics:#?}");
+    }
+    assert_eq!(metrics.len(), expected.len(), "{metrics:#?}");
+}
+
+#[test]
+fn a_mount_without_direct_access_says_nothing_of_it() {
+    let place = Place::new();
+    place.format();
+    let mounting = Mounting {
+        read_only: true,
+        ..place.mounting()
+    };
+    let running = perdure_server::spawn(place.open(true), &mounting).expect("mount");
+    let mounted = Mounted {
+        running: Some(running),
+        place,
+    };
+    assert_eq!(status(&mounted).direct, None);
+    assert_eq!(clients(&mounted), []);
+    assert_eq!(metrics(&mounted), [""; 0]);
+
+    let answer = ask(&mounted.place.pool(), Question::Stat).expect("stat");
+    let mut older: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    let field = older.as_object_mut().expect("fields").remove("direct");
+    assert!(field.is_some(), "there is such a field");
+    let older: Status = serde_json::from_value(older).expect("an older server is understood");
+    assert_eq!(older.direct, None);
+}
