@@ -37,6 +37,14 @@ pub struct Client {
 }
 
 impl Client {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub const fn new() -> Client {
+        Client {
+            worlds: Worlds::new(),
+        }
+    }
+
     /// What lies behind a descriptor, if it is a regular file of a mount that offers direct access. Asks the kernel two or three questions, and nobody else: the server is spoken to when the first file is attached. The
     /// same file is the same `File`, whatever descriptor it was looked at by.
     pub fn look(&self, descriptor: BorrowedFd<'_>) -> Option<Arc<File>> {

@@ -35,6 +35,13 @@ pub(crate) struct Worlds {
 }
 
 impl Worlds {
+    /// None yet.
+    pub(crate) const fn new() -> Worlds {
+        Worlds {
+            current: AtomicPtr::new(null_mut()),
+        }
+    }
+
     /// That of this process.
     pub(crate) fn current(&self) -> &'static World {
         let found = self.current.load(Ordering::Acquire);

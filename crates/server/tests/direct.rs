@@ -1,7 +1,7 @@
 //! Direct access through a real mount: what a process writes without asking is what everybody reads, and the other way round.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -257,4 +257,25 @@ fn a_process_outlives_its_server_and_uses_the_next_one() {
             [round; 100 * BLOCK]
         );
     }
+}
+
+/// The kernel does not know how long the file has become, so each of these requests makes it drop a page that the next one has locked.
+#[test]
+fn appending_through_the_kernel_to_a_file_that_was_leased_does_not_stop_the_mount() {
+    let mounted = mount();
+    let client = Client::default();
+    let file = mounted.open("log");
+    let mut own = Direct::new(&client, &file);
+    for record in 0..100_u64 {
+        own.write(&record.to_le_bytes(), 8 * record);
+    }
+    assert!(own.done_directly > 0);
+    let path = mounted.place.join("log");
+    let mut log = OpenOptions::new().append(true).open(path).expect("open");
+    for record in 100..5000_u64 {
+        log.write_all(&record.to_le_bytes()).expect("append");
+    }
+    let written = std::fs::read(mounted.place.join("log")).expect("read");
+    let expected: Vec<u8> = (0..5000_u64).flat_map(u64::to_le_bytes).collect();
+    assert!(written == expected);
 }

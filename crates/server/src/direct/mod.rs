@@ -10,6 +10,7 @@
 //! * `session`: the conversation with one process.
 
 mod counts;
+mod dropper;
 mod leased;
 mod memory;
 mod profile;
@@ -20,6 +21,7 @@ mod session;
 pub(crate) use registry::Registry;
 
 use crate::handler::Shared;
+use dropper::Dropper;
 use fs::FileSystem;
 use fs::lease::LeaseSize;
 use fuser::Notifier;
@@ -102,11 +104,12 @@ impl Direct {
             stop,
             sessions: Sessions::default(),
         });
+        let dropper = Dropper::start(notifier.clone())?;
         let listening = Arc::clone(&service);
         let listener = std::thread::Builder::new()
             .name("perdure-direct".to_owned())
             .spawn(move || accept(&listening, &socket))?;
-        shared.direct.open(name, notifier)?;
+        shared.direct.open(name, notifier, dropper);
         Ok(Direct {
             stop: Box::new(move || {
                 let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());

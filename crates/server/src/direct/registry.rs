@@ -4,16 +4,16 @@
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
 use super::counts::{Counts, Present};
+use super::dropper::{Dropper, drop_from_kernel};
 use super::leased::Lessee;
 use super::profile::Profiles;
 use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
-use fuser::{INodeNo, Notifier};
+use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
@@ -38,14 +38,6 @@ impl Attachment {
     }
 }
 
-/// Files that the kernel drops on a thread of its own.
-#[derive(Default)]
-struct Late {
-    /// Each once, so there are never more than inodes.
-    waiting: Mutex<HashSet<u64>>,
-    sender: OnceLock<mpsc::Sender<u64>>,
-}
-
 /// All attached files of a mount.
 ///
 /// Its lock is the innermost one: nobody who holds it asks the file system or the kernel for anything.
@@ -58,35 +50,17 @@ pub(crate) struct Registry {
     grown: Mutex<HashSet<u64>>,
     socket: OnceLock<String>,
     notifier: OnceLock<Notifier>,
-    late: Late,
+    dropper: OnceLock<Dropper>,
     pub(super) profiles: Profiles,
     pub(super) counts: Counts,
 }
 
 impl Registry {
     /// From here on processes can find the server.
-    ///
-    /// # Errors
-    ///
-    /// No thread can be made.
-    pub(super) fn open(self: &Arc<Self>, socket: String, notifier: Notifier) -> io::Result<()> {
-        let (sender, receiver) = mpsc::channel();
-        let registry = Arc::downgrade(self);
-        std::thread::Builder::new()
-            .name("perdure-drops".to_owned())
-            .spawn(move || {
-                for inode in receiver {
-                    let Some(registry) = registry.upgrade() else {
-                        return;
-                    };
-                    registry.late.waiting.lock().remove(&inode);
-                    registry.drop_from_kernel(inode);
-                }
-            })?;
-        let _ = self.late.sender.set(sender);
+    pub(super) fn open(&self, socket: String, notifier: Notifier, dropper: Dropper) {
+        let _ = self.dropper.set(dropper);
         let _ = self.notifier.set(notifier);
         let _ = self.socket.set(socket);
-        Ok(())
     }
 
     /// What a process learns by asking a descriptor; the socket has no name if there is none.
@@ -201,24 +175,17 @@ impl Registry {
     }
 
     /// Makes the kernel drop pages and attributes of the file, pages that were changed through a mapping after they were written.
-    /// It may ask this server meanwhile, so the caller holds no lock.
-    pub(crate) fn drop_from_kernel(&self, inode: u64) {
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(INodeNo(inode), 0, 0)
-            // It does not know the inode at all.
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::debug!(inode, %error, "the kernel could not drop its pages of a file");
+    /// It may ask this server meanwhile, so the caller holds no lock, and is not one that answers requests.
+    pub(super) fn drop_from_kernel(&self, inode: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            drop_from_kernel(notifier, inode);
         }
     }
 
-    /// The same for a thread that answers the kernel's requests. It must not wait for the kernel: pages are locked while their write waits for an answer, and when all such threads wait for pages, nobody gives one.
-    pub(crate) fn drop_from_kernel_later(&self, inode: u64) {
-        if let Some(sender) = self.late.sender.get()
-            && self.late.waiting.lock().insert(inode)
-        {
-            // It ends with the registry.
-            let _ = sender.send(inode);
+    /// The same soon, for a caller that answers requests.
+    pub(crate) fn drop_from_kernel_soon(&self, inode: u64) {
+        if let Some(dropper) = self.dropper.get() {
+            dropper.want(inode);
         }
     }
 }

@@ -295,7 +295,7 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_written(written, reply);
         if went_to != offset {
             // It believes that the file ended earlier, and may have kept the data as what was there.
-            self.shared.direct.drop_from_kernel_later(number.0);
+            self.shared.direct.drop_from_kernel_soon(number.0);
         }
     }
 
