@@ -8,7 +8,7 @@ tools=${PERDURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/perdure/tools}
 declare -A packages=(
     [build]="gcc libc6-dev git make"
     [run]="fuse3 python3-minimal"
-    [test]="python3 sqlite3 fio redis-tools rocksdb-tools attr acl shellcheck g++ util-linux"
+    [test]="python3 sqlite3 fio redis-tools rocksdb-tools attr acl shellcheck g++ util-linux rsync procps"
     [vm]="qemu-system-x86 busybox-static cpio xz-utils ndctl daxctl e2fsprogs"
 )
 

@@ -25,11 +25,13 @@ cp "$preload" "$work/run/preload.so"
 chmod 755 "$work/run/preload.so"
 library=$work/run/preload.so
 cd "$work/run"
-as_user() { "${as[@]}" env HOME="$work/run" PGHOST="$work/run" PGUSER=postgres PGDATABASE=postgres LC_ALL=C "$@"; }
+as+=(env HOME="$work/run" PGHOST="$work/run" PGUSER=postgres PGDATABASE=postgres LC_ALL=C)
+as_user() { "${as[@]}" "$@"; }
 sql() { as_user psql -qAtX -v ON_ERROR_STOP=1 -c "$1"; }
 
 start() {
-    as_user LD_PRELOAD="$1" "$binaries/postgres" -D "$mnt/data" -k "$work/run" -c listen_addresses= -c shared_buffers=16MB -c fsync=on -c full_page_writes=on -c max_wal_size=64MB -c checkpoint_timeout=30s >>"$work/postgres.log" 2>&1 &
+    # Not by the function: that would be a shell with postgres below it.
+    "${as[@]}" LD_PRELOAD="$1" "$binaries/postgres" -D "$mnt/data" -k "$work/run" -c listen_addresses= -c shared_buffers=16MB -c fsync=on -c full_page_writes=on -c max_wal_size=64MB -c checkpoint_timeout=30s >>"$work/postgres.log" 2>&1 &
     postmaster=$!
     for _ in {1..400}; do
         [ "$(sql 'select 1' 2>/dev/null)" != 1 ] || return 0

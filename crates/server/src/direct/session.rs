@@ -114,12 +114,12 @@ impl<S: Store> Session<S> {
                     // It may still store into what it has mapped, so its segments are not given to others before it has ended.
                     Ok(false) => {
                         listens = false;
-                        self.detach_all();
+                        self.hang_up();
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a process's conversation broke off");
                         listens = false;
-                        self.detach_all();
+                        self.hang_up();
                     }
                 },
                 Ok(Event::Death) => {
@@ -140,6 +140,13 @@ impl<S: Store> Session<S> {
         for &segment in self.segments.keys() {
             self.service.files().store().take_in(SegmentNumber(segment));
         }
+    }
+
+    /// Ends the conversation, not the session: the process hears of it and does not wait for an answer.
+    fn hang_up(&mut self) {
+        // A socket that the other side has closed already says so; nothing is to be done about it.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.detach_all();
     }
 
     fn wait(&self, listens: bool) -> io::Result<Event> {
