@@ -4,9 +4,9 @@
 //! opens files through a mount, and reads and writes their blocks itself.
 //!
 //! * [`pointers`]: what comes from C and goes there. All that this crate believes of a C caller is believed in that file.
-//! * [`boundary`]: no panic leaves the library, and every failure is remembered for the thread.
+//! * `boundary`: no panic leaves the library, and every failure is remembered for the thread.
 //! * [`failure`]: what is remembered, and the functions that tell it.
-//! * [`born`]: a child of `fork` does not touch its parent's pools.
+//! * `born`: a child of `fork` does not touch its parent's pools.
 //! * the others: one family of functions each.
 //!
 //! Invariants:
