@@ -1,12 +1,15 @@
 # Entry points. `make help` lists them; each is one command you could type yourself.
 .DEFAULT_GOAL := help
-.PHONY: help run test suites crash crash-long vmtest bench fuzz docs install tools clean
+.PHONY: help run test suites crash crash-long vmtest bench fuzz docs install install-c tools clean
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
 target  := $(or $(CARGO_TARGET_DIR),target)
 perdure := $(target)/release/perdure
+version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The number in the name that programs look for (crates/capi/build.rs).
+soname  := libperdure.so.0
 # The command, and the library that `perdure run` preloads.
 build   := build --release -p perdure-cli -p perdure-preload
 
@@ -50,7 +53,7 @@ docs: ## man pages, shell completions and the library's documentation, under $(t
 	@$(CARGO) doc --no-deps --workspace
 	@echo "$(target)/man  $(target)/completions  $(target)/doc/perdure/index.html"
 
-install: docs ## into PREFIX (/usr/local), DESTDIR honoured
+install: docs install-c ## into PREFIX (/usr/local), DESTDIR honoured
 	install -D -m 755 $(perdure) $(DESTDIR)$(PREFIX)/bin/perdure
 	install -D -m 644 $(target)/release/libperdure_preload.so $(DESTDIR)$(PREFIX)/lib/perdure/libperdure_preload.so
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
@@ -58,6 +61,16 @@ install: docs ## into PREFIX (/usr/local), DESTDIR honoured
 	install -D -m 644 $(target)/completions/perdure.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/perdure
 	install -D -m 644 $(target)/completions/perdure.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_perdure
 	install -D -m 644 $(target)/completions/perdure.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/perdure.fish
+
+install-c: ## the C library alone, into PREFIX: perdure.h, libperdure.so, libperdure.a, perdure.pc
+	@$(CARGO) build --release -p perdure-capi
+	install -D -m 644 crates/capi/include/perdure.h $(DESTDIR)$(PREFIX)/include/perdure.h
+	install -D -m 755 $(target)/release/libperdure_c.so $(DESTDIR)$(PREFIX)/lib/libperdure.so.$(version)
+	ln -sf libperdure.so.$(version) $(DESTDIR)$(PREFIX)/lib/$(soname)
+	ln -sf $(soname) $(DESTDIR)$(PREFIX)/lib/libperdure.so
+	install -D -m 644 $(target)/release/libperdure_c.a $(DESTDIR)$(PREFIX)/lib/libperdure.a
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' crates/capi/perdure.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/perdure.pc
 
 tools: ## install what the other commands need
 	@scripts/install-tools.sh build run test vm

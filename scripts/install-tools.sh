@@ -86,4 +86,5 @@ if [[ " $* " == *" test "* ]]; then
     cargo_tool pjdfstest 0.2.2
     cargo_tool fsx 0.3.2
     cargo_tool cargo-deny 0.20.2
+    cargo_tool cbindgen 0.29.4
 fi

@@ -536,9 +536,8 @@ int perdure_client_file(const struct perdure_client *client,
                         struct perdure_direct **direct);
 
 /**
- * Whether the file is one of a mount that offers direct access, and its server is there: 1, 0, or
- * -1. If 0, every operation goes to the kernel; when the server is back, attach the descriptor
- * anew.
+ * Whether the file is one of a mount that offers direct access, and its server is not gone: 1, 0, or
+ * -1. If 0, every operation goes to the kernel; when the server is back, attach a new descriptor.
  */
 int perdure_direct_is_offered(const struct perdure_direct *direct);
 

@@ -146,9 +146,8 @@ pub extern "C" fn perdure_client_file(
     })
 }
 
-/// Whether the file is one of a mount that offers direct access, and its server is there: 1, 0, or
-/// -1. If 0, every operation goes to the kernel; when the server is back, attach the descriptor
-/// anew.
+/// Whether the file is one of a mount that offers direct access, and its server is not gone: 1, 0, or
+/// -1. If 0, every operation goes to the kernel; when the server is back, attach a new descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdure_direct_is_offered(direct: Option<&perdure_direct>) -> c_int {
     truth("perdure_direct_is_offered", || {

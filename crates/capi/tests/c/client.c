@@ -82,7 +82,7 @@ static void blocks(const char *mount)
 /* The convenient way: who does the work is not the program's business. */
 static void log_records(const char *mount)
 {
-    int fd = open_at(mount, "log", O_WRONLY | O_CREAT | O_APPEND);
+    int fd = open_at(mount, "log", O_RDWR | O_CREAT | O_APPEND);
     struct perdure_direct *direct = attach(fd);
     uint64_t number;
     for (number = 0; number < RECORDS; number++) {
@@ -96,6 +96,11 @@ static void log_records(const char *mount)
             done = perdure_direct_pwrite(direct, &number, sizeof number, 0);
         CHECK(done == sizeof number);
     }
+    CHECK(perdure_direct_pread(direct, &number, 8, 8 * 777) == 8 && number == 777);
+    perdure_direct_close(direct);
+    CHECK(close(fd) == 0);
+    fd = open_at(mount, "log", O_WRONLY | O_APPEND);
+    direct = attach(fd);
     CHECK(perdure_direct_try_pread(direct, &number, 8, 0) == PERDURE_USE_KERNEL);
     FAILS(perdure_direct_pread(direct, &number, 8, 0), EBADF, "pread on descriptor");
     perdure_direct_close(direct);

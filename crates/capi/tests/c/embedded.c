@@ -169,7 +169,7 @@ static void files(const struct perdure_dir *root)
     CHECK(perdure_file_set_times(file, NULL, &modified) == 0);
     CHECK(perdure_file_stat(file, &stat) == 0);
     CHECK(stat.size_bytes == 1 << 20 && stat.links == 1 && stat.modified_ns == modified);
-    CHECK(stat.mode == (S_IFREG | 0640) && stat.uid == geteuid() && stat.blocks == 8);
+    CHECK(stat.mode == (S_IFREG | 0640) && stat.uid == geteuid() && stat.blocks >= 8);
     CHECK(perdure_file_sync(file) == 0);
 
     other = open_file(root, "a", PERDURE_READ);
