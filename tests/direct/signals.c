@@ -21,7 +21,7 @@ static void run(const char *name, int flags) {
     file = warm_file(name, flags);
     CHECK(ftruncate(file, 0) == 0);
     handled = 0;
-    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    struct itimerval often = {{0, 2000}, {0, 2000}}, never = {{0, 0}, {0, 0}};
     CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
     int written = 0;
     while (written < 20000 || handled < 50) {

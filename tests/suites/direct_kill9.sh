@@ -28,6 +28,7 @@ fsck_clean
 
 mount_pool
 watch_again
+for one in c d; do "$programs/steady" fill "$mnt/server.$one" "$work/state.$one" || fail "fill"; done
 for ((round = 1; round <= server_kills; round++)); do
     writers=()
     for one in c d; do

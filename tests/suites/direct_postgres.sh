@@ -6,7 +6,8 @@ source "$(dirname "$0")/../lib.sh"
 source "$repository/tests/direct/lib.sh"
 [ -z "${1:-}" ] || fail "asks the server: it needs its own mount"
 binaries=$(dirname "$(readlink -f "$(command -v postgres || echo /usr/lib/postgresql/*/bin/postgres)")")
-[ -x "$binaries/initdb" ] || fail "needs postgres and initdb"
+# Not installed by itself: Debian's package starts a service.
+[ -x "$binaries/initdb" ] || { echo "skipped: PostgreSQL is not installed (apt-get install postgresql)"; exit 0; }
 PATH=$binaries:$PATH
 need postgres initdb pgbench psql
 begin 2G

@@ -15,6 +15,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// How soon a server is tried again that did not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a process has of a pool once it is connected.
 #[derive(Debug)]
@@ -66,8 +70,8 @@ pub(crate) struct Connection {
     /// Where a child process finds the socket that it has to close.
     world: Option<&'static World>,
     link: OnceLock<Link>,
-    /// The server did not answer as it should; also held while it is asked.
-    has_failed: Mutex<bool>,
+    /// When the server did not answer as it should, if so; also held while it is asked.
+    failed: Mutex<Option<Instant>>,
     /// What was counted before there was anybody to be shown it.
     early: [AtomicU64; COUNTERS],
     /// The files by inode: one process has one view of each.
@@ -81,19 +85,20 @@ impl Connection {
             name,
             world,
             link: OnceLock::new(),
-            has_failed: Mutex::new(false),
+            failed: Mutex::new(None),
             early: Default::default(),
             files: Mutex::default(),
         })
     }
 
-    /// Connects, if it is not. `false`: whatever failed, there is no direct access, and this is lost.
+    /// Connects, if it is not. `false`: whatever failed, there is no direct access; a second later it is worth another try.
     #[cold]
     pub(crate) fn establish(&self) -> bool {
-        let Some(mut has_failed) = self.has_failed.try_lock_for(4 * WAIT) else {
+        let Some(mut failed) = self.failed.try_lock_for(4 * WAIT) else {
             return false;
         };
-        if self.link.get().is_none() && !*has_failed {
+        let is_too_soon = failed.is_some_and(|when| when.elapsed() < RETRY_AFTER);
+        if self.link.get().is_none() && !is_too_soon {
             match Link::to(&self.name) {
                 Some(link) => {
                     if let Some(world) = self.world {
@@ -106,19 +111,16 @@ impl Connection {
                     // Nobody else sets it: the lock is held.
                     let _ = self.link.set(link);
                 }
-                None => *has_failed = true,
+                None => *failed = Some(Instant::now()),
             }
         }
-        !*has_failed
+        self.link.get().is_some()
     }
 
     /// Whether there is no server any more, or not one that speaks to us.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        match self.link.get() {
-            Some(link) => link.line.is_lost(),
-            None => self.has_failed.try_lock().is_some_and(|failed| *failed),
-        }
+        self.link.get().is_some_and(|link| link.line.is_lost())
     }
 
     /// What is there once something is attached, and so once this is connected.

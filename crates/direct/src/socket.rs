@@ -1,6 +1,7 @@
 //! The socket of a process: a descriptor among those of a program that does not know of it.
 
 use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -40,7 +41,13 @@ impl Socket {
         for side in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, side, Some(WAIT))?;
         }
-        connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        let address = SocketAddrUnix::new_abstract_name(name)?;
+        // A program with a timer may interrupt this again and again.
+        while let Err(error) = connect(&socket, &address) {
+            if error != Errno::INTR {
+                return Err(error.into());
+            }
+        }
         let Some(identity) = identity(socket.as_raw_fd()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
