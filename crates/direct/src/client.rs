@@ -1,6 +1,6 @@
 //! The direct access of a process.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, RETRY_AFTER};
 use crate::discover::{Device, regular_file, server_of};
 use crate::entrance::{Generation, Inside};
 use crate::file::File;
@@ -9,10 +9,7 @@ use crate::world::{World, Worlds};
 use parking_lot::Mutex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How soon a server is tried again that did not answer.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 /// What is known of a mounted file system.
 #[derive(Debug, Default)]

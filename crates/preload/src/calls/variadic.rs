@@ -12,6 +12,7 @@ macro_rules! variadic {
             NEXT.address()
         }
 
+        // SAFETY: the C library exports the name; whatever arguments there are stay where they are for the function behind, which this ends in.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $name() {
