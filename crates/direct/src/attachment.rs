@@ -220,6 +220,23 @@ impl Attachment {
         Some((at - offset) as usize)
     }
 
+    /// Copies what lies at `offset`, all of it inside the file, if it is known where that is. `false`: it is not, or nothing is there.
+    #[inline]
+    pub(crate) fn read_known(&self, connection: &Connection, mut into: &mut [u8], mut at: u64) -> bool {
+        while !into.is_empty() {
+            let within = at % BLOCK;
+            let bytes = into.len().min((BLOCK - within) as usize);
+            let (now, later) = into.split_at_mut(bytes);
+            let Some(Place::At(block)) = self.known(connection, at / BLOCK) else {
+                return false;
+            };
+            connection.segments().region().read(block.offset() + within, now);
+            into = later;
+            at += bytes as u64;
+        }
+        true
+    }
+
     #[inline]
     fn read_part(&self, connection: &Connection, mut into: &mut [u8], mut at: u64) -> Option<()> {
         while !into.is_empty() {

@@ -20,6 +20,11 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Most bytes that are one write, all or nothing.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 
+/// The clock's time is good for so many ticks of the processor: less than the kernel takes from one tick to the next (1 to 10 ms).
+const CLOCK_TICKS: u64 = 1 << 20;
+/// When there was room, so many records are written before it is looked at again.
+const RECORDS_PER_LOOK: u64 = 64;
+
 /// How often a write is tried, with the server's help in between.
 const ATTEMPTS: u32 = 4;
 
@@ -56,6 +61,11 @@ pub(crate) struct Leased {
     size_bytes_max: u64,
     /// The second in which it was last looked whether the server has hung up.
     looked_in: i64,
+    /// What time it was when the clock was looked at last, by the clock and by the processor.
+    now: i64,
+    now_ticks: u64,
+    /// Before this record there is room, and nobody looks whether there is.
+    room_until: u64,
     /// The server has been told that this process has let go.
     has_let_go: bool,
 }
@@ -131,6 +141,9 @@ impl Leased {
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
             looked_in: 0,
+            now: 0,
+            now_ticks: 0,
+            room_until: 0,
             has_let_go: false,
             attachment,
         };
@@ -183,6 +196,31 @@ impl Leased {
         Ok(total)
     }
 
+    /// Overwrites a whole block, if nobody has to be asked and nothing is due: `false`, and nothing happened, if not.
+    #[inline]
+    pub(crate) fn overwrite_block(
+        &mut self,
+        connection: &Connection,
+        block: &[u8; BLOCK_BYTES],
+        offset: u64,
+    ) -> bool {
+        let limit = self.size_bytes().min(self.size_bytes_max);
+        let is_inside = offset % BLOCK == 0 && limit >= BLOCK && offset <= limit - BLOCK;
+        let is_due = self.writer.next() >= self.room_until
+            || pmem::ticks().wrapping_sub(self.now_ticks) >= CLOCK_TICKS;
+        if !is_inside || is_due || connection.line().is_lost() {
+            return false;
+        }
+        let is_done = matches!(
+            self.attempt(connection, block, offset, self.now),
+            Attempt::Done
+        );
+        if is_done {
+            self.attachment.count(connection, Purpose::Writing, BLOCK_BYTES);
+        }
+        is_done
+    }
+
     fn write_pieces(
         &mut self,
         connection: &Connection,
@@ -222,6 +260,7 @@ impl Leased {
         data: &[u8],
         offset: u64,
     ) -> Result<(), Trouble> {
+        let ticks = pmem::ticks();
         let now = clock_gettime(ClockId::RealtimeCoarse);
         if now.tv_sec != self.looked_in {
             self.looked_in = now.tv_sec;
@@ -231,6 +270,7 @@ impl Leased {
             return Err(Trouble::Ended);
         }
         let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        (self.now, self.now_ticks) = (now, ticks);
         match self.attempt(connection, data, offset, now) {
             Attempt::Done => {}
             Attempt::Ended => return Err(Trouble::Ended),
@@ -242,7 +282,19 @@ impl Leased {
         if unfolded > self.records_enough || self.writer.spare_blocks() < self.spares_enough {
             self.keep_room(connection);
         }
+        self.room_until = self.room_for(self.writer.next());
         Ok(())
+    }
+
+    /// Until which record overwrites need no look at the room that there is, of which they use a record each.
+    fn room_for(&self, next: u64) -> u64 {
+        let enough_until = self.folded + self.records_enough;
+        let has_spares = self.writer.spare_blocks() >= self.spares_enough;
+        match enough_until.checked_sub(next) {
+            Some(records) if has_spares => next + records.min(RECORDS_PER_LOOK),
+            // The server is folding.
+            _ => next + RECORDS_PER_LOOK.min(self.records_enough / 4),
+        }
     }
 
     /// Writes, if nobody has to be asked.

@@ -125,6 +125,14 @@ pub(crate) fn find(number: RawFd, moves: bool) -> Found {
     }
 }
 
+/// What a number leads to, if it is ours and was looked at before.
+#[inline]
+pub(crate) fn pinned(number: RawFd) -> Option<Pin> {
+    let entry = entry(number)?;
+    let word = entry.load(Acquire);
+    (word & TAG == OURS).then(|| pin(entry, word))?
+}
+
 fn foreign_after(word: u64) -> u64 {
     changed(word, FOREIGN)
 }
@@ -142,6 +150,7 @@ pub(crate) fn landed(number: RawFd, word: u64) {
     }
 }
 
+#[inline]
 fn pin(entry: &'static AtomicU64, word: u64) -> Option<Pin> {
     if process::settle() {
         return None;
