@@ -15,6 +15,7 @@ mod judge;
 mod record;
 mod ring;
 mod state;
+mod window;
 mod writer;
 
 pub use judge::{Effects, Fault, GROUP_RECORDS_MAX, Terms, Trust, judge};
