@@ -70,7 +70,7 @@ fn file() -> (FileSystem, Node) {
 }
 
 fn main() {
-    let ring_blocks = std::env::args().nth(1).map_or(Ok(32), |text| text.parse());
+    let ring_blocks = std::env::args().nth(1).map_or(Ok(128), |text| text.parse());
     let ring_blocks = ring_blocks.expect("a number of blocks");
     let (files, node) = file();
     let size = LeaseSize {

@@ -97,25 +97,43 @@ pub struct Effects {
     pub fault: Option<Fault>,
 }
 
+/// Where the blocks of the file were after the record before the first one that is judged.
+pub trait Blocks<E> {
+    /// Where block `index` was; `None` is a hole.
+    ///
+    /// # Errors
+    ///
+    /// The file system's.
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, E>;
+
+    /// Block `index`, if there is such a one, will be asked for soon.
+    fn prepare(&mut self, _index: u64) {}
+}
+
+impl<E, F: FnMut(u64) -> Result<Option<BlockNumber>, E>> Blocks<E> for F {
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, E> {
+        self(index)
+    }
+}
+
 /// Reads the records from `terms.next` on, up to the first one that is not there, not whole, not believable or not allowed; and adds up what they do. Records
 /// that belong together count together. Nothing is changed.
 ///
-/// `block_of` tells where a block of the file was after the record before: `None` is a hole.
-///
 /// # Errors
 ///
-/// The first one of `block_of`.
+/// The first one of `blocks`.
 pub fn judge<E>(
     medium: &impl Medium,
     terms: &Terms<'_>,
     trust: Trust,
-    mut block_of: impl FnMut(u64) -> Result<Option<BlockNumber>, E>,
+    mut blocks: impl Blocks<E>,
 ) -> Result<Effects, E> {
     let mut window = Window::new(medium, terms.ring, terms.salt, terms.next);
     let mut exchanges = Exchanges::new(terms);
     let (mut next, mut modified, mut fault) = (terms.next, None, None);
     while next - terms.next < terms.records_max {
-        let Some((records, is_newest)) = window.group() else {
+        let group = window.group(|record| blocks.prepare(record.index));
+        let Some((records, is_newest)) = group else {
             break;
         };
         if is_newest && trust == Trust::AllButNewest {
@@ -123,7 +141,7 @@ pub fn judge<E>(
         }
         let size_bytes = exchanges.size_bytes;
         exchanges.group.clear();
-        let mut add = |record| exchanges.add(terms, record, &mut block_of);
+        let mut add = |record| exchanges.add(terms, record, &mut blocks);
         let is_good = match records.iter().try_for_each(&mut add) {
             Err(Stop::Lookup(error)) => return Err(error),
             Err(Stop::Fault(found)) => {
@@ -176,7 +194,7 @@ struct Exchanges {
 struct Exchange {
     slot: u32,
     position: u32,
-    /// The block that went into the slot, unless it is known from `block_of`.
+    /// The block that went into the slot, unless it is where the file had it before.
     placed_before: Option<BlockNumber>,
 }
 
@@ -201,7 +219,7 @@ impl Exchanges {
         &mut self,
         terms: &Terms<'_>,
         record: &Record,
-        block_of: &mut impl FnMut(u64) -> Result<Option<BlockNumber>, E>,
+        blocks: &mut impl Blocks<E>,
     ) -> Result<(), Stop<E>> {
         let hash = self.hasher.hash_one(record.index);
         let is_it = |position: &u32| self.placed[*position as usize].0 == record.index;
@@ -209,7 +227,7 @@ impl Exchanges {
         let placed_before = known.map(|position| self.placed[position as usize].1);
         let before = match placed_before {
             Some(block) => Some(block),
-            None => block_of(record.index).map_err(Stop::Lookup)?,
+            None => blocks.block(record.index).map_err(Stop::Lookup)?,
         };
         check(terms, self.size_bytes, record, before).map_err(Stop::Fault)?;
         self.data_in = before;

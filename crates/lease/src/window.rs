@@ -33,12 +33,12 @@ impl<'r, M: Medium> Window<'r, M> {
         }
     }
 
-    /// The next records that belong together, and whether nothing comes behind them; `None` if they are not all there.
+    /// The next records that belong together, and whether nothing comes behind them; `None` if they are not all there. `visit` gets each record some time before it is given out.
     #[inline]
-    pub(crate) fn group(&mut self) -> Option<(&[Record], bool)> {
+    pub(crate) fn group(&mut self, mut visit: impl FnMut(&Record)) -> Option<(&[Record], bool)> {
         let mut count = 0;
         loop {
-            if !self.has(count) || count as u64 == GROUP_RECORDS_MAX {
+            if !self.has(count, &mut visit) || count as u64 == GROUP_RECORDS_MAX {
                 return None;
             }
             let is_last = self.records[self.at + count].continues != 1;
@@ -47,7 +47,7 @@ impl<'r, M: Medium> Window<'r, M> {
                 break;
             }
         }
-        let is_newest = !self.has(count);
+        let is_newest = !self.has(count, &mut visit);
         let first = self.at;
         self.at += count;
         Some((&self.records[first..self.at], is_newest))
@@ -55,12 +55,12 @@ impl<'r, M: Medium> Window<'r, M> {
 
     /// Whether `count` records and one more are there that were not given out.
     #[inline]
-    fn has(&mut self, count: usize) -> bool {
-        self.at + count < self.records.len() || self.load()
+    fn has(&mut self, count: usize, visit: &mut impl FnMut(&Record)) -> bool {
+        self.at + count < self.records.len() || self.load(visit)
     }
 
     /// Copies what follows, up to the end of the ring's block; whether that is any.
-    fn load(&mut self) -> bool {
+    fn load(&mut self, visit: &mut impl FnMut(&Record)) -> bool {
         if self.has_ended {
             return false;
         }
@@ -73,9 +73,13 @@ impl<'r, M: Medium> Window<'r, M> {
         self.medium.read(place, copies.as_mut_bytes());
         let (first, salt) = (self.next, self.salt);
         let is_whole = |(number, record): (u64, &Record)| record.is_whole(first + number, salt);
-        let whole = (0..).zip(&*copies).take_while(|each| is_whole(*each)).count();
+        let whole = (0..)
+            .zip(&*copies)
+            .take_while(|each| is_whole(*each))
+            .count();
         self.has_ended = whole < count;
         self.records.truncate(known + whole);
+        self.records[known..].iter().for_each(visit);
         self.next += whole as u64;
         whole > 0
     }

@@ -108,6 +108,29 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
     }
 }
 
+/// Where the blocks of a leased file are.
+struct Places<'p, S> {
+    store: &'p S,
+    map: BlockMap,
+    leaves: &'p mut Leaves,
+}
+
+impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
+    #[inline]
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, FsError> {
+        let slot = self.leaves.slot(self.store, &self.map, index)?;
+        let pointer = self.map.pointer(self.store, slot, index)?;
+        Ok(pointer.map(|pointer| pointer.block))
+    }
+
+    #[inline]
+    fn prepare(&mut self, index: u64) {
+        if let Some(at) = self.leaves.known(index) {
+            self.store.prefetch(at);
+        }
+    }
+}
+
 impl<S: Store> Core<S> {
     /// Folds what there is, but no more than one round of the ring: a holder who writes on and on does not keep the server here.
     pub(super) fn fold_round(
@@ -177,11 +200,12 @@ impl<S: Store> Core<S> {
             records_max: records_max.min(blocks.records_per_fold),
         };
         let map = BlockMap::of(parties.file, &parties.body.raw);
-        let effects = lease::judge(&Medium(&self.store), &terms, trust, |index| {
-            let slot = blocks.file_leaves.slot(&self.store, &map, index)?;
-            let pointer = map.pointer(&self.store, slot, index)?;
-            Ok::<_, FsError>(pointer.map(|pointer| pointer.block))
-        })?;
+        let places = Places {
+            store: &self.store,
+            map,
+            leaves: &mut blocks.file_leaves,
+        };
+        let effects = lease::judge(&Medium(&self.store), &terms, trust, places)?;
         if let Some(fault) = effects.fault {
             tracing::warn!(inode = parties.file.get(), %fault, "the holder of a lease wrote nonsense; what follows it does not count");
         }

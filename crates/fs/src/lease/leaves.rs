@@ -21,6 +21,15 @@ impl Leaves {
         }
     }
 
+    /// Where the pointer to block `index` is kept, if its node is known.
+    #[inline]
+    pub(super) fn known(&self, index: u64) -> Option<Offset> {
+        let number = index >> FANOUT_BITS;
+        let known = self.known[number as usize % LEAVES];
+        let (_, leaf) = known.filter(|(known, _)| *known == number)?;
+        Some(leaf + (index & (FANOUT - 1)) * WORD_BYTES as u64)
+    }
+
     /// Where the map keeps the pointer to block `index`.
     #[inline]
     pub(super) fn slot<S: Store>(
@@ -29,15 +38,13 @@ impl Leaves {
         map: &BlockMap,
         index: u64,
     ) -> Result<Slot, DamagedAt> {
-        let number = index >> FANOUT_BITS;
-        let known = &mut self.known[number as usize % LEAVES];
-        if let Some((_, leaf)) = known.filter(|(known, _)| *known == number) {
-            let word = index & (FANOUT - 1);
-            return Ok(Slot::Word(leaf + word * WORD_BYTES as u64));
+        if let Some(at) = self.known(index) {
+            return Ok(Slot::Word(at));
         }
         let slot = map.slot(store, index)?;
         if let Slot::Word(at) = slot {
-            *known = Some((number, at.block().offset()));
+            let number = index >> FANOUT_BITS;
+            self.known[number as usize % LEAVES] = Some((number, at.block().offset()));
         }
         Ok(slot)
     }
