@@ -86,14 +86,13 @@ impl Record {
         self
     }
 
+    /// By whole words: whoever stores a half of one and then loads all of it waits for the store.
     #[inline]
     fn expected_checksum(&self, salt: Salt) -> u32 {
-        let copy = Record {
-            checksum: 0,
-            reserved: self.reserved ^ salt.0,
-            ..*self
-        };
-        crc32c(copy.as_bytes())
+        let mut words: Words = zerocopy::transmute!(*self);
+        words[CHECKSUM_WORD] &= u64::from(u32::MAX);
+        words[SALT_WORD] ^= salt.0;
+        crc32c(words.as_bytes())
     }
 
     /// Whether these bytes are record number `sequence` of the lease with this salt, whole.

@@ -37,9 +37,9 @@ use std::thread::JoinHandle;
 use txn::Store;
 use txn::users::Users;
 
-/// What a lease lets its holder do before the server folds: 2,048 records and 2 MiB of new blocks.
+/// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
 const LEASE_SIZE: LeaseSize = LeaseSize {
-    ring_blocks: 32,
+    ring_blocks: 128,
     spare_blocks: 512,
 };
 

@@ -11,6 +11,7 @@ use ::direct::layout::SLOTS;
 use ::direct::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
 use ::direct::transport;
 use fs::{Attributes, FsError, Node};
+use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use rustix::event::{PollFd, PollFlags};
@@ -185,7 +186,7 @@ impl<S: Store> Session<S> {
         let outcome = match kind {
             Kind::Ring => {
                 // Who asks for nothing gets no answer, not even that it failed.
-                let _ = self.fold(request.file);
+                let _ = self.fold(request.file, Trust::AllButNewest);
                 return Ok(true);
             }
             Kind::Hello => self.welcome(request.first),
@@ -195,7 +196,8 @@ impl<S: Store> Session<S> {
                 .and_then(|descriptor| self.attach(descriptor, request.first == 1)),
             Kind::Segment => self.segment(request.first, request.second == 1),
             Kind::Map => self.map(&request),
-            Kind::Fold => self.fold(request.file),
+            // Who asks waits for the answer: all that he wrote is durable.
+            Kind::Fold => self.fold(request.file, Trust::All),
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
         };
@@ -472,11 +474,12 @@ impl<S: Store> Session<S> {
         Ok((Reply::of(&[]), None))
     }
 
-    fn fold(&mut self, file: u32) -> Answer {
+    fn fold(&mut self, file: u32, trust: Trust) -> Answer {
         let Some(Held::Leased(_, node, ..)) = self.attached.get(&file) else {
             return Err(Refusal::Ended);
         };
-        match self.service.files().fold_lease(node).map_err(refused)? {
+        let folded = self.service.files().fold_lease_trusting(node, trust);
+        match folded.map_err(refused)? {
             Some(_) => Ok((Reply::of(&[]), None)),
             None => Err(Refusal::Ended),
         }
