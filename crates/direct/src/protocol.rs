@@ -80,8 +80,8 @@ pub struct Request {
     pub second: u64,
 }
 
-/// Segments that one request can ask for, and so descriptors beside a message.
-pub const SEGMENTS_AT_ONCE: usize = u64::BITS as usize;
+/// Segments that one request can ask for, and so descriptors beside a message. Not more: for a moment they are among those that the program may have.
+pub const SEGMENTS_AT_ONCE: usize = 32;
 
 /// Chunks of the map that one request can ask for.
 pub const CHUNKS_AT_ONCE: u64 = 64;
