@@ -435,11 +435,16 @@ impl Leased {
             .spare_blocks
             .saturating_sub(self.writer.spare_blocks() as u64);
         let first = self.refills.max(refills.saturating_sub(room));
-        let spares = (first..refills).filter_map(|count| {
+        let refill = |count| {
             let at = layout.refill_at(count);
             let slot = memory.word(at).load(Relaxed);
-            let block = BlockNumber::new(memory.word(at + size_of::<u64>()).load(Relaxed));
-            let is_usable = slot < layout.spare_blocks && make_writable(connection, block);
+            let block = memory.word(at + size_of::<u64>()).load(Relaxed);
+            (slot, BlockNumber::new(block))
+        };
+        let spares = (first..refills).filter_map(|count| {
+            let (slot, block) = refill(count);
+            let soon = (count..refills).map(|later| refill(later).1);
+            let is_usable = slot < layout.spare_blocks && make_writable(connection, block, soon);
             is_usable.then_some(Spare {
                 slot: slot as u32,
                 block,
@@ -455,17 +460,25 @@ impl Leased {
 /// The ring of a lease, if this process may write all of it.
 fn ring_of(connection: &Connection, attachment: &Attachment) -> Option<Ring> {
     let layout = attachment.layout();
-    let blocks = (0..layout.ring_blocks).map(|index| {
+    let block_at = |index| {
         let word = attachment.memory().word(layout.ring_at(index));
-        let block = BlockNumber::new(word.load(Relaxed));
-        make_writable(connection, block).then_some(block)
+        BlockNumber::new(word.load(Relaxed))
+    };
+    let blocks = (0..layout.ring_blocks).map(|index| {
+        let block = block_at(index);
+        let soon = (index..layout.ring_blocks).map(block_at);
+        make_writable(connection, block, soon).then_some(block)
     });
     Some(Ring::new(blocks.collect::<Option<Vec<_>>>()?))
 }
 
-/// Makes a block ready for writing, if it is not.
-fn make_writable(connection: &Connection, block: BlockNumber) -> bool {
+/// Makes a block ready for writing, if it is not, with others that are needed `soon`.
+fn make_writable(
+    connection: &Connection,
+    block: BlockNumber,
+    soon: impl Iterator<Item = BlockNumber>,
+) -> bool {
     let segments = connection.segments();
     segments.is_ready(block, Permission::ReadWrite)
-        || segments.make_ready(connection.line(), block, Permission::ReadWrite)
+        || segments.make_ready(connection.line(), block, Permission::ReadWrite, soon)
 }
