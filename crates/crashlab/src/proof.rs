@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 24] = [
+pub const BUGS: [(Bug, &str); 26] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -84,6 +84,14 @@ pub const BUGS: [(Bug, &str); 24] = [
     (
         Bug::LeaveLeaseTail,
         "a torn append to a leased file leaves bytes behind the end",
+    ),
+    (
+        Bug::SkipLeaseStamp,
+        "bytes are overwritten in place that the newest record vouches for",
+    ),
+    (
+        Bug::SkipInPlaceFence,
+        "an overwrite in place returns before its bytes are fenced",
     ),
 ];
 

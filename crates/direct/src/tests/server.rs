@@ -68,6 +68,8 @@ pub(crate) struct Pool {
     pub(crate) asked: Vec<Kind>,
     pub(crate) manner: Manner,
     pub(crate) refused_segment: Option<u64>,
+    /// Whether processes are told to overwrite in place.
+    pub(crate) is_in_place: bool,
 }
 
 /// A server that listens until its process ends.
@@ -199,6 +201,7 @@ impl Pool {
             asked: Vec::new(),
             manner: Manner::Honest,
             refused_segment: None,
+            is_in_place: false,
         };
         for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             let block = pool.take_block();
@@ -228,7 +231,7 @@ impl Pool {
                     segment_bytes: SEGMENT_BLOCKS * BLOCK,
                     segments: SEGMENTS,
                     is_dax: 0,
-                    is_in_place: 0,
+                    is_in_place: u64::from(self.is_in_place),
                     epoch: 0,
                 };
                 let memory = self.process_file.try_clone().expect("copied");
@@ -400,6 +403,11 @@ impl Pool {
             state: attachment.memory.word(head::STATE),
             busy: self.process.word(slot_at(SLOT)),
         }
+    }
+
+    /// Records of the lease that are folded.
+    pub(crate) fn folded(&self) -> u64 {
+        self.attachment.as_ref().map_or(0, |it| it.next)
     }
 
     /// What the process says it is busy with.
