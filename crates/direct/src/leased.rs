@@ -288,7 +288,8 @@ impl Leased {
         }
     }
 
-    /// Overwrites in place; `None` if it is not a write for that.
+    /// Overwrites in place; `None` if it is not a write for that. Not inline, so that who does not want it has no more than the branch.
+    #[inline(never)]
     fn attempt_in_place(
         &mut self,
         connection: &Connection,
