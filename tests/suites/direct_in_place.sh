@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A mount with --in-place: fio verified with the library and without it, fsx, two processes by turns, writers and a server that are killed; and that overwrites leave no records.
 #
-#   FSX_OPERATIONS  (60000)   COHERENCE_ROUNDS  turns of each process (250)
+#   FSX_OPERATIONS  (20000)   COHERENCE_ROUNDS  turns of each process (250)
 source "$(dirname "$0")/../lib.sh"
 source "$repository/tests/direct/lib.sh"
 need fio python3
@@ -13,12 +13,18 @@ mount_pool --in-place
 dir=$mnt
 compile coherence
 watch_clients
-operations=${FSX_OPERATIONS:-60000}
+operations=${FSX_OPERATIONS:-20000}
 
-# of_server WORD - a number that the server has counted.
-of_server() { "$PERDURE" stat "$mnt" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server"]["direct"][sys.argv[1]])' "$1"; }
+# of_server WORD - what the server says of direct access; a busy machine may need more than one question.
+of_server() {
+    for _ in {1..20}; do
+        ! "$PERDURE" stat "$mnt" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server"]["direct"][sys.argv[1]])' "$1" 2>/dev/null || return 0
+        sleep 0.2
+    done
+    fail "the server does not answer"
+}
 [ "$(of_server in_place)" = True ] || fail "the mount does not say that it overwrites in place"
-"$PERDURE" stat "$mnt" | grep -q 'overwrites in place' || fail "stat does not say so either"
+"$PERDURE" stat "$mnt" | grep 'overwrites in place' >/dev/null || fail "stat does not say so either"
 
 # Blocks that are written, again and again, at any place and of any length; each job is read by the library and by the kernel.
 for job in "blocks --bs=4k" "small --bs=512" "mixed --bsrange=512-64k --bs_unaligned=1" "large --bsrange=64k-256k"; do
@@ -46,7 +52,7 @@ sed 's/^\(mapread\|mapwrite\) = .*/\1 = 0.0/; s/^\(truncate\|posix_fallocate\|pu
 cp "$repository/tests/fsx.toml" "$work/1.toml"
 watch_again
 for seed in 1 2; do
-    direct timeout 60 "$fsx" -q -f "$work/$seed.toml" -S $seed -N "$operations" -P "$work" "$dir/fsx.$seed" >"$work/fsx.log" 2>&1 || { tail -n 40 "$work/fsx.log"; fail "fsx, seed $seed"; }
+    direct timeout 100 "$fsx" -q -f "$work/$seed.toml" -S $seed -N "$operations" -P "$work" "$dir/fsx.$seed" >"$work/fsx.log" 2>&1 || { tail -n 40 "$work/fsx.log"; fail "fsx, seed $seed"; }
 done
 was_direct fsx 100 100
 
@@ -61,9 +67,10 @@ zero=$!
 direct timeout 60 "$programs/coherence" "$dir/pair" "$work/model" 1 "${COHERENCE_ROUNDS:-250}" 1 3<&9 4>&8 >"$work/pair.1" 2>&1 8<&- 9<&- &
 one=$!
 printf t >&8
-for _ in 1 2; do
-    wait -n $zero $one || { cat "$work/pair.0" "$work/pair.1"; kill -9 $zero $one 2>/dev/null || true; fail "two processes by turns"; }
-done
+disagree() { cat "$work/pair.0" "$work/pair.1"; kill -9 $zero $one 2>/dev/null || true; fail "two processes by turns"; }
+# The first that ends says how it went; the other would wait for its token.
+wait -n $zero $one || disagree
+wait $zero $one || disagree
 exec 8<&- 9<&-
 was_direct "two processes by turns" 200 200 coherence
 
@@ -88,7 +95,8 @@ assert set(words) <= {done, done + 1}, f"{set(words)}, {done} was acknowledged"
 LOOKER
 for victim in writer server writer server; do
     head -c 256K /dev/zero >"$dir/generations"
-    direct python3 "$work/writer.py" "$dir/generations" "$work/acknowledged" 2>"$work/writer.log" &
+    # Not by the function, whose shell would be what is killed.
+    env LD_PRELOAD="$preload" python3 "$work/writer.py" "$dir/generations" "$work/acknowledged" 2>"$work/writer.log" &
     writer=$!
     sleep 1
     if [ $victim = server ]; then
