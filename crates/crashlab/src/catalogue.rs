@@ -346,6 +346,8 @@ pub fn leased() -> Vec<Operation> {
         },
         Operation::Unlink { path: path("a") },
         allocate("a", 8192, 20_000, KEEP),
+        // Other bytes where one of those above has just been.
+        write_leased(9_950, 100, 62),
     ]
 }
 

@@ -36,17 +36,18 @@ fn write_at(offset: u64, bytes: usize) -> u32 {
 fn what_would_lose_acknowledged_writes_is_noticed() {
     let mut lab = Lab::new(Arc::default(), None);
     let across_end = write_at(9_900, 200);
+    let again = write_at(9_950, 100);
     let inside = write_at(100, 50);
     let all = write_at(0, 10_000);
-    let workloads = [(across_end, across_end), (inside, inside), (inside, all)];
+    let workloads = [(across_end, again), (inside, inside), (inside, all)];
     for (first, second) in workloads {
         let workload = Workload::Leased(lease(), first, second);
         let failures = lab.run(workload);
         assert!(failures.is_empty(), "{workload}: {failures:?}");
     }
     for (bug, first, second) in [
-        // The first one leaves a record that vouches for the bytes.
-        (Bug::SkipLeaseStamp, across_end, across_end),
+        // The first one leaves a record that vouches for the last block, the second writes other bytes there.
+        (Bug::SkipLeaseStamp, across_end, again),
         (Bug::SkipInPlaceFence, inside, all),
     ] {
         // What was seen without the bug would not be looked at again.
