@@ -6,7 +6,9 @@ use crate::layout::{SLOTS, head, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, Kind, Refusal};
-use lease::{Busy, FileMap, Holding, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer};
+use lease::{
+    Busy, FileMap, Holding, InPlace, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer,
+};
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -59,6 +61,8 @@ pub(crate) struct Leased {
     tell_at: u64,
     /// Largest size that this process may give a file.
     size_bytes_max: u64,
+    /// Overwrites go in place, and so are not all or nothing.
+    is_in_place: bool,
     /// The second in which it was last looked whether the server has hung up.
     looked_in: i64,
     /// What time it was when the clock was looked at last, by the clock and by the processor.
@@ -140,6 +144,7 @@ impl Leased {
             spares_enough: attached.spare_blocks as usize / 4,
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
+            is_in_place: connection.is_in_place(),
             looked_in: 0,
             now: 0,
             now_ticks: 0,
@@ -300,6 +305,11 @@ impl Leased {
     /// Writes, if nobody has to be asked.
     #[inline]
     fn attempt(&mut self, connection: &Connection, data: &[u8], offset: u64, now: i64) -> Attempt {
+        if self.is_in_place
+            && let Some(outcome) = self.attempt_in_place(connection, data, offset, now)
+        {
+            return outcome;
+        }
         let busy_with = match self.writer.block_in_place(offset) {
             Some(index) => Busy::Block(index),
             None => Busy::SpareBlocks,
@@ -327,6 +337,45 @@ impl Leased {
         match holding.end() {
             true => Attempt::Done,
             false => self.ask_for_outcome(connection),
+        }
+    }
+
+    /// Overwrites in place; `None` if it is not a write for that. Not inline, so that who does not want it has no more than the branch.
+    #[inline(never)]
+    fn attempt_in_place(
+        &mut self,
+        connection: &Connection,
+        data: &[u8],
+        offset: u64,
+        now: i64,
+    ) -> Option<Attempt> {
+        let holding = Holding {
+            state: self.attachment.memory().word(head::STATE),
+            busy: connection.process().word(self.slot_at),
+        };
+        let begin = |index| {
+            let may_store = holding.begin(Busy::Block(index)) && connection.is_current();
+            if !may_store {
+                holding.abandon();
+            }
+            may_store
+        };
+        let map = Map {
+            attachment: &self.attachment,
+            connection,
+        };
+        match self
+            .writer
+            .overwrite_in_place(&map, offset, data, now, begin)
+        {
+            Ok(InPlace::Elsewhere) => None,
+            Ok(InPlace::Done) if holding.end() => Some(Attempt::Done),
+            // Forced: the file has got a copy of the block, perhaps one of before. The kernel writes all of it again.
+            Ok(InPlace::Done | InPlace::Ended) => Some(Attempt::Ended),
+            Err(refusal) => {
+                holding.abandon();
+                Some(Attempt::Refused(refusal))
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = LINE_BYTES;
 
-/// In [`Record::slot`]: no block changes places, the data was written behind the end of the file, in its last block.
+/// In [`Record::slot`]: no block changes places. The data was written behind the end of the file, in its last block; or there is none, and the file was overwritten in place about then.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// What a lease mixes into its records' checksums, so that what lay there before is not taken for one. Not a secret: the holder knows it.

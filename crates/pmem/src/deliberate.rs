@@ -60,6 +60,10 @@ pub enum Bug {
     CountBeforeFold,
     /// What an append that did not happen left behind the end of a leased file stays there.
     LeaveLeaseTail,
+    /// The holder of a lease overwrites bytes in place that his newest record vouches for.
+    SkipLeaseStamp,
+    /// An overwrite in place returns before its bytes are fenced.
+    SkipInPlaceFence,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -32,7 +32,13 @@ fn bytes(length: usize, seed: u8) -> Vec<u8> {
 
 impl Bed {
     fn new(content: &[u8]) -> Bed {
+        Bed::of_mount(content, false)
+    }
+
+    /// Of a mount that wants overwrites in place, or not.
+    fn of_mount(content: &[u8], is_in_place: bool) -> Bed {
         let server = Server::start(content);
+        server.pool.lock().is_in_place = is_in_place;
         let connection = server.connect();
         let file = connection.file(INODE).expect("a file");
         let descriptor = tempfile();
@@ -46,7 +52,11 @@ impl Bed {
 
     /// With a lease.
     fn leased(content: &[u8]) -> Bed {
-        let bed = Bed::new(content);
+        Bed::new(content).with_lease()
+    }
+
+    fn with_lease(self) -> Bed {
+        let bed = self;
         for _ in 1..OPERATIONS_BEFORE {
             assert_eq!(bed.write(0, b""), None, "not attached yet");
         }
@@ -240,6 +250,42 @@ fn what_a_lease_cannot_hold_goes_to_the_kernel() {
 }
 
 #[test]
+fn overwrites_in_place_take_no_room() {
+    let mut content = bytes(40 * 4096, 1);
+    let bed = Bed::of_mount(&content, true).with_lease();
+    // More blocks than there are spare ones, and bytes at odd places.
+    for (offset, length) in [
+        (0, 40 * 4096),
+        (4095, 2),
+        (3, 1),
+        (8190, 4101),
+        (4096, 4096),
+    ] {
+        let data = bytes(length, offset as u8);
+        assert_eq!(bed.write(offset as u64, &data), Some(length), "{offset}");
+        content[offset..offset + length].copy_from_slice(&data);
+        assert_eq!(bed.read(0, content.len()), Some(content.clone()));
+    }
+    assert_eq!(
+        bed.server.asked(Kind::Fold) + bed.server.asked(Kind::Ring),
+        0
+    );
+    assert_eq!(bed.server.content(), content);
+    let ticks = bed.server.pool.lock().folded() - 1;
+    assert!(ticks >= 1, "the time of modification was told");
+    // Behind the end, and across it, as ever.
+    assert_eq!(bed.append(b"more"), Some((4, 40 * 4096 + 4)));
+    assert_eq!(bed.write(40 * 4096 - 2, b"across"), Some(6));
+    content.truncate(40 * 4096 - 2);
+    content.extend(b"across");
+    assert_eq!(bed.server.content(), content);
+    assert_eq!(bed.write(0, b"x"), Some(1));
+    bed.server.take_back();
+    assert_eq!(bed.write(0, b"y"), None);
+    assert_eq!(bed.server.content()[0], b'x');
+}
+
+#[test]
 fn a_sealed_lease_ends_and_comes_back_after_a_while() {
     let content = bytes(2 * 4096, 1);
     let bed = Bed::leased(&content);
@@ -339,7 +385,12 @@ fn a_lost_connection_ends_everything() {
 
 #[test]
 fn who_opens_the_pool_next_ends_everything() {
-    let bed = Bed::leased(&bytes(4096, 1));
+    for is_in_place in [false, true] {
+        next_opener_ends_everything(&Bed::of_mount(&bytes(4096, 1), is_in_place).with_lease());
+    }
+}
+
+fn next_opener_ends_everything(bed: &Bed) {
     assert_eq!(bed.write(0, b"x"), Some(1));
     bed.server.pool.lock().epoch.word(0).store(1, Relaxed);
     assert_eq!(bed.write(0, b"y"), None);
@@ -450,9 +501,9 @@ proptest! {
 
     /// What is written directly, or through a kernel that is played by the model, is what is read.
     #[test]
-    fn a_file_is_a_vector_of_bytes(length in 0..40_000_usize, steps in prop::collection::vec(step(), 1..80)) {
+    fn a_file_is_a_vector_of_bytes(length in 0..40_000_usize, is_in_place in any::<bool>(), steps in prop::collection::vec(step(), 1..80)) {
         let mut model = bytes(length, 9);
-        let bed = Bed::new(&model);
+        let bed = Bed::of_mount(&model, is_in_place);
         for (number, step) in steps.iter().enumerate() {
             let data = |length| bytes(length, number as u8);
             let put = |model: &mut Vec<u8>, offset: usize, data: &[u8]| {

@@ -70,6 +70,8 @@ pub(crate) struct Pool {
     pub(crate) refused_segment: Option<u64>,
     /// Descriptors of segments that arrive beside one answer, as if the process could have no more.
     pub(crate) descriptors_max: usize,
+    /// Whether processes are told to overwrite in place.
+    pub(crate) is_in_place: bool,
 }
 
 /// A server that listens until its process ends.
@@ -203,6 +205,7 @@ impl Pool {
             manner: Manner::Honest,
             refused_segment: None,
             descriptors_max: usize::MAX,
+            is_in_place: false,
         };
         for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             let block = pool.take_block();
@@ -232,7 +235,7 @@ impl Pool {
                     segment_bytes: SEGMENT_BLOCKS * BLOCK,
                     segments: SEGMENTS,
                     is_dax: 0,
-                    is_in_place: 0,
+                    is_in_place: u64::from(self.is_in_place),
                     epoch: 0,
                 };
                 let memory = self.process_file.try_clone().expect("copied");
@@ -415,6 +418,11 @@ impl Pool {
             state: attachment.memory.word(head::STATE),
             busy: self.process.word(slot_at(SLOT)),
         }
+    }
+
+    /// Records of the lease that are folded.
+    pub(crate) fn folded(&self) -> u64 {
+        self.attachment.as_ref().map_or(0, |it| it.next)
     }
 
     /// What the process says it is busy with.

@@ -249,7 +249,7 @@ impl<S: Store> Session<S> {
             segment_bytes: geometry.segment_bytes(),
             segments: u64::from(geometry.segments),
             is_dax: u64::from(self.service.files().store().class() == DurabilityClass::Dax),
-            is_in_place: 0,
+            is_in_place: u64::from(self.service.is_in_place),
             epoch: self.service.users.epoch(),
         };
         Ok((welcome.reply(), vec![file.into()]))
