@@ -60,6 +60,10 @@ pub enum Bug {
     CountBeforeFold,
     /// What an append that did not happen left behind the end of a leased file stays there.
     LeaveLeaseTail,
+    /// The server believes that a leased file has whatever block a record of its holder names.
+    BelieveHoldersBlock,
+    /// The server believes whatever size a record of a leased file's holder names.
+    BelieveHoldersSize,
 }
 
 #[cfg(feature = "deliberate-bugs")]
