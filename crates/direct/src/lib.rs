@@ -28,5 +28,6 @@ pub mod transport;
 mod world;
 
 pub use client::Client;
+pub use discover::server_of;
 pub use file::File;
-pub use memory::{MemoryError, SharedMemory, Sharing};
+pub use memory::{MemoryError, SharedMemory};

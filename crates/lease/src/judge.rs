@@ -236,7 +236,7 @@ impl<'e> Group<'e> {
         }
         let behind_end = self.size_bytes.div_ceil(BLOCK);
         let is_known = if slot == NO_SLOT {
-            index + 1 == behind_end && before.is_some()
+            index.checked_add(1) == Some(behind_end) && before.is_some()
         } else {
             index == behind_end || (index < behind_end && before.is_some())
         };
