@@ -1,9 +1,9 @@
 //! A server that answers anything. It can take the process's direct access away; it cannot make it panic, hang or go where nothing is mapped.
 
-use super::server::{INODE, listen_somewhere};
+use super::server::{INODE, listen_somewhere, writable_file};
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
-use crate::memory::{SharedMemory, Sharing};
+use crate::memory::SharedMemory;
 use crate::protocol::{Attached, Kind, Reply, Request, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
@@ -59,11 +59,10 @@ fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
                 is_in_place: 0,
                 epoch: 0,
             };
-            let memory = SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
-            (welcome.reply(), Some(memory.1))
+            (welcome.reply(), Some(writable_file(PROCESS_BYTES)))
         }
         Kind::Epoch => {
-            let memory = SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
+            let memory = SharedMemory::make(BLOCK_BYTES).expect("memory");
             (Reply::of(&[]), Some(memory.1))
         }
         Kind::Attach => {
@@ -72,8 +71,7 @@ fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
                 spare_blocks: 8,
                 capacity_blocks: CAPACITY_BLOCKS_MIN,
             };
-            let (memory, file) =
-                SharedMemory::make(layout.bytes(), Sharing::MakerWrites).expect("memory");
+            let (memory, file) = SharedMemory::make(layout.bytes()).expect("memory");
             memory.word(layout.ring_at(0)).store(256, Relaxed);
             for slot in 0..8 {
                 let at = layout.refill_at(slot);
@@ -110,8 +108,8 @@ fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
             (attached.reply(), Some(file))
         }
         Kind::Segment => {
-            let segment = SharedMemory::make(SEGMENT_BYTES as usize, Sharing::BothWrite);
-            (Reply::of(&[]), Some(segment.expect("memory").1))
+            let segment = writable_file(SEGMENT_BYTES as usize);
+            (Reply::of(&[]), Some(segment))
         }
         _ => (Reply::of(&[1]), None),
     }
