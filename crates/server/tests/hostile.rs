@@ -159,7 +159,7 @@ impl Liar<'_> {
                 let _ = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL);
                 false
             }
-            Step::Ask(kind, words, beside) => return self.ask(*kind, *words, *beside),
+            Step::Ask(kind, words, beside) => self.ask(*kind, *words, *beside),
             Step::Busy(at, word) => {
                 let at = at % (PROCESS_BYTES as u64 / 8) * 8;
                 self.process_file(|file| file.write_all_at(&word.to_ne_bytes(), at));
@@ -341,7 +341,7 @@ fn any_conversation_is_survived() {
         let mut file = options.open(mounted.path(name)).expect("a file");
         file.write_all(content).expect("written");
     };
-    let secret: Vec<u8> = (0..100_000_u32).map(|at| (at * 31 >> 4) as u8).collect();
+    let secret: Vec<u8> = (0..100_000_u32).map(|at| ((at * 31) >> 4) as u8).collect();
     make("secret", 0o600, &secret);
     make("hostile", 0o666, &[7; 50_000]);
     let config = Config {
