@@ -39,7 +39,7 @@ sqlites() {
     for mode in delete wal; do
         watch_again
         direct timeout 60 python3 "$repository/tests/load/sqlite.py" load "$dir/$mode.db" $mode 200
-        # It reads the hundred pages that it has written, each once, all but the first fifteen directly; before that, whether it reads after the file is attached is chance.
+        # In the end it reads the pages that it has written, more than a hundred, all but the first fifteen directly; before that, whether it reads after the file is attached is chance.
         was_direct "sqlite, $mode" 70 100
         python3 "$repository/tests/load/sqlite.py" check "$dir/$mode.db" 200
         [ "$(direct sqlite3 "$dir/$mode.db" 'pragma integrity_check')" = ok ] || fail "sqlite $mode: integrity_check with the library"
