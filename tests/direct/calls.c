@@ -1,5 +1,6 @@
 /* Each call's small print: vectors, flags, nothing to do, errors, errno, truncation through the kernel. */
 #include "check.h"
+#include <sys/mman.h>
 
 int main(int count, char **arguments) {
     begin(count, arguments);
@@ -63,6 +64,17 @@ int main(int count, char **arguments) {
     volatile int minus_one = -1;
     char *volatile nowhere = NULL;
     CHECK(readv(file, many, minus_one) == -1 && errno == EINVAL);
+
+    /* Who maps a file by a descriptor that was not used before, while another one makes it longer: what is mapped is there. */
+    enum { PAGES = 64 };
+    static char page[4096];
+    int longer = warm_file("longer", 0), unused = open("longer", O_RDONLY);
+    memset(page, 'm', sizeof page);
+    for (int i = 0; i < PAGES; i++)
+        CHECK(pwrite(longer, page, sizeof page, i * (off_t)sizeof page) == sizeof page);
+    char *map = mmap(NULL, PAGES * sizeof page, PROT_READ, MAP_SHARED, unused, 0);
+    CHECK(map != MAP_FAILED && map[0] == 'm' && map[PAGES * sizeof page - 1] == 'm');
+    CHECK(munmap(map, PAGES * sizeof page) == 0 && close(unused) == 0 && close(longer) == 0);
 
     /* What is wrong. */
     CHECK(pread(file, all, 1, -1) == -1 && errno == EINVAL);

@@ -1,6 +1,6 @@
 """Commits rows to a sqlite database and checks that none is lost.
 
-  sqlite.py load DATABASE MODE COUNT          two writers, COUNT commits in all
+  sqlite.py load DATABASE MODE COUNT          two writers, COUNT commits in all; then reads and checks them
   sqlite.py until-error DATABASE MODE FILE    commits until the file system goes away; acknowledged numbers go to FILE
   sqlite.py check DATABASE COUNT              integrity_check, and at least rows 1 to COUNT with their content
 """
@@ -10,6 +10,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 
 
 def content(number):
@@ -54,6 +55,9 @@ def load(path, mode, count):
         writer.join()
     if failures:
         sys.exit(f"load: {failures}")
+    check(path, count // 2 * 2)
+    # Who watches what is read directly looks every now and then.
+    time.sleep(0.3)
 
 
 def until_error(path, mode, acknowledged):

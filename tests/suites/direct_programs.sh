@@ -39,8 +39,8 @@ sqlites() {
     for mode in delete wal; do
         watch_again
         direct timeout 60 python3 "$repository/tests/load/sqlite.py" load "$dir/$mode.db" $mode 200
-        # With a log it reads little, and before or after the file is attached, as it happens: 0 to 110 direct reads.
-        was_direct "sqlite, $mode" "$([ $mode = wal ] && echo 0 || echo 20)" 100
+        # In the end it reads the pages that it has written, more than a hundred, all but the first fifteen directly; before that, whether it reads after the file is attached is chance.
+        was_direct "sqlite, $mode" 70 100
         python3 "$repository/tests/load/sqlite.py" check "$dir/$mode.db" 200
         [ "$(direct sqlite3 "$dir/$mode.db" 'pragma integrity_check')" = ok ] || fail "sqlite $mode: integrity_check with the library"
         direct sqlite3 "$dir/$mode.db" "pragma synchronous = full; create table t (n integer primary key, x text); with recursive c(n) as (select 1 union all select n + 1 from c where n < 5000) insert into t select n, hex(randomblob(40)) from c; delete from t where n % 3 = 0; vacuum;" >/dev/null

@@ -3,6 +3,7 @@
 mod arguments;
 mod commands;
 mod failure;
+mod logging;
 mod mounts;
 mod output;
 mod read_cache;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     };
     // Only a server runs long enough for the time of a line to matter.
     let has_time = matches!(&arguments.command, Command::Mount(mount) if mount.foreground || mount.log.is_some());
-    start_logging(has_time);
+    logging::start(has_time);
     let name = arguments.command.name();
     match run(arguments.command) {
         Ok(status) => status.into(),
@@ -69,18 +70,4 @@ fn parse(words: &[OsString]) -> Result<Arguments, ExitCode> {
                 _ => Status::Usage.into(),
             }
         })
-}
-
-/// Log lines go to stderr, warnings and errors unless RUST_LOG says otherwise. Where `has_time`, each has its time.
-fn start_logging(has_time: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(output::stderr_has_colour());
-    match has_time {
-        true => lines.init(),
-        false => lines.without_time().with_target(false).init(),
-    }
 }

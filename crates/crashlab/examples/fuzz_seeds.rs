@@ -1,5 +1,6 @@
 //! Writes what the fuzz targets start from: `fuzz_seeds DIRECTORY` makes one directory per target.
 
+use perdure_crashlab::hostile;
 use perdure_crashlab::mutation::{MUTATION_BYTES, Sample};
 use std::path::Path;
 use txn::layout::{JOURNALS_AT, STATE_BLOCK};
@@ -22,6 +23,21 @@ fn mutations() -> Vec<Vec<u8>> {
             let mut mutation = vec![kind; MUTATION_BYTES];
             mutation[2..].fill(kind.wrapping_mul(37));
             mutation
+        })
+        .collect()
+}
+
+/// For each of those who read what a holder of a lease wrote, one mutation of every kind.
+fn leases() -> Vec<Vec<u8>> {
+    (0..4u8)
+        .map(|mode| {
+            let kinds = (0..=u8::MAX).step_by(7);
+            let mutations = kinds.flat_map(|kind| {
+                let mut mutation = [kind.wrapping_mul(37); hostile::MUTATION_BYTES];
+                mutation[0] = kind;
+                mutation
+            });
+            std::iter::once(mode).chain(mutations).collect()
         })
         .collect()
 }
@@ -58,5 +74,6 @@ fn main() -> std::io::Result<()> {
         .collect();
     write(directory, "dentry", &used)?;
     write(directory, "inode", &mutations())?;
-    write(directory, "pool", &mutations())
+    write(directory, "pool", &mutations())?;
+    write(directory, "lease", &leases())
 }

@@ -65,8 +65,8 @@ impl Holder for Process {
 }
 
 /// The process's map of the file.
-#[derive(Debug)]
-struct Map(BTreeMap<u64, Place>);
+#[derive(Debug, Default)]
+pub(crate) struct Map(pub(crate) BTreeMap<u64, Place>);
 
 impl FileMap for Map {
     fn get(&self, index: u64) -> Option<Place> {

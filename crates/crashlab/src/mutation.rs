@@ -278,7 +278,7 @@ fn data_check(image: &[u8], block: BlockNumber, value: u64) -> DataCheck {
 }
 
 /// Changes a field of an inode and gives it the checksum that fits.
-fn change_raw(bytes: &mut [u8], number: InodeNumber, flags: u8, value: u64) {
+pub(crate) fn change_raw(bytes: &mut [u8], number: InodeNumber, flags: u8, value: u64) {
     let Ok(mut raw) = RawInode::read_from_bytes(bytes) else {
         return;
     };

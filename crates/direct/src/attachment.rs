@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
 use crate::line::NoAnswer;
-use crate::memory::{SharedMemory, Sharing};
+use crate::memory::SharedMemory;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
 use lease::{Holding, Place};
@@ -90,9 +90,8 @@ impl Attachment {
             return Err(refuse(Refusal::Protocol));
         }
         let private_at = is_lease.then(|| layout.map_at());
-        let memory = memory.and_then(|memory| {
-            SharedMemory::map(&memory, layout.bytes(), Sharing::MakerWrites, private_at).ok()
-        });
+        let memory =
+            memory.and_then(|memory| SharedMemory::map(&memory, layout.bytes(), private_at).ok());
         let Some(memory) = memory else {
             return Err(refuse(Refusal::Failed));
         };

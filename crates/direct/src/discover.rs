@@ -29,7 +29,7 @@ pub(crate) fn regular_file(descriptor: BorrowedFd<'_>) -> Option<(Device, u64)> 
 }
 
 /// Where the server of a file's mount listens, if it is one of ours that offers direct access.
-pub(crate) fn server_of(descriptor: BorrowedFd<'_>) -> Option<Vec<u8>> {
+pub fn server_of(descriptor: BorrowedFd<'_>) -> Option<Vec<u8>> {
     let file_system = fstatfs(descriptor).ok()?;
     if file_system.f_type as u64 != FUSE_SUPER_MAGIC {
         return None;

@@ -31,5 +31,6 @@ mod turn;
 mod world;
 
 pub use client::Client;
+pub use discover::server_of;
 pub use file::File;
-pub use memory::{MemoryError, SharedMemory, Sharing};
+pub use memory::{MemoryError, SharedMemory};

@@ -7,15 +7,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
-/// Who may store into the memory.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Sharing {
-    /// Only who made it.
-    MakerWrites,
-    /// Both sides.
-    BothWrite,
-}
-
 /// Why there is no such memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,12 +45,12 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Makes `bytes` of zeros that nobody can make longer or shorter, mapped here for writing. The descriptor is for the other side.
+    /// Makes `bytes` of zeros that nobody can make longer or shorter, mapped here for writing. The descriptor is for the other side, which can only read.
     ///
     /// # Errors
     ///
     /// [`MemoryError::System`].
-    pub fn make(bytes: usize, sharing: Sharing) -> Result<(SharedMemory, OwnedFd), MemoryError> {
+    pub fn make(bytes: usize) -> Result<(SharedMemory, OwnedFd), MemoryError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("perdure", flags)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -69,16 +60,13 @@ impl SharedMemory {
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::SHARED,
         )?;
-        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        if sharing == Sharing::MakerWrites {
-            // Mappings that exist stay writable, new ones cannot be.
-            seals |= SealFlags::FUTURE_WRITE;
-        }
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+        let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        // Mappings that exist stay writable, new ones cannot be.
+        rustix::fs::fcntl_add_seals(&file, size | SealFlags::FUTURE_WRITE)?;
         Ok((memory, file))
     }
 
-    /// Maps what the other side has made. From `private_at` on, a multiple of 4 KiB, stores go to a copy of this process's own; before it the memory is read-only, unless both write.
+    /// Maps what the other side has made. From `private_at` on, a multiple of 4 KiB, stores go to a copy of this process's own; before it the memory is read-only.
     ///
     /// # Errors
     ///
@@ -86,7 +74,6 @@ impl SharedMemory {
     pub fn map(
         file: &OwnedFd,
         bytes: usize,
-        sharing: Sharing,
         private_at: Option<usize>,
     ) -> Result<SharedMemory, MemoryError> {
         let found = rustix::fs::fstat(file)?.st_size as u64;
@@ -97,11 +84,7 @@ impl SharedMemory {
                 found,
             });
         }
-        let protection = match sharing {
-            Sharing::MakerWrites => ProtFlags::READ,
-            Sharing::BothWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
-        let mut memory = map(file, bytes, protection, MapFlags::SHARED)?;
+        let mut memory = map(file, bytes, ProtFlags::READ, MapFlags::SHARED)?;
         if let Some(at) = private_at.filter(|at| *at < bytes) {
             let address = memory.base.as_ptr().wrapping_byte_add(at);
             // SAFETY: replaces a part of the mapping that was just made, and that nobody has seen.
@@ -195,10 +178,10 @@ mod tests {
 
     #[test]
     fn the_other_side_sees_what_is_stored_and_keeps_its_own() {
-        let (made, file) = SharedMemory::make(8192, Sharing::MakerWrites).expect("make");
+        let (made, file) = SharedMemory::make(8192).expect("make");
         made.word(8).store(7, Relaxed);
         made.word(4096).store(1, Relaxed);
-        let mapped = SharedMemory::map(&file, 8192, Sharing::MakerWrites, Some(4096)).expect("map");
+        let mapped = SharedMemory::map(&file, 8192, Some(4096)).expect("map");
         assert_eq!(
             (
                 mapped.word(8).load(Relaxed),
@@ -214,19 +197,17 @@ mod tests {
 
     #[test]
     fn what_the_maker_writes_nobody_else_can() {
-        let (_made, file) = SharedMemory::make(4096, Sharing::MakerWrites).expect("make");
-        let writable = SharedMemory::map(&file, 4096, Sharing::BothWrite, None);
+        let (_made, file) = SharedMemory::make(4096).expect("make");
+        let writable = SharedMemory::map_file(&file, 4096, true);
         assert!(matches!(writable, Err(MemoryError::System(_))));
         assert!(rustix::fs::ftruncate(&file, 0).is_err(), "sealed");
-        let (_both, file) = SharedMemory::make(4096, Sharing::BothWrite).expect("make");
-        assert!(SharedMemory::map(&file, 4096, Sharing::BothWrite, None).is_ok());
         assert!(rustix::fs::ftruncate(&file, 8192).is_err(), "sealed");
     }
 
     #[test]
     fn memory_of_another_size_is_refused() {
-        let (_made, file) = SharedMemory::make(4096, Sharing::MakerWrites).expect("make");
-        let mapped = SharedMemory::map(&file, 8192, Sharing::MakerWrites, None);
+        let (_made, file) = SharedMemory::make(4096).expect("make");
+        let mapped = SharedMemory::map(&file, 8192, None);
         assert!(matches!(mapped, Err(MemoryError::Size { found: 4096, .. })));
     }
 }

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// Attaching a file for writing, and letting it go, takes as long as so many requests through the kernel (160 us to 10 us). A file that is used less often, as many are, should not pay for it; one that is used more
-/// often has lost no more than twice that.
-pub(crate) const OPERATIONS_BEFORE: u64 = 16;
+/// Attaching a file for writing, and letting it go, takes as long as so many requests through the kernel (160 us to 10 us).
+const COST_OPERATIONS: u64 = 16;
+/// A file that is used less often than that, as many are, should not pay for it; one that is used more often has lost no more than twice that.
+pub(crate) const OPERATIONS_BEFORE: u64 = COST_OPERATIONS;
 /// Reads without a write between them after which a file that was written to before counts as one that is only read.
 const READS_WITHOUT_WRITE: u64 = 64;
-/// An attachment that lived through as many operations was worth it.
-const OPERATIONS_WORTH_IT: u64 = 10_000;
 
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -24,7 +23,10 @@ pub(crate) enum Purpose {
     Writing,
 }
 
-/// How long to wait after a setback: in operations and in time, twice as long each time.
+/// How long to wait after a setback: in operations and in time, twice as long each time, and shorter by what the attachment before was worth.
+///
+/// So an attachment that lived through twice its cost leaves the pause as it was; where two processes use a file by turns for hundreds of operations each, the pause stays the
+/// shortest, and where they use it at once, it gets so long that what is lost by trying is not worth mentioning.
 #[derive(Debug, Default)]
 struct Pause {
     /// Operations to let pass before the clock is looked at.
@@ -45,6 +47,13 @@ impl Pause {
             self.until = None;
         }
         is_over
+    }
+
+    /// An attachment that lived through so many operations has saved about as many requests.
+    fn shorten(&mut self, operations: u64) {
+        let worth = (operations / COST_OPERATIONS).max(1);
+        self.last_operations /= worth;
+        self.last_pause /= u32::try_from(worth).unwrap_or(u32::MAX);
     }
 
     fn setback(&mut self) {
@@ -112,9 +121,7 @@ impl Policy {
 
     /// An attachment has ended that lived through so many operations.
     pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64) {
-        if operations > OPERATIONS_WORTH_IT {
-            *self.pause_mut(purpose) = Pause::default();
-        }
+        self.pause_mut(purpose).shorten(operations);
     }
 
     /// The file begins anew: what was done with it before does not count.
@@ -193,5 +200,43 @@ mod tests {
         assert_eq!(policy.writing.operations, 8);
         policy.give_up(Writing);
         assert_eq!(decide(&mut policy, Writing, 100_000), None);
+    }
+
+    /// The pause in operations, and in time, after so many attachments that lived through so many operations each and then were taken back.
+    fn pause_after(attachments: usize, operations: u64) -> (u64, Duration) {
+        let mut policy = Policy::default();
+        for _ in 0..attachments {
+            policy.lived(Writing, operations);
+            policy.setback(Writing);
+        }
+        (policy.writing.operations, policy.writing.last_pause)
+    }
+
+    #[test]
+    fn what_an_attachment_was_worth_shortens_the_pause() {
+        let (shortest, longest) = (
+            (PAUSE_OPERATIONS_MIN, PAUSE_MIN),
+            (PAUSE_OPERATIONS_MAX, PAUSE_MAX),
+        );
+        assert_eq!(pause_after(30, 0), longest, "both at once");
+        assert_eq!(pause_after(30, COST_OPERATIONS), longest, "not worth it");
+        assert_eq!(pause_after(30, 2 * COST_OPERATIONS), shortest);
+        assert_eq!(pause_after(30, 2000), shortest, "by turns");
+        let mut policy = Policy::default();
+        for _ in 0..30 {
+            policy.setback(Writing);
+        }
+        policy.lived(Writing, 2 * COST_OPERATIONS);
+        policy.setback(Writing);
+        assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MAX, "as it was");
+        policy.lived(Writing, 8 * COST_OPERATIONS);
+        policy.setback(Writing);
+        assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MAX / 4);
+        policy.lived(Writing, 2000);
+        policy.setback(Writing);
+        assert!(policy.writing.operations < 40, "one burst is enough");
+        policy.lived(Writing, u64::MAX);
+        policy.setback(Writing);
+        assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MIN);
     }
 }

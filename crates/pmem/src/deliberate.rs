@@ -64,6 +64,10 @@ pub enum Bug {
     SkipLeaseStamp,
     /// An overwrite in place returns before its bytes are fenced.
     SkipInPlaceFence,
+    /// The server believes that a leased file has whatever block a record of its holder names.
+    BelieveHoldersBlock,
+    /// The server believes whatever size a record of a leased file's holder names.
+    BelieveHoldersSize,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -7,10 +7,10 @@ use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{Inside, set_errno};
 use libc::{c_int, ssize_t};
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{Mode, OFlags, SeekFrom, fcntl_getfl, fstat, open, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 /// How a call goes on.
 pub(crate) enum Way {
@@ -95,6 +95,23 @@ pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -
     }
 }
 
+/// `pwritev2` with `RWF_APPEND` and an offset: to the end whatever the offset is, and the position stays. The descriptor is looked at, however seldom it was used.
+pub(crate) fn append_at(
+    number: RawFd,
+    data: &[IoSlice<'_>],
+    offset: i64,
+    flags: ReadWriteFlags,
+) -> Way {
+    let is_possible = u64::try_from(offset).is_ok_and(|offset| fits(offset, total(data)));
+    match table::find_now(number) {
+        Some(pin) if is_possible => match write_at(number, data, offset, true) {
+            Way::Kernel => Way::Done(append_by_kernel(number, &pin, data, flags).0),
+            way => way,
+        },
+        _ => Way::Kernel,
+    }
+}
+
 /// `pwritev`; to the end whatever the offset is, if `appends`.
 pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends: bool) -> Way {
     let Some(offset) = u64::try_from(offset)
@@ -109,9 +126,8 @@ pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends
             Way::of(inside.and_then(|_inside| {
                 // As Linux does it: the offset of a write to a description that appends is ignored.
                 if appends || pin.appends() {
-                    pin.file()
-                        .append(borrow(number), data)
-                        .map(|(bytes, _)| bytes)
+                    let appended = pin.file().append(borrow(number), data);
+                    appended.map(|(bytes, _)| bytes)
                 } else {
                     pin.file().write_at(borrow(number), data, offset)
                 }
@@ -175,10 +191,8 @@ pub(crate) fn write(
                     Ok(bytes)
                 }
                 None => {
-                    // It goes by what it was told last of where the file ends, and leaves the position there.
-                    pin.file().tell_kernel_size(borrow(number));
-                    let outcome = pwritev2(borrow(number), data, u64::MAX, flags);
-                    if let (Ok(_), Ok(end)) = (outcome, rustix::fs::tell(borrow(number))) {
+                    let (outcome, end) = append_by_kernel(number, &pin, data, flags);
+                    if let (Ok(_), Some(end)) = (outcome, end) {
                         position.reach(start, end);
                     }
                     outcome
@@ -204,30 +218,69 @@ pub(crate) fn write(
                 let _ = seek(borrow(number), SeekFrom::Start(end));
                 Some(bytes)
             });
-            if appended.is_none() {
-                pin.file().tell_kernel_size(borrow(number));
+            if appended.is_some() {
+                return Way::of(appended);
             }
-            Way::of(appended)
+            if pin.appends() {
+                pin.file().tell_kernel_size(borrow(number));
+                return Way::Kernel;
+            }
+            let (outcome, end) = append_by_kernel(number, &pin, data, flags);
+            if let (Ok(_), Some(end)) = (outcome, end) {
+                let _ = seek(borrow(number), SeekFrom::Start(end));
+            }
+            Way::Done(outcome)
         }
         (false, false) => Way::Kernel,
     }
 }
 
+/// Appends by the kernel: what came of it, and where the file ends behind it, if that is known.
+///
+/// The kernel goes by what it was told last of where the file ends. It tells the server whether the file was opened for appending, and the server then writes at the real end; but not that this one write is to append
+/// (`RWF_APPEND`), which looks like one to the place where the kernel takes the end to be. So it goes through a description that was opened for appending.
+fn append_by_kernel(
+    number: RawFd,
+    pin: &Pin,
+    data: &[IoSlice<'_>],
+    flags: ReadWriteFlags,
+) -> (Result<usize, Errno>, Option<u64>) {
+    let append = |descriptor: BorrowedFd<'_>| {
+        pin.file().tell_kernel_size(descriptor);
+        let outcome = pwritev2(descriptor, data, u64::MAX, flags);
+        (outcome, tell(descriptor).ok())
+    };
+    let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
+    if !pin.appends() && access != Ok(OFlags::RDONLY) {
+        let way = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{number}");
+        // Who may not open the file any more does it as he would without the library.
+        if let Ok(another) = open(path, way, Mode::empty()) {
+            return append(another.as_fd());
+        }
+    }
+    append(borrow(number))
+}
+
 /// `lseek`.
 pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
+    if whence == libc::SEEK_END {
+        // Where a file ends that somebody writes directly, the kernel may not know.
+        drop(table::find_now(number));
+    }
     let pin = match table::find(number, true) {
         Found::Kernel => return Way::Kernel,
         Found::Counted(word) => return Way::Counted(word),
         Found::Ours(pin) => pin,
     };
     let position = pin.lock();
-    if !position.is_ours() {
+    if !position.is_ours() && whence != libc::SEEK_END {
         return Way::Kernel;
     }
     let base = match whence {
         libc::SEEK_SET => Some(0),
         libc::SEEK_CUR => Some(position.get()),
-        libc::SEEK_END => size(&pin, position.is_nested()),
+        libc::SEEK_END => size(number, &pin, position.is_nested()),
         _ => None,
     };
     let outcome = match base {
@@ -237,15 +290,24 @@ pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
             .ok_or(Errno::INVAL),
         None => seek_by_kernel(number, offset, whence),
     };
-    if let Ok(place) = outcome {
+    let outcome = match outcome {
+        Ok(place) if !position.is_ours() => seek(borrow(number), SeekFrom::Start(place)),
+        outcome => outcome,
+    };
+    if let Ok(place) = outcome
+        && position.is_ours()
+    {
         position.set(place);
     }
     Way::Done(outcome.map(|place| place as usize))
 }
 
-fn size(pin: &Pin, is_nested: bool) -> Option<u64> {
+/// Where the file ends. Who asks the kernel for a file's attributes gets the server's answer, if it needed one; the kernel's own `lseek` goes by what it made of the answer, and it throws that away
+/// if it was told to drop what it has of the file meanwhile.
+fn size(number: RawFd, pin: &Pin, is_nested: bool) -> Option<u64> {
     let inside = if is_nested { None } else { Inside::enter() };
-    inside.and_then(|_inside| pin.file().size_bytes())
+    let known = inside.and_then(|_inside| pin.file().size_bytes());
+    known.or_else(|| u64::try_from(fstat(borrow(number)).ok()?.st_size).ok())
 }
 
 fn seek_by_kernel(number: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
@@ -270,7 +332,7 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
 
 /// The file behind this descriptor is about to be used in a way that only the kernel sees. Looks at a descriptor that was not looked at yet: the file may be attached by another one.
 pub(crate) fn leave_to_kernel(number: RawFd) {
-    if let Some(pin) = looked_at(number)
+    if let Some(pin) = table::find_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().leave_to_kernel(borrow(number));
@@ -279,23 +341,10 @@ pub(crate) fn leave_to_kernel(number: RawFd) {
 
 /// The kernel is about to read from the file behind this descriptor without asking how long it is.
 pub(crate) fn tell_kernel_size(number: RawFd) {
-    if let Some(pin) = looked_at(number)
+    if let Some(pin) = table::find_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().tell_kernel_size(borrow(number));
-    }
-}
-
-/// The description, if it is ours; looks now, however seldom the number was used.
-fn looked_at(number: RawFd) -> Option<Pin> {
-    loop {
-        match table::find(number, false) {
-            Found::Ours(pin) => return Some(pin),
-            Found::Kernel => return None,
-            // The count goes up until it is looked at; not in the middle of a call of this thread.
-            Found::Counted(_) if crate::thread::is_inside() => return None,
-            Found::Counted(_) => {}
-        }
     }
 }
 

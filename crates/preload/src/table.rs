@@ -133,6 +133,28 @@ pub(crate) fn pinned(number: RawFd) -> Option<Pin> {
     (word & TAG == OURS).then(|| pin(entry, word))?
 }
 
+/// The description, if it is ours; looks now, however seldom the number was used. Not in the middle of a call of this thread.
+pub(crate) fn find_now(number: RawFd) -> Option<Pin> {
+    let entry = entry(number)?;
+    loop {
+        let word = entry.load(Acquire);
+        match word & TAG {
+            OURS => {
+                if let Some(pin) = pin(entry, word) {
+                    return Some(pin);
+                }
+            }
+            KERNEL => return None,
+            _ => {
+                look(number, entry, word);
+                if entry.load(Acquire) == word {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
 fn foreign_after(word: u64) -> u64 {
     changed(word, FOREIGN)
 }

@@ -224,6 +224,36 @@ fn others_see_what_it_wrote_and_it_sees_what_they_wrote() {
     println!("contended: {direct} of 3000 directly");
 }
 
+/// Two processes use a file by turns: each begins through the kernel, because the other one has it, and goes on directly.
+#[test]
+fn by_turns_each_goes_directly_after_a_while() {
+    const BURST: usize = 2000;
+    let mounted = mount();
+    let clients = [Client::default(), Client::default()];
+    let files = [mounted.open("shared"), mounted.open("shared")];
+    let [mut one, mut two] = [0, 1].map(|at: usize| Direct::new(&clients[at], &files[at]));
+    let mut model = Vec::new();
+    for turn in 0..20 {
+        let own = if turn % 2 == 0 { &mut one } else { &mut two };
+        for round in 0..BURST {
+            let (data, block) = ([(turn + round) as u8; BLOCK], round % 64);
+            own.write(&data, (block * BLOCK) as u64);
+            write_to(&mut model, &data, block * BLOCK);
+        }
+    }
+    let through_the_mount = std::fs::read(mounted.place.join("shared")).expect("read");
+    assert!(through_the_mount == model);
+    let (directly, by_kernel) = (
+        one.done_directly + two.done_directly,
+        one.by_kernel + two.by_kernel,
+    );
+    println!("{directly} directly, {by_kernel} by the kernel");
+    assert!(
+        directly > 4 * by_kernel,
+        "{directly} directly, {by_kernel} by the kernel"
+    );
+}
+
 #[test]
 fn a_process_outlives_its_server_and_uses_the_next_one() {
     let mut mounted = mount();

@@ -137,7 +137,7 @@ pub(crate) struct Mapped {
     pub(crate) region: Region,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
-    /// Segments that processes of former servers have open for writing.
+    /// Segments that processes of former servers have open or mapped.
     pub(crate) held: Vec<u32>,
 }
 
@@ -184,11 +184,11 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     })
 }
 
-/// Segments that somebody has open for writing, before this process has.
+/// Segments that somebody has open or mapped, before this process has.
 fn held_segments(pool: &Path, geometry: &Geometry) -> Vec<u32> {
     let is_held = |segment: &u32| {
         let file = File::open(pool.join(segment_file(*segment)));
-        file.is_ok_and(|file| users::is_open_for_writing(&file))
+        file.is_ok_and(|file| users::is_used_elsewhere(&file))
     };
     (0..geometry.segments).filter(is_held).collect()
 }

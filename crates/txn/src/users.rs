@@ -5,7 +5,7 @@
 //! those that had begun are waited for, by looking at the words in which each process says that it is busy.
 //!
 //! A process that outlives a server which ended in order stores nothing any more, if it is honest. If not, it still has segments mapped; so its file stays under another name as long as it lives, and who opens the
-//! pool while there is one leaves each segment that somebody has open for writing to its owner.
+//! pool while there is one leaves each segment that somebody has open or mapped to its owner.
 //!
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
@@ -177,7 +177,7 @@ fn read_word(file: &File, at: u64) -> io::Result<u64> {
 pub(crate) enum Former {
     /// No.
     Gone,
-    /// Yes: what they have open for writing has to stay with its owner.
+    /// Yes: what they have open or mapped has to stay with its owner.
     Alive,
 }
 
@@ -200,20 +200,23 @@ pub(crate) fn stop_former(pool: &Path) -> Result<Former, OpenError> {
     Ok(former)
 }
 
-/// Whether somebody has a file open for writing, or mapped: only then the kernel refuses to promise that it will tell before anybody writes to it.
-pub(crate) fn is_open_for_writing(file: &File) -> bool {
-    let ask = |what: libc::c_short| {
-        // SAFETY: the descriptor is open, and the call takes no pointers.
-        let told =
-            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::c_int::from(what)) };
-        match told {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+/// Whether somebody else has a file open or mapped, be it for reading only: then the kernel refuses to promise that it will tell before anybody opens it.
+pub(crate) fn is_used_elsewhere(file: &File) -> bool {
+    /// `F_SETSIG`: which signal the promise is kept with.
+    const SET_SIGNAL: libc::c_int = 10;
+    let ask = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: the descriptor is open, and these commands take no pointers.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
         }
     };
-    match ask(libc::F_RDLCK as libc::c_short) {
+    // Somebody may open it before the promise is given back; the usual signal would end this process.
+    let asked = ask(SET_SIGNAL, libc::SIGURG)
+        .and_then(|()| ask(libc::F_SETLEASE, libc::c_int::from(libc::F_WRLCK)));
+    match asked {
         Ok(()) => {
-            let _ = ask(libc::F_UNLCK as libc::c_short);
+            let _ = ask(libc::F_SETLEASE, libc::c_int::from(libc::F_UNLCK));
             false
         }
         Err(error) => error.raw_os_error() == Some(libc::EAGAIN),
@@ -333,31 +336,36 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_mapped_for_writing_is_noticed() {
+    fn a_file_that_is_open_or_mapped_is_noticed() {
         use pmem::{Access, DurabilityClass, Part, Region};
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let path = folder.path().join("segment");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path);
-        let file = file.expect("a file");
-        file.set_len(4096).expect("its length");
-        let look = || is_open_for_writing(&File::open(&path).expect("open"));
-        assert!(look(), "open");
-        let part = Part {
-            file: &file,
-            path: &path,
-            file_offset: 0,
-            length: 4096,
-        };
-        let region = Region::map(&[part], DurabilityClass::Volatile, Access::ReadWrite);
-        let region = region.expect("map");
-        drop(file);
-        assert!(look(), "mapped");
-        drop(region);
-        assert!(!look(), "neither");
+        File::create_new(&path)
+            .and_then(|file| file.set_len(4096))
+            .expect("a file");
+        let look = || is_used_elsewhere(&File::open(&path).expect("open"));
+        assert!(!look(), "nobody");
+        for (for_writing, access) in [
+            (true, Access::ReadWrite),
+            // As a process has it that only reads.
+            (false, Access::PrivateCopy),
+        ] {
+            let file = File::options().read(true).write(for_writing).open(&path);
+            let file = file.expect("open");
+            assert!(look(), "open, for writing: {for_writing}");
+            let part = Part {
+                file: &file,
+                path: &path,
+                file_offset: 0,
+                length: 4096,
+            };
+            let region = Region::map(&[part], DurabilityClass::Volatile, access);
+            let region = region.expect("map");
+            drop(file);
+            assert!(look(), "mapped, for writing: {for_writing}");
+            drop(region);
+            assert!(!look(), "neither");
+        }
     }
 
     #[test]

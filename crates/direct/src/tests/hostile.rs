@@ -1,9 +1,9 @@
 //! A server that answers anything. It can take the process's direct access away; it cannot make it panic, hang or go where nothing is mapped.
 
-use super::server::{INODE, listen_somewhere};
+use super::server::{INODE, listen_somewhere, writable_file};
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
-use crate::memory::{SharedMemory, Sharing};
+use crate::memory::SharedMemory;
 use crate::protocol::{Attached, Kind, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
@@ -51,8 +51,7 @@ fn lie() -> impl Strategy<Value = Lie> {
 }
 
 fn segment() -> OwnedFd {
-    let segment = SharedMemory::make(SEGMENT_BYTES as usize, Sharing::BothWrite);
-    segment.expect("memory").1
+    writable_file(SEGMENT_BYTES as usize)
 }
 
 fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<OwnedFd>) {
@@ -67,11 +66,10 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 is_in_place: 0,
                 epoch: 0,
             };
-            let memory = SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
-            (welcome.reply(), vec![memory.1])
+            (welcome.reply(), vec![writable_file(PROCESS_BYTES)])
         }
         Kind::Epoch => {
-            let memory = SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
+            let memory = SharedMemory::make(BLOCK_BYTES).expect("memory");
             (Reply::of(&[]), vec![memory.1])
         }
         Kind::Attach => {
@@ -80,8 +78,7 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 spare_blocks: 8,
                 capacity_blocks: CAPACITY_BLOCKS_MIN,
             };
-            let (memory, file) =
-                SharedMemory::make(layout.bytes(), Sharing::MakerWrites).expect("memory");
+            let (memory, file) = SharedMemory::make(layout.bytes()).expect("memory");
             memory.word(layout.ring_at(0)).store(256, Relaxed);
             for slot in 0..8 {
                 let at = layout.refill_at(slot);

@@ -2,12 +2,13 @@
 
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, PROCESS_BYTES, head, slot_at};
-use crate::memory::{SharedMemory, Sharing};
+use crate::memory::SharedMemory;
 use crate::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
 use crate::transport;
 use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
     socket_with,
@@ -158,15 +159,19 @@ fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
     }
 }
 
+/// A file of zeros that both sides may write.
+pub(super) fn writable_file(bytes: usize) -> OwnedFd {
+    let file = memfd_create("perdure", MemfdFlags::CLOEXEC).expect("memory");
+    ftruncate(&file, bytes as u64).expect("its length");
+    file
+}
+
 impl Pool {
     fn new(content: &[u8]) -> Pool {
         let length = (FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS) * BLOCK;
         let region = Region::reserve(length, DurabilityClass::Volatile).expect("addresses");
         let files = (0..SEGMENTS).map(|segment| {
-            let (_, file) =
-                SharedMemory::make((SEGMENT_BLOCKS * BLOCK) as usize, Sharing::BothWrite)
-                    .expect("memory");
-            let file = File::from(file);
+            let file = File::from(writable_file((SEGMENT_BLOCKS * BLOCK) as usize));
             let part = Part {
                 file: &file,
                 path: Path::new("segment"),
@@ -180,10 +185,9 @@ impl Pool {
             file
         });
         let files = files.collect();
-        let (process, process_file) =
-            SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
-        let (epoch, epoch_file) =
-            SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
+        let process_file = writable_file(PROCESS_BYTES);
+        let process = SharedMemory::map_file(&process_file, PROCESS_BYTES, true).expect("memory");
+        let (epoch, epoch_file) = SharedMemory::make(BLOCK_BYTES).expect("memory");
         let blocks = FIRST_BLOCK..FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS;
         let mut pool = Pool {
             region,
@@ -300,8 +304,7 @@ impl Pool {
             spare_blocks: if is_lease { SPARES } else { 0 },
             capacity_blocks: CAPACITY_BLOCKS_MIN,
         };
-        let (memory, file) =
-            SharedMemory::make(layout.bytes(), Sharing::MakerWrites).expect("memory");
+        let (memory, file) = SharedMemory::make(layout.bytes()).expect("memory");
         let mut attachment = Attachment {
             memory,
             layout,

@@ -77,16 +77,16 @@ unsafe fn writing_vector_at(
     };
     // SAFETY: the caller's promise.
     unsafe {
+        let flags = match appends {
+            true => others | ReadWriteFlags::APPEND,
+            false => others,
+        };
         if offset == -1 {
-            let flags = if appends {
-                others | ReadWriteFlags::APPEND
-            } else {
-                others
-            };
             return writing_vector(number, vector, count, flags, appends);
         }
         match buffers::vector_to_write(vector, count) {
-            Named::Memory(data) => operate::write_at(number, data, offset, appends),
+            Named::Memory(data) if appends => operate::append_at(number, data, offset, flags),
+            Named::Memory(data) => operate::write_at(number, data, offset, false),
             _ => Way::Kernel,
         }
     }

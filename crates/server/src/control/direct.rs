@@ -50,11 +50,13 @@ pub struct Refusals {
     pub ended: u64,
     /// The server failed; its log says more.
     pub failed: u64,
+    /// Too many processes, or too many of one user: the process found nobody to talk to. It tries again after a second.
+    pub too_many: u64,
 }
 
 impl Refusals {
     /// The reasons by their names, with their counts.
-    pub fn by_reason(&self) -> [(&'static str, u64); 8] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
         [
             ("protocol", self.protocol),
             ("not_ours", self.not_ours),
@@ -64,6 +66,7 @@ impl Refusals {
             ("no_room", self.no_room),
             ("ended", self.ended),
             ("failed", self.failed),
+            ("too_many", self.too_many),
         ]
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Counts {
     pub(super) leases_taken_back: Count,
     pub(super) leases_forced: Count,
     pub(super) records_folded: Count,
+    /// Processes that found no place.
+    pub(super) not_taken_in: Count,
     /// By number of the refusal.
     refusals: [Count; Refusal::Failed as usize + 1],
 }
@@ -68,6 +70,7 @@ impl Counts {
                 no_room: refused(Refusal::NoRoom),
                 ended: refused(Refusal::Ended),
                 failed: refused(Refusal::Failed),
+                too_many: self.not_taken_in.get(),
             },
         }
     }

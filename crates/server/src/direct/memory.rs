@@ -1,7 +1,7 @@
 //! The memory that says where the blocks of an attached file are, from the side that writes it.
 
 use ::direct::layout::{self, CAPACITY_BLOCKS_MAX, CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK};
-use ::direct::{MemoryError, SharedMemory, Sharing};
+use ::direct::{MemoryError, SharedMemory};
 use fs::{FileSystem, FsError, Node};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
@@ -34,7 +34,7 @@ impl FileMemory {
             spare_blocks,
             capacity_blocks: wanted.clamp(CAPACITY_BLOCKS_MIN, CAPACITY_BLOCKS_MAX),
         };
-        let (shared, descriptor) = SharedMemory::make(layout.bytes(), Sharing::MakerWrites)?;
+        let (shared, descriptor) = SharedMemory::make(layout.bytes())?;
         let chunks = (layout.capacity_blocks / MAP_CHUNK).div_ceil(64);
         Ok(FileMemory {
             shared,

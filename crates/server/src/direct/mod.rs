@@ -7,7 +7,7 @@
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `memory`: what processes see of it.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
-//! * `session`: the conversation with one process.
+//! * `session`: the conversation with one process; `sessions`: who may have one.
 
 mod counts;
 mod dropper;
@@ -17,6 +17,7 @@ mod profile;
 mod reading;
 mod registry;
 mod session;
+mod sessions;
 
 pub(crate) use registry::Registry;
 
@@ -28,7 +29,8 @@ use fs::lease::LeaseSize;
 use fuser::Notifier;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use session::{Session, Sessions};
+use session::Session;
+use sessions::Sessions;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,9 +45,6 @@ const LEASE_SIZE: LeaseSize = LeaseSize {
     ring_blocks: 128,
     spare_blocks: 512,
 };
-
-/// Processes served at a time. The others use the kernel.
-const SESSIONS_MAX: usize = 256;
 
 const _: () = {
     assert!(direct::layout::SLOTS == txn::users::SLOTS);
@@ -170,11 +169,7 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
             tracing::debug!(%error, "a process was not taken in");
         }
     }
-    let threads = std::mem::take(&mut *service.sessions.0.lock());
-    for thread in threads {
-        // A panic of that thread was logged when it happened.
-        let _ = thread.join();
-    }
+    service.sessions.join();
 }
 
 fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -> io::Result<()> {
@@ -184,20 +179,17 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
         connection => connection?,
     };
     let peer = rustix::net::sockopt::socket_peercred(&connection)?;
-    let mut threads = service.sessions.0.lock();
-    threads.retain(|thread| !thread.is_finished());
-    if threads.len() >= SESSIONS_MAX {
-        return Err(io::Error::other("too many processes"));
+    let user = peer.uid.as_raw();
+    let is_in = service.sessions.take_in(user, || {
+        let session = Session::new(Arc::clone(service), connection, (peer.pid, user), number)?;
+        std::thread::Builder::new()
+            .name("perdure-process".to_owned())
+            .spawn(move || session.run())
+    })?;
+    if !is_in {
+        // It finds that nobody answers, and uses the kernel.
+        service.shared.direct.counts.not_taken_in.add(1);
+        tracing::debug!(process = ?peer.pid, user, "too many processes, or too many of this user");
     }
-    let session = Session::new(
-        Arc::clone(service),
-        connection,
-        (peer.pid, peer.uid.as_raw()),
-        number,
-    )?;
-    let thread = std::thread::Builder::new()
-        .name("perdure-process".to_owned())
-        .spawn(move || session.run())?;
-    threads.push(thread);
     Ok(())
 }

@@ -583,7 +583,3 @@ fn refused(error: FsError) -> Refusal {
         error => failed(error),
     }
 }
-
-/// Threads that talk to processes.
-#[derive(Default)]
-pub(super) struct Sessions(pub(super) Mutex<Vec<std::thread::JoinHandle<()>>>);
