@@ -34,6 +34,8 @@ pub(crate) enum Trouble {
     NoPlace,
     /// Not a write for us.
     NotOffered,
+    /// The lease was asked for by who expected to write little; a larger one has room for it.
+    TooSmall,
 }
 
 /// A lease.
@@ -56,6 +58,8 @@ pub(crate) struct Leased {
     size_bytes_max: u64,
     /// The second in which it was last looked whether the server has hung up.
     looked_in: i64,
+    /// It was asked for by who expected to write little: it is not folded to go on, but given back.
+    is_small: bool,
     /// The server has been told that this process has let go.
     has_let_go: bool,
 }
@@ -93,10 +97,12 @@ impl Leased {
         connection: &Connection,
         inode: u64,
         descriptor: BorrowedFd<'_>,
+        is_small: bool,
     ) -> Result<Leased, NoAnswer> {
+        let purpose = Purpose::Writing;
         let (attachment, attached) =
-            Attachment::ask(connection, inode, descriptor, Purpose::Writing)?;
-        match Leased::new(connection, &attached, attachment) {
+            Attachment::ask(connection, inode, descriptor, purpose, is_small)?;
+        match Leased::new(connection, &attached, attachment, is_small) {
             Ok(leased) => Ok(leased),
             Err(attachment) => {
                 attachment.detach(connection);
@@ -109,6 +115,7 @@ impl Leased {
         connection: &Connection,
         attached: &Attached,
         attachment: Attachment,
+        is_small: bool,
     ) -> Result<Leased, Box<Attachment>> {
         let is_sound = attached.ring_blocks.is_power_of_two()
             && attached.slot < SLOTS as u64
@@ -117,7 +124,7 @@ impl Leased {
         let Some(ring) = ring else {
             return Err(Box::new(attachment));
         };
-        let records = ring.records();
+        let (records, spares) = (ring.records(), attached.spare_blocks as usize);
         let region = Arc::clone(connection.segments().region());
         let salt = Salt(attached.salt);
         let writer = Writer::new(region, ring, salt, attached.next, [], attached.size_bytes);
@@ -126,11 +133,12 @@ impl Leased {
             slot_at: slot_at(attached.slot as usize),
             folded: attached.next,
             refills: 0,
-            records_enough: records / 2,
-            spares_enough: attached.spare_blocks as usize / 4,
+            records_enough: if is_small { records } else { records / 2 },
+            spares_enough: if is_small { 0 } else { spares / 4 },
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
             looked_in: 0,
+            is_small,
             has_let_go: false,
             attachment,
         };
@@ -307,6 +315,9 @@ impl Leased {
                     if !self.learn(connection, offset, data.len()) {
                         return Err(Trouble::NoPlace);
                     }
+                }
+                WriterRefusal::NoSpareBlocks { .. } | WriterRefusal::RingFull if self.is_small => {
+                    return Err(Trouble::TooSmall);
                 }
                 WriterRefusal::NoSpareBlocks { .. } | WriterRefusal::RingFull => {
                     if !self.pick_up(connection) {

@@ -180,7 +180,7 @@ fn end(place: &Place) {
         let description = unsafe { (*place.description.get()).take() };
         place.state.store(FREE, SeqCst);
         if let Some(description) = description {
-            depart(description.file());
+            depart(&description);
         }
     }
 }

@@ -141,7 +141,13 @@ impl File {
     }
 
     /// As the real one.
-    pub(crate) fn close(&self) {
+    pub(crate) fn expect_use(&self) {
         let _ = self.may();
+    }
+
+    /// As the real one.
+    pub(crate) fn close(&self) -> Option<u64> {
+        self.may()?;
+        Some(self.operations.swap(0, Relaxed))
     }
 }

@@ -44,6 +44,22 @@ impl FileMemory {
         })
     }
 
+    /// Fills in the whole map of a file of which that is one chunk: who attaches it would ask for it next.
+    pub(super) fn fill_if_small<S: Store>(
+        &self,
+        files: &FileSystem<S>,
+        node: &Node,
+        owner: Domain,
+        size_bytes: u64,
+    ) {
+        if size_bytes < MAP_CHUNK * BLOCK_BYTES as u64
+            && let Err(error) = self.fill(files, node, owner, (0, MAP_CHUNK))
+        {
+            // Who asks for it hears why.
+            tracing::debug!(%error, "the map of a small file cannot be filled in");
+        }
+    }
+
     /// Fills in the chunks of the map that `first .. first + count` touches and that are not filled in yet. Blocks in segments that are not `owner`'s are where processes may not go.
     pub(super) fn fill<S: Store>(
         &self,
