@@ -1,5 +1,7 @@
 //! A file of a mount in this process.
 
+mod status;
+
 use crate::attachment::Attachment;
 use crate::connection::Connection;
 use crate::entrance::{Generation, Inside};
@@ -33,6 +35,8 @@ enum Holds {
 #[derive(Debug)]
 struct State {
     holds: Holds,
+    /// What the kernel said of the file since it is attached.
+    base: Option<status::Base>,
     policy: Policy,
 }
 
@@ -64,6 +68,7 @@ impl File {
             connection,
             state: RwLock::new(State {
                 holds: Holds::Nothing,
+                base: None,
                 policy: Policy::default(),
             }),
         }
@@ -411,6 +416,7 @@ impl File {
     /// Lets the file go; for what it was attached.
     fn let_go(&self, state: &mut State) -> Option<Purpose> {
         let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
+        state.base = None;
         let attachment = match &holds {
             Holds::Nothing => return None,
             Holds::Reading { attachment, .. } => {

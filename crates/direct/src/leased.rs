@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -38,6 +39,32 @@ pub(crate) enum Trouble {
     TooSmall,
 }
 
+/// Leases of this process.
+static LEASES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has any; a child of one that had may hear yes as well.
+#[inline]
+pub(crate) fn are_there_any() -> bool {
+    LEASES.load(Relaxed) > 0
+}
+
+/// One more lease of this process, as long as it lives.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Counted {
+        LEASES.fetch_add(1, Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        LEASES.fetch_sub(1, Relaxed);
+    }
+}
+
 /// A lease.
 #[derive(Debug)]
 pub(crate) struct Leased {
@@ -49,6 +76,10 @@ pub(crate) struct Leased {
     folded: u64,
     /// Refills that the writer has got.
     refills: u64,
+    /// Spare blocks that the writer has got, all in all.
+    received: u64,
+    /// Time of the last write since the kernel was asked about the file.
+    modified: Option<i64>,
     /// More records than these unfolded, or fewer spare blocks: it is time to fold.
     records_enough: u64,
     spares_enough: usize,
@@ -62,6 +93,7 @@ pub(crate) struct Leased {
     is_small: bool,
     /// The server has been told that this process has let go.
     has_let_go: bool,
+    _counted: Counted,
 }
 
 /// The map as the writer sees it.
@@ -133,6 +165,8 @@ impl Leased {
             slot_at: slot_at(attached.slot as usize),
             folded: attached.next,
             refills: 0,
+            received: 0,
+            modified: None,
             records_enough: if is_small { records } else { records / 2 },
             spares_enough: if is_small { 0 } else { spares / 4 },
             tell_at: 0,
@@ -140,6 +174,7 @@ impl Leased {
             looked_in: 0,
             is_small,
             has_let_go: false,
+            _counted: Counted::new(),
             attachment,
         };
         leased.pick_up(connection);
@@ -156,6 +191,21 @@ impl Leased {
     #[inline]
     pub(crate) fn size_bytes(&self) -> u64 {
         self.writer.size_bytes()
+    }
+
+    /// Blocks that went into holes of the file.
+    pub(crate) fn placed(&self) -> u64 {
+        self.received - self.writer.spare_blocks() as u64
+    }
+
+    /// Time of the last write, nanoseconds since the epoch, if there was one since [`forget_modified`](Self::forget_modified).
+    pub(crate) fn modified(&self) -> Option<i64> {
+        self.modified
+    }
+
+    /// The kernel has been asked.
+    pub(crate) fn forget_modified(&mut self) {
+        self.modified = None;
     }
 
     /// Lets the file go, unless that was said already.
@@ -246,6 +296,7 @@ impl Leased {
                 self.write_with_help(connection, data, offset, now, refusal)?;
             }
         }
+        self.modified = Some(now);
         let unfolded = self.writer.next() - self.folded;
         if unfolded > self.records_enough || self.writer.spare_blocks() < self.spares_enough {
             self.keep_room(connection);
@@ -404,7 +455,9 @@ impl Leased {
                 block,
             })
         });
+        let spares_before = self.writer.spare_blocks();
         self.writer.folded(folded, spares);
+        self.received += (self.writer.spare_blocks() - spares_before) as u64;
         self.folded = folded;
         self.refills = refills;
         true

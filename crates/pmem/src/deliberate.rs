@@ -60,6 +60,8 @@ pub enum Bug {
     CountBeforeFold,
     /// What an append that did not happen left behind the end of a leased file stays there.
     LeaveLeaseTail,
+    /// Who has a file attached is not told that somebody changed its attributes.
+    KeepAttributesSecret,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -61,12 +61,16 @@ pub trait Holder: Send + Sync {
     fn folded(&self, next: u64, refilled: &[Spare]);
     /// The lease has ended: all records before `next` count. `remains` is dropped when the holder can no longer store into its blocks.
     fn ended(&self, remains: LeaseRemains, next: u64);
+    /// Somebody has changed what `stat` tells of the file, and not by folding. Called before anybody can see it.
+    fn attributes_changed(&self);
 }
 
 /// Who reads a file's blocks without asking. Called while the file is locked: it must not use the file system.
 pub trait Watcher: Send + Sync {
     /// The file's content is going to change, or be leased. When this returns, nobody believes what he reads from here on. The watcher is forgotten.
     fn ended(&self);
+    /// As [`Holder::attributes_changed`].
+    fn attributes_changed(&self);
 }
 
 /// The blocks of a lease that has ended. Dropping it frees them.
@@ -97,6 +101,12 @@ pub(crate) struct FileLease {
     lease: Node,
     blocks: LeaseBlocks,
     holder: Arc<dyn Holder>,
+}
+
+impl FileLease {
+    pub(crate) fn holder(&self) -> &dyn Holder {
+        &*self.holder
+    }
 }
 
 impl<S: Store> FileSystem<S> {
@@ -200,6 +210,7 @@ impl<S: Store> FileSystem<S> {
         let Some(mut lease) = body.lease.take() else {
             return Ok(None);
         };
+        body.holder_knows();
         let outcome = core.fold_and_refill(node, &mut body, &mut lease);
         if matches!(outcome, Ok((Folded::Nonsense, _))) {
             core.take_back(node, &mut body, *lease)?;

@@ -93,6 +93,13 @@ impl FileMemory {
         Ok(())
     }
 
+    /// What processes know of the file's attributes is true no more. The file is locked.
+    pub(super) fn attributes_changed(&self) {
+        let word = self.head(layout::head::ATTRIBUTES);
+        let next = word.load(Ordering::Relaxed) + 1;
+        word.store(next, Ordering::Release);
+    }
+
     /// A word of the head.
     pub(super) fn head(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
         debug_assert!(at < layout::head::BYTES);
