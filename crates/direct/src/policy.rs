@@ -193,6 +193,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_write_attaches_a_file_whose_use_is_expected() {
+        let mut policy = Policy::default();
+        policy.expect_use();
+        assert_eq!(decide(&mut policy, Reading, 3), None);
+        assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+        assert!(policy.writes_little());
+        policy.expects_more();
+        assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+        assert!(!policy.writes_little());
+        policy.lived(Writing, 10);
+        assert_eq!(policy.start_again(), 15);
+        assert_eq!(decide(&mut policy, Writing, 1), None);
+    }
+
+    #[test]
     fn a_file_that_is_written_too_waits_for_a_lease() {
         let mut policy = Policy::default();
         decide(&mut policy, Writing, 1);
