@@ -30,9 +30,12 @@ impl Name {
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
         // FNV-1a.
-        let hash = path.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = path
+            .to_bytes()
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
         Name::from_bits(hash ^ (hash >> 32))
     }
 

@@ -343,7 +343,9 @@ fn changes<'c>() -> Vec<Change<'c>> {
             file.set_modified(std::time::UNIX_EPOCH).expect("utimens");
         }),
         ("write", &|path| {
-            open(path).write_all_at(b"by the kernel", 10).expect("write");
+            open(path)
+                .write_all_at(b"by the kernel", 10)
+                .expect("write");
         }),
         ("cut", &|path| open(path).set_len(5000).expect("ftruncate")),
         ("reserve", &|path| {
@@ -401,7 +403,10 @@ fn what_is_told_of_an_attached_file_is_what_the_kernel_tells() {
             assert!(agree(&own, what).is_some(), "before {what}");
             std::thread::sleep(std::time::Duration::from_millis(10));
             change(&mounted.place.join(&name));
-            assert!(own.direct.status_if_known().is_none(), "{what} was heard of");
+            assert!(
+                own.direct.status_if_known().is_none(),
+                "{what} was heard of"
+            );
             agree(&own, what);
         }
     }
@@ -441,11 +446,17 @@ fn a_file_whose_use_is_expected_is_attached_at_once_and_grows_out_of_its_small_l
     assert_eq!(own.by_kernel, 0, "{} directly", own.done_directly);
     assert!(own.direct.is_durable());
     own.direct.close();
-    assert_eq!(std::fs::read(mounted.place.join("journal")).expect("read"), model);
+    assert_eq!(
+        std::fs::read(mounted.place.join("journal")).expect("read"),
+        model
+    );
     // Closing is not waited for; whoever comes next finds all of it.
     own.direct.expect_use();
     own.write(b"x", 0);
     own.direct.close();
-    assert_eq!(mounted.open("journal").metadata().expect("stat").size(), model.len() as u64);
+    assert_eq!(
+        mounted.open("journal").metadata().expect("stat").size(),
+        model.len() as u64
+    );
     std::fs::remove_file(mounted.place.join("journal")).expect("unlink");
 }

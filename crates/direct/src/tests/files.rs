@@ -391,12 +391,18 @@ fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_nee
     assert_eq!(bed.server.asked(Kind::Attach), 0);
     let mut model = Vec::new();
     for block in 0..40_u8 {
-        assert_eq!(bed.append(&[block; 4096]), Some((4096, model.len() as u64 + 4096)));
+        assert_eq!(
+            bed.append(&[block; 4096]),
+            Some((4096, model.len() as u64 + 4096))
+        );
         model.extend_from_slice(&[block; 4096]);
     }
     assert_eq!(bed.server.asked(Kind::Attach), 2, "one was too small");
     assert_eq!(bed.server.content(), model);
-    assert_eq!(bed.file.close().map(|operations| operations >= 40), Some(true));
+    assert_eq!(
+        bed.file.close().map(|operations| operations >= 40),
+        Some(true)
+    );
     assert_eq!(bed.server.let_go(2), 2);
     assert_eq!(bed.write(0, b"x"), None, "opened anew nothing is expected");
 }

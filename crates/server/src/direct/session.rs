@@ -345,7 +345,12 @@ impl<S: Store> Session<S> {
                     reader.end();
                     return Err(watched.map_or_else(refused, |_| Refusal::Busy));
                 }
-                reader.memory.fill_if_small(self.service.files(), &node, domain, attributes.size_bytes);
+                reader.memory.fill_if_small(
+                    self.service.files(),
+                    &node,
+                    domain,
+                    attributes.size_bytes,
+                );
                 registry.drop_from_kernel(inode);
                 reader
             }
@@ -412,7 +417,9 @@ impl<S: Store> Session<S> {
         let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
         let are_owners = blocks.all(|block| segments.is_owners(block));
         lessee.publish(&grant);
-        lessee.memory.fill_if_small(files, &node, domain, grant.size_bytes);
+        lessee
+            .memory
+            .fill_if_small(files, &node, domain, grant.size_bytes);
         registry.drop_from_kernel(inode);
         if !are_owners || lessee.has_ended() {
             self.let_go(held);
