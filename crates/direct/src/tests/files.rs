@@ -291,7 +291,11 @@ fn a_lost_connection_ends_everything() {
         bed.server.pool.lock().manner = manner;
         // Nothing has to be asked for this.
         assert_eq!(bed.write(0, b"x"), Some(1));
+        // Closing waits for nobody. Who asks for something notices.
         bed.file.close();
+        for _ in 0..OPERATIONS_BEFORE {
+            assert_eq!(bed.write(0, b"x"), None);
+        }
         assert!(bed.file.is_lost(), "{manner:?}");
         assert_eq!(bed.write(0, b"x"), None);
         assert_eq!(bed.read(0, 1), None);
@@ -476,7 +480,9 @@ proptest! {
                     }
                 }
                 Step::TakeBack => bed.server.take_back(),
-                Step::Close => bed.file.close(),
+                Step::Close => {
+                    bed.file.close();
+                }
             }
         }
         prop_assert_eq!(bed.server.content(), model);
