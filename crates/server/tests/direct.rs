@@ -311,48 +311,51 @@ fn by_kernel(file: &File) -> rustix::fs::Statx {
 }
 
 /// What somebody else does to the file at a path through the kernel.
-type Change<'c> = (&'c str, &'c dyn Fn(&Path));
+type Change = (&'static str, fn(&Path));
 
-fn changes<'c>() -> Vec<Change<'c>> {
-    let beside = |path: &Path| path.with_extension("beside");
+fn beside(path: &Path) -> std::path::PathBuf {
+    path.with_extension("beside")
+}
+
+fn changes() -> Vec<Change> {
     vec![
-        ("link", &move |path| {
+        ("link", |path| {
             std::fs::hard_link(path, beside(path)).expect("link");
         }),
-        ("unlink", &move |path| {
+        ("unlink", |path| {
             std::fs::remove_file(beside(path)).expect("unlink");
         }),
-        ("rename", &move |path| {
+        ("rename", |path| {
             std::fs::rename(path, beside(path)).expect("rename");
             std::fs::rename(beside(path), path).expect("rename");
         }),
-        ("attribute", &|path| {
+        ("attribute", |path| {
             let flags = rustix::fs::XattrFlags::empty();
             rustix::fs::setxattr(path, "user.x", b"y", flags).expect("setxattr");
         }),
-        ("mode", &|path| {
+        ("mode", |path| {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
             std::fs::set_permissions(path, mode).expect("chmod");
         }),
-        ("owner", &|path| {
+        ("owner", |path| {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
             rustix::fs::chown(path, Some(user), Some(group)).expect("chown");
         }),
-        ("times", &|path| {
+        ("times", |path| {
             let file = open(path);
             file.set_modified(std::time::UNIX_EPOCH).expect("utimens");
         }),
-        ("write", &|path| {
+        ("write", |path| {
             open(path)
                 .write_all_at(b"by the kernel", 10)
                 .expect("write");
         }),
-        ("cut", &|path| open(path).set_len(5000).expect("ftruncate")),
-        ("reserve", &|path| {
+        ("cut", |path| open(path).set_len(5000).expect("ftruncate")),
+        ("reserve", |path| {
             let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(open(path), flags, 1 << 20, 1 << 20).expect("fallocate");
         }),
-        ("replaced", &move |path| {
+        ("replaced", |path| {
             drop(open(&beside(path)));
             std::fs::rename(beside(path), path).expect("rename");
         }),
