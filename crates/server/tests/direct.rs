@@ -403,6 +403,7 @@ fn what_is_told_of_an_attached_file_is_what_the_kernel_tells() {
                 own.write(&[9; 2 * BLOCK], by_kernel(&file).stx_size);
                 agree(&own, "much longer");
             }
+            attach(&mut own, writes);
             assert!(agree(&own, what).is_some(), "before {what}");
             std::thread::sleep(std::time::Duration::from_millis(10));
             change(&mounted.place.join(&name));
