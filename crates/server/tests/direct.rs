@@ -334,8 +334,11 @@ fn changes() -> Vec<Change> {
             rustix::fs::setxattr(path, "user.x", b"y", flags).expect("setxattr");
         }),
         ("mode", |path| {
+            // And back: blocks of another protection domain are where the process may not go.
+            let before = std::fs::metadata(path).expect("stat").permissions();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
             std::fs::set_permissions(path, mode).expect("chmod");
+            std::fs::set_permissions(path, before).expect("chmod");
         }),
         ("owner", |path| {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
