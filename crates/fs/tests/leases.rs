@@ -437,7 +437,7 @@ fn who_reads_or_writes_a_file_is_told_when_its_attributes_change() {
         // What the holder does himself is no news to him.
         writer
             .borrow_mut()
-            .write(&mut map.borrow_mut(), 0, b"x", 5)
+            .write(&mut *map.borrow_mut(), 0, b"x", 5)
             .expect("a write");
         files.fold_lease(&node).expect("fold");
         assert_eq!(process.attributes.load(Ordering::Relaxed), times, "{what}");
