@@ -8,8 +8,9 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 1
-enum { HELLO = 1, ATTACH, SEGMENT, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH };
+#define VERSION 2
+#define AT_ONCE 32
+enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
 
 struct discovery {
@@ -58,19 +59,26 @@ static ssize_t tell(int line, const void *bytes, size_t length, const int *besid
     return sendmsg(line, &message, MSG_NOSIGNAL);
 }
 
-/* False if the server has hung up. */
+/* Descriptors beside the last reply. */
+static int heard[253];
+static size_t heard_count;
+
+/* False if the server has hung up. The caller gets the descriptor, or all of them if it asks for `heard`. */
 static int hear(int line, struct reply *reply, int *beside) {
-    char control[CMSG_SPACE(sizeof(int))];
+    char control[CMSG_SPACE(sizeof heard)];
     struct iovec part = {reply, sizeof *reply};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t got = recvmsg(line, &message, MSG_CMSG_CLOEXEC);
-    int number = -1;
-    if (got > 0 && CMSG_FIRSTHDR(&message))
-        memcpy(&number, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof number);
-    if (beside)
-        *beside = number;
-    else if (number >= 0)
-        close(number);
+    heard_count = 0;
+    if (got > 0 && CMSG_FIRSTHDR(&message)) {
+        heard_count = (CMSG_FIRSTHDR(&message)->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(heard, CMSG_DATA(CMSG_FIRSTHDR(&message)), heard_count * sizeof(int));
+    }
+    if (beside != heard)
+        for (size_t i = beside ? 1 : 0; i < heard_count; i++)
+            close(heard[i]);
+    if (beside && beside != heard)
+        *beside = heard_count ? heard[0] : -1;
     CHECK(got >= 0 || errno == ECONNRESET || errno == EPIPE); /* The server answers in time. */
     return got == sizeof *reply;
 }
@@ -85,25 +93,50 @@ static struct reply ask(int line, uint32_t kind, uint32_t file, uint64_t first, 
 
 static unsigned granted, refused;
 
+static void holds_no_secret(const struct reply *welcome, uint64_t number, const void *map) {
+    if (memmem(map, welcome->words[2], secret, strlen(secret))) {
+        printf("FAIL segment %lu holds a secret of others\n", number);
+        _exit(1);
+    }
+}
+
+/* A run of segments gives those that one by one are given, and no other. */
+static void run(int line, const struct reply *welcome, uint64_t first, uint64_t expected, uint32_t writes) {
+    struct reply reply = ask(line, SEGMENTS, writes, first, UINT64_MAX, -1, heard);
+    uint64_t given = reply.refusal ? 0 : reply.words[0];
+    CHECK(given == expected && heard_count == (size_t)__builtin_popcountll(given));
+    size_t next = 0;
+    for (uint64_t bit = 0; bit < AT_ONCE; bit++) {
+        if (!(given >> bit & 1))
+            continue;
+        void *map = mmap(NULL, welcome->words[2], PROT_READ, MAP_SHARED, heard[next], 0);
+        CHECK(map != MAP_FAILED);
+        holds_no_secret(welcome, first + bit, map);
+        munmap(map, welcome->words[2]);
+        errno = 0;
+        CHECK(writes || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heard[next], 0) == MAP_FAILED);
+        close(heard[next++]);
+    }
+}
+
 /* All segments that the server gives: nothing of others stands in them. */
 static void segments(int line, const struct reply *welcome, unsigned char **maps) {
+    uint64_t given[2] = {0, 0};
     for (uint64_t number = 0; number < welcome->words[3]; number++) {
         for (uint64_t writes = 0; writes < 2; writes++) {
             int file;
-            struct reply reply = ask(line, SEGMENT, 0, number, writes, -1, &file);
+            struct reply reply = ask(line, SEGMENTS, (uint32_t)writes, number, 1, -1, &file);
             if (reply.refusal) {
                 CHECK(reply.refusal == NOT_YOURS && file < 0);
                 refused++;
                 continue;
             }
-            CHECK(file >= 0);
+            CHECK(file >= 0 && heard_count == 1 && reply.words[0] == 1);
             granted++;
+            given[writes] |= 1ul << number % AT_ONCE;
             void *map = mmap(NULL, welcome->words[2], PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file, 0);
             CHECK(map != MAP_FAILED);
-            if (memmem(map, welcome->words[2], secret, strlen(secret))) {
-                printf("FAIL segment %lu holds a secret of others\n", number);
-                _exit(1);
-            }
+            holds_no_secret(welcome, number, map);
             if (writes && maps)
                 maps[number] = map;
             else
@@ -113,10 +146,19 @@ static void segments(int line, const struct reply *welcome, unsigned char **maps
                 fcntl(file, F_ADD_SEALS, F_SEAL_WRITE);
             close(file);
         }
+        if ((number + 1) % AT_ONCE == 0 || number + 1 == welcome->words[3])
+            for (uint32_t writes = 0; writes < 2; writes++) {
+                run(line, welcome, number - number % AT_ONCE, given[writes], writes);
+                given[writes] = 0;
+            }
     }
-    struct reply reply = ask(line, SEGMENT, 0, welcome->words[3], 0, -1, NULL);
-    CHECK(reply.refusal == NOT_YOURS || reply.refusal == PROTOCOL);
-    CHECK(ask(line, SEGMENT, 0, UINT64_MAX, 0, -1, NULL).refusal != 0);
+    for (uint64_t bits = 1; bits; bits = bits == 1 ? UINT64_MAX : 0) {
+        struct reply reply = ask(line, SEGMENTS, 0, welcome->words[3], bits, -1, NULL);
+        CHECK(reply.refusal == NOT_YOURS || reply.refusal == PROTOCOL);
+        CHECK(ask(line, SEGMENTS, 0, UINT64_MAX, bits, -1, NULL).refusal != 0);
+    }
+    CHECK(ask(line, SEGMENTS, 0, 0, 0, -1, NULL).refusal == PROTOCOL);
+    CHECK(ask(line, SEGMENTS, 0, 0, UINT64_MAX << AT_ONCE, -1, NULL).refusal == PROTOCOL);
 }
 
 static void refusals(const char *own, const char *others, const char *directory) {
@@ -156,7 +198,8 @@ static void refusals(const char *own, const char *others, const char *directory)
     segments(line, &welcome, NULL);
     CHECK(granted > 0 && refused > 0);
     for (uint64_t number = 0; number < welcome.words[3]; number++)
-        CHECK(ask(line, SEGMENT, 0, number, 1, -1, NULL).refusal == NOT_YOURS);
+        for (uint64_t bits = 1; bits; bits = bits == 1 ? UINT64_MAX : 0)
+            CHECK(ask(line, SEGMENTS, 1, number, bits, -1, NULL).refusal != 0);
     CHECK(ask(line, DETACH, (uint32_t)reading.words[0], 0, 0, -1, NULL).refusal == 0);
     close(line), close(theirs), close(mine), close(place), close(by_path), close(read_only), close(write_only), close(elsewhere), close(memory), close(pipes[0]), close(pipes[1]);
 }

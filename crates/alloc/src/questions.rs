@@ -118,4 +118,21 @@ impl Allocator {
         let (index, local) = self.split(segment.0);
         self.lock(index).charge(local, blocks_written);
     }
+
+    /// [`charge`](Self::charge)s each of these blocks with one write. Neighbours in time are often not those in the pool: writes to a segment are added up before its lock
+    /// is taken.
+    pub fn charge_each(&self, blocks: impl IntoIterator<Item = BlockNumber>) {
+        let mut written = vec![0_u32; self.geometry().segments as usize];
+        for block in blocks {
+            if let Some((segment, _)) = self.geometry().locate(block) {
+                written[segment.0 as usize] += 1;
+            }
+        }
+        for (segment, &blocks) in (0..).zip(&written) {
+            if blocks > 0 {
+                let (index, local) = self.split(segment);
+                self.lock(index).charge(local, u64::from(blocks));
+            }
+        }
+    }
 }

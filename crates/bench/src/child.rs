@@ -14,6 +14,8 @@ use txn::{Mode, PmemStore};
 
 /// First argument of the process; nothing that a user would type.
 const ARGUMENT: &str = "--perdure-bench-idle-mount";
+/// One more argument of it, if processes are to overwrite in place.
+const IN_PLACE: &str = "in-place";
 const READY: &str = "ready";
 
 /// To be called first in `main` of every program that runs experiments: this process may be one that an experiment started.
@@ -24,7 +26,8 @@ pub fn serve_child() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let kind = arguments.next()?;
     let done = if kind == ARGUMENT {
-        idle(arguments.next()?, arguments.next()?)
+        let (pool, mountpoint) = (arguments.next()?, arguments.next()?);
+        idle(pool, mountpoint, arguments.next().is_some())
     } else if kind == program::ARGUMENT {
         program::serve(arguments.collect())
     } else {
@@ -40,10 +43,14 @@ pub fn serve_child() -> Option<ExitCode> {
 }
 
 /// Mounts, tells so, and unmounts when stdin ends.
-fn idle(pool: OsString, mountpoint: OsString) -> Result<(), Box<dyn Error>> {
+fn idle(pool: OsString, mountpoint: OsString, in_place: bool) -> Result<(), Box<dyn Error>> {
     let store = PmemStore::open(Path::new(&pool), Mode::ReadWrite, true)?;
     let files = FileSystem::mount(store, MountOptions::default())?;
-    let running = server::spawn(files, &Mounting::new(pool, mountpoint))?;
+    let mounting = Mounting {
+        in_place,
+        ..Mounting::new(pool, mountpoint)
+    };
+    let running = server::spawn(files, &mounting)?;
     println!("{READY}");
     std::io::stdin().read_to_end(&mut Vec::new())?;
     running.unmount()?;
@@ -59,12 +66,17 @@ pub(crate) struct IdleMount {
 }
 
 impl IdleMount {
-    /// Starts this program again and waits until the pool is mounted.
-    pub(crate) fn start(pool: &Path, mountpoint: &Path) -> Result<IdleMount, BenchError> {
+    /// Starts this program again and waits until the pool is mounted; processes that write directly overwrite `in_place`, or not.
+    pub(crate) fn start(
+        pool: &Path,
+        mountpoint: &Path,
+        in_place: bool,
+    ) -> Result<IdleMount, BenchError> {
         let program = Path::new("/proc/self/exe");
         let mut child = Command::new(program)
             .arg(ARGUMENT)
             .args([pool, mountpoint])
+            .args(in_place.then_some(IN_PLACE))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

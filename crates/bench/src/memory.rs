@@ -36,6 +36,8 @@ pub(crate) fn raw_region(
 ) -> Result<Region, BenchError> {
     let file =
         tempfile::tempfile_in(directory).map_err(BenchError::io("make a file in", directory))?;
+    // As a pool has them.
+    pmem::use_huge_pages(&file, length).map_err(BenchError::io("make a file in", directory))?;
     fallocate(&file, FallocateFlags::empty(), 0, length)
         .map_err(BenchError::io("reserve memory in", directory))?;
     let part = Part {

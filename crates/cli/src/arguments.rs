@@ -109,14 +109,15 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, threads=N, log=FILE, read_cache=MODE,
-read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
+Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, in_place, threads=N, log=FILE,
+read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
 Examples:
   perdure mount /mnt/pmem/pool /mnt
   perdure mount /dev/shm/pool /mnt --read-only
   perdure mount /mnt/pmem/pool /mnt --read-cache 8G
+  perdure mount /mnt/pmem/pool /mnt --in-place
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
 pub(crate) struct Mount {
     /// The pool
@@ -136,6 +137,11 @@ pub(crate) struct Mount {
     /// Accept memory that a power cut empties although the pool was made for persistent memory
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// Let programs that write directly (`perdure run`) overwrite in place: cheaper, but after a power cut each aligned
+    /// word of 8 bytes of an overwrite is old or new, not the write as a whole; and a block that is overwritten
+    /// again and again stays where it is, its wear not counted
+    #[arg(long)]
+    pub(crate) in_place: bool,
     /// Append the log of the background server to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
@@ -185,7 +191,8 @@ Environment:
 
 Examples:
   perdure run /mnt/pmem/pool --at /mnt -- sqlite3 /mnt/data.db
-  perdure run /dev/shm/pool -- sh -c 'cd $PERDURE_MNT && fio --name=x --rw=randwrite --size=1g'")]
+  perdure run /dev/shm/pool -- sh -c 'cd $PERDURE_MNT && fio --name=x --rw=randwrite --size=1g'
+  perdure run /mnt/pmem/pool --at /mnt --in-place -- ./simulation /mnt/grid")]
 pub(crate) struct Run {
     /// The pool
     pub(crate) pool: PathBuf,
@@ -195,6 +202,9 @@ pub(crate) struct Run {
     /// Accept memory that a power cut empties although the pool was made for persistent memory
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// Overwrite in place, as with `perdure mount --in-place`; a pool that is mounted must be mounted so
+    #[arg(long)]
+    pub(crate) in_place: bool,
     /// Say on stderr where the pool is mounted, and which library the program gets
     #[arg(long, short)]
     pub(crate) verbose: bool,

@@ -301,14 +301,22 @@ fn write_leased(offset: u64, bytes: usize, byte: u8) -> Operation {
     }
 }
 
-/// The leases that others come after: of a file with data, an empty one, one with holes and reserved blocks, and one that does not answer when it is taken back.
+/// The leases that others come after: of a file with data, an empty one, one with holes and reserved blocks, and one that does not answer when it is taken back; and of those who overwrite in place.
 pub fn leases() -> Vec<Operation> {
-    [("a", false), ("e", false), ("h", false), ("a", true)]
-        .map(|(name, is_stopped)| Operation::Lease {
-            path: path(name),
-            is_stopped,
-        })
-        .into()
+    [
+        ("a", false, false),
+        ("e", false, false),
+        ("h", false, false),
+        ("a", true, false),
+        ("a", false, true),
+        ("a", true, true),
+    ]
+    .map(|(name, is_stopped, is_in_place)| Operation::Lease {
+        path: path(name),
+        is_stopped,
+        is_in_place,
+    })
+    .into()
 }
 
 /// What is done while a file is leased.
@@ -338,6 +346,8 @@ pub fn leased() -> Vec<Operation> {
         },
         Operation::Unlink { path: path("a") },
         allocate("a", 8192, 20_000, KEEP),
+        // Other bytes where one of those above has just been.
+        write_leased(9_950, 100, 62),
     ]
 }
 
@@ -348,6 +358,7 @@ pub fn random_leased(random: &mut Random) -> Operation {
         0 | 1 => Operation::Lease {
             path: path(random.pick::<&str>(&names)),
             is_stopped: random.below(4) == 0,
+            is_in_place: random.below(2) == 0,
         },
         2 => Operation::FoldLease,
         3 => Operation::EndLease,

@@ -53,6 +53,28 @@ impl Content {
             .map(|(index, block)| (*index, &block[..]))
     }
 
+    /// Whether it has the size of both others, and each aligned word is that of one of them.
+    pub fn is_between(&self, before: &Content, after: &Content) -> bool {
+        const WORD: usize = size_of::<u64>();
+        let block = |content: &'_ Content, index: u64| match content.blocks.get(&index) {
+            Some(block) => block.to_vec(),
+            None => vec![0; BLOCK_BYTES],
+        };
+        let all = [self, before, after];
+        let mut indexes = all.iter().flat_map(|content| content.blocks.keys());
+        self.size == before.size
+            && self.size == after.size
+            && indexes.all(|&index| {
+                let [found, before, after] = all.map(|content| block(content, index));
+                let words = found
+                    .chunks(WORD)
+                    .zip(before.chunks(WORD).zip(after.chunks(WORD)));
+                words
+                    .into_iter()
+                    .all(|(found, (before, after))| found == before || found == after)
+            })
+    }
+
     fn store(&mut self, from: u64, to: u64, byte: impl Fn(u64) -> u8) {
         let mut at = from;
         while at < to {

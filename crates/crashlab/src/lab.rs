@@ -149,6 +149,12 @@ impl Lab {
         let before =
             fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
         self.watcher.lock().begin(id, before, depth);
+        if live.may_be_torn(operation) {
+            let tree = live
+                .seen(Snapshot::of)?
+                .map_err(|error| error.to_string())?;
+            self.watcher.lock().allow_torn(tree);
+        }
         let emulator = region
             .emulator()
             .ok_or("the region has no emulated medium")?;

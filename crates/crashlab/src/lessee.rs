@@ -3,11 +3,11 @@
 use crate::clock;
 use fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
 use fs::{FileSystem, FsError, Node};
-use lease::{FileMap, Place, Refusal, Trust, Writer};
+use lease::{FileMap, InPlace, Place, Refusal, Trust, Writer};
 use pmem::{BLOCK_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// So few that folding and refilling are needed within a short sequence.
 const SIZE: LeaseSize = LeaseSize {
@@ -16,15 +16,25 @@ const SIZE: LeaseSize = LeaseSize {
 };
 /// Blocks behind the end of which the lessee knows where they are.
 const KNOWN_BEHIND: u64 = 8;
+/// No block.
+const NONE: u64 = u64::MAX;
+
+/// How a process behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// It answers nobody: its lease is forced from it.
+    pub is_stopped: bool,
+    /// It overwrites in place where it can.
+    pub is_in_place: bool,
+}
 
 /// What the file system sees of the process.
 #[derive(Debug)]
 struct Process {
     has_ended: AtomicBool,
-    /// Whether it answers nobody: its lease is forced from it.
-    is_stopped: bool,
-    /// Last block of the file when it was leased.
-    last_block: Option<u64>,
+    manner: Manner,
+    /// The block that a stopped process says it is storing into: the last one of the file when it was leased, or where it has overwritten in place.
+    busy_block: AtomicU64,
 }
 
 impl Holder for Process {
@@ -38,14 +48,14 @@ impl Holder for Process {
     fn folded(&self, _next: u64, _refilled: &[lease::Spare]) {}
 
     fn take_back(&self) -> TakenBack {
-        match self.is_stopped {
+        match self.manner.is_stopped {
             false => TakenBack {
                 trust: Trust::All,
                 busy_block: None,
             },
             true => TakenBack {
                 trust: Trust::IfDataFits,
-                busy_block: self.last_block,
+                busy_block: Some(self.busy_block.load(Ordering::Relaxed)).filter(|it| *it != NONE),
             },
         }
     }
@@ -89,7 +99,7 @@ impl Lessee {
         files: &FileSystem,
         region: &Arc<Region>,
         node: Node,
-        is_stopped: bool,
+        manner: Manner,
     ) -> Result<Lessee, FsError> {
         let blocks = files
             .attributes(&node)?
@@ -97,8 +107,8 @@ impl Lessee {
             .div_ceil(BLOCK_BYTES as u64);
         let process = Arc::new(Process {
             has_ended: AtomicBool::new(false),
-            is_stopped,
-            last_block: blocks.checked_sub(1),
+            manner,
+            busy_block: blocks.checked_sub(1).unwrap_or(NONE).into(),
         });
         let holder: Arc<dyn Holder> = Arc::clone(&process) as _;
         let Grant {
@@ -140,7 +150,7 @@ impl Lessee {
         while self.is_live() {
             let now = clock::tick().nanoseconds();
             let had = (self.writer.spare_blocks(), self.writer.next());
-            match self.writer.write(&mut self.map, offset, data, now) {
+            match self.write_once(offset, data, now) {
                 Ok(()) => return Ok(()),
                 Err(Refusal::NoSpareBlocks { .. } | Refusal::RingFull) => self.fold(files)?,
                 Err(_) => break,
@@ -150,6 +160,28 @@ impl Lessee {
             }
         }
         files.write(&self.node, offset, data).map(drop)
+    }
+
+    /// Whether it would overwrite these bytes in place.
+    pub fn goes_in_place(&self, offset: u64, bytes: usize) -> bool {
+        let can = || self.writer.can_go_in_place(&self.map, offset, bytes);
+        self.process.manner.is_in_place && self.is_live() && can()
+    }
+
+    fn write_once(&mut self, offset: u64, data: &[u8], now: i64) -> Result<(), Refusal> {
+        if self.process.manner.is_in_place {
+            let begin = |index| {
+                self.process.busy_block.store(index, Ordering::Relaxed);
+                true
+            };
+            let done = self
+                .writer
+                .overwrite_in_place(&self.map, offset, data, now, begin)?;
+            if done == InPlace::Done {
+                return Ok(());
+            }
+        }
+        self.writer.write(&mut self.map, offset, data, now)
     }
 
     /// Has the file system fold what was written.

@@ -30,10 +30,10 @@ struct Arguments {
     /// Look at one state again (an id that was printed), or run one workload
     #[arg(long, value_name = "ID")]
     replay: Option<StateId>,
-    /// Switch deliberate mistakes on, one at a time, and demand that each is noticed
+    /// Switch deliberate mistakes on, one at a time or only this one, and demand that each is noticed
     #[cfg(feature = "deliberate-bugs")]
-    #[arg(long)]
-    prove_bugs: bool,
+    #[arg(long, value_name = "NAME", num_args = 0..=1)]
+    prove_bugs: Option<Option<String>>,
 }
 
 fn main() -> ExitCode {
@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     // Panics of the code under test are results, reported with their state.
     std::panic::set_hook(Box::new(|_| {}));
     #[cfg(feature = "deliberate-bugs")]
-    if arguments.prove_bugs {
-        return perdure_crashlab::proof::prove();
+    if let Some(only) = &arguments.prove_bugs {
+        return perdure_crashlab::proof::prove(only.as_deref());
     }
     match arguments.replay {
         Some(id) => replay(id),

@@ -1,7 +1,7 @@
 //! One operation, done to a file system and to its model.
 
 use crate::clock;
-use crate::lessee::Lessee;
+use crate::lessee::{Lessee, Manner};
 use crate::model::{self, Errno, Kind, Model};
 use crate::recovery;
 use fs::{
@@ -111,10 +111,11 @@ pub enum Operation {
     LinkHeld {
         path: String,
     },
-    /// A process leases a file; the lease that it had ends. One that `is_stopped` does not answer when its lease is taken back.
+    /// A process leases a file; the lease that it had ends. One that `is_stopped` does not answer when its lease is taken back. One that `is_in_place` overwrites in place where it can.
     Lease {
         path: String,
         is_stopped: bool,
+        is_in_place: bool,
     },
     /// It writes the file by itself.
     WriteLeased {
@@ -215,6 +216,16 @@ impl Live {
         })
     }
 
+    /// Whether a power cut in the middle of the operation may leave part of it: an overwrite in place, each of whose words is the old or the new one.
+    pub fn may_be_torn(&self, operation: &Operation) -> bool {
+        match (operation, &self.lessee) {
+            (Operation::WriteLeased { offset, bytes, .. }, Some(lessee)) => {
+                lessee.goes_in_place(*offset, *bytes)
+            }
+            _ => false,
+        }
+    }
+
     /// What the process with a lease does last.
     fn end_lease(&mut self) -> Result<(), FsError> {
         match self.lessee.take() {
@@ -292,10 +303,18 @@ impl Live {
                 self.held = None;
                 Ok(self.end_lease()?)
             }
-            Operation::Lease { path, is_stopped } => {
+            Operation::Lease {
+                path,
+                is_stopped,
+                is_in_place,
+            } => {
                 self.end_lease()?;
                 let node = self.resolve(path)?;
-                let lessee = Lessee::new(self.files(), &self.region, node, *is_stopped)?;
+                let manner = Manner {
+                    is_stopped: *is_stopped,
+                    is_in_place: *is_in_place,
+                };
+                let lessee = Lessee::new(self.files(), &self.region, node, manner)?;
                 self.lessee = Some(lessee);
                 Ok(())
             }

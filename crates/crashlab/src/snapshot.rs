@@ -273,6 +273,16 @@ impl Snapshot {
         Ok(Snapshot(entries))
     }
 
+    /// Whether everything is as in one of the two trees, and each aligned word of a file's content is that of one of them.
+    pub fn is_between(&self, before: &Snapshot, after: &Snapshot) -> bool {
+        let is_between = |(path, found): (&String, &Entry)| {
+            let ends = before.0.get(path).zip(after.0.get(path));
+            ends.is_some_and(|(before, after)| found.is_between(before, after))
+        };
+        let sizes = [self, before, after].map(|tree| tree.0.len());
+        sizes[0] == sizes[1] && sizes[0] == sizes[2] && self.0.iter().all(is_between)
+    }
+
     /// The differences towards `other`, one line per path.
     pub fn differences(&self, other: &Snapshot) -> Vec<String> {
         let paths: std::collections::BTreeSet<&String> =
@@ -290,6 +300,19 @@ impl Snapshot {
 }
 
 impl Entry {
+    fn is_between(&self, before: &Entry, after: &Entry) -> bool {
+        let is_one_of = |part: fn(&Entry) -> &Attributes| {
+            part(self) == part(before) || part(self) == part(after)
+        };
+        let contents = match (&self.body, &before.body, &after.body) {
+            (Body::File(found), Body::File(before), Body::File(after)) => {
+                found.is_between(before, after)
+            }
+            (found, before, after) => found == before || found == after,
+        };
+        contents && is_one_of(|entry| &entry.attributes) && self.xattrs == after.xattrs
+    }
+
     fn difference(&self, found: &Entry) -> String {
         if self.attributes != found.attributes {
             return format!(

@@ -42,6 +42,7 @@ enum Allowed {
 struct Candidate {
     fingerprint: Fingerprint,
     id: StateId,
+    has_returned: bool,
     tree: Option<Snapshot>,
 }
 
@@ -53,6 +54,8 @@ pub struct Watcher {
     only: Option<StateId>,
     step: StateId,
     before: Fingerprint,
+    /// The tree before a step of which a power cut may leave any of the words.
+    torn_from: Option<Snapshot>,
     scratch: Option<Scratch>,
     candidates: Vec<Candidate>,
     nested: Nested,
@@ -84,6 +87,7 @@ impl Watcher {
             only,
             step,
             before: Fingerprint(0),
+            torn_from: None,
             scratch: None,
             candidates: Vec::new(),
             failures: Vec::new(),
@@ -94,8 +98,14 @@ impl Watcher {
     pub fn begin(&mut self, step: StateId, before: Fingerprint, depth: Depth) {
         self.step = step;
         self.before = before;
+        self.torn_from = None;
         self.depth = depth;
         self.candidates.clear();
+    }
+
+    /// As long as the step lasts, a mixture of this tree, that before it, with the one after it may be found: each word of a file is from one of them.
+    pub fn allow_torn(&mut self, before: Snapshot) {
+        self.torn_from = Some(before);
     }
 
     /// Looks at a moment while the operation runs.
@@ -170,12 +180,16 @@ impl Watcher {
             Allowed::Only(after) => after,
             Allowed::BeforeOrAfter => self.before,
         };
-        let is_known = |candidate: &Candidate| candidate.fingerprint == fingerprint;
+        let has_returned = matches!(allowed, Allowed::Only(_));
+        let is_known = |candidate: &Candidate| {
+            candidate.fingerprint == fingerprint && candidate.has_returned == has_returned
+        };
         if fingerprint != expected && !self.candidates.iter().any(is_known) {
             let tree = self.tree_of(point, choice);
             self.candidates.push(Candidate {
                 fingerprint,
                 id,
+                has_returned,
                 tree,
             });
         }
@@ -199,23 +213,29 @@ impl Watcher {
         crate::clock::aside(|| Snapshot::of(&recovery::mount(&region).ok()?).ok())
     }
 
-    /// The step is over: every tree that was found and is not that before it must be `after`.
+    /// The step is over: every tree that was found and is not that before it must be `after`, or between both if that is allowed.
     pub fn settle(&mut self, after: Fingerprint, tree: impl FnOnce() -> Option<Snapshot>) {
-        let wrong: Vec<Candidate> = self
-            .candidates
-            .drain(..)
-            .filter(|candidate| candidate.fingerprint != after)
-            .take(FAILURES_MAX)
-            .collect();
+        let is_wrong = |candidate: &Candidate| candidate.fingerprint != after;
+        let wrong: Vec<Candidate> = self.candidates.drain(..).filter(is_wrong).collect();
         if wrong.is_empty() {
             return;
         }
         let after = tree();
+        let torn_from = self.torn_from.take();
+        let is_between = |candidate: &Candidate| {
+            let ends = torn_from.as_ref().zip(after.as_ref());
+            let found = candidate.tree.as_ref().zip(ends);
+            // What was found after the operation had returned must be whole.
+            !candidate.has_returned
+                && found.is_some_and(|(found, (before, after))| found.is_between(before, after))
+        };
+        let wrong = wrong.into_iter().filter(|it| !is_between(it));
         for Candidate {
             fingerprint,
             id,
             tree,
-        } in wrong
+            ..
+        } in wrong.take(FAILURES_MAX)
         {
             let mut reason = if fingerprint == self.before {
                 "the operation had returned and is lost".to_string()

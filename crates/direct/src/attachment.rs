@@ -5,17 +5,18 @@ use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
 use crate::line::NoAnswer;
 use crate::memory::{SharedMemory, Sharing};
 use crate::policy::Purpose;
-use crate::protocol::{Attached, Kind, Refusal};
+use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
 use lease::{Holding, Place};
-use pmem::{BLOCK_BYTES, Permission};
+use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Chunks of the map that are asked for at once, if the file is used from the front to the back.
+/// Chunks of the map that are asked for at once at least, if the file is used from the front to the back.
 const CHUNKS_AHEAD: u64 = 8;
 
 /// So many operations are counted one by one, so that users see them at once; later ones together, so that threads with other files do not wait for the same line of memory.
@@ -51,6 +52,8 @@ pub(crate) struct Attachment {
     layout: Layout,
     /// Chunk of the map behind those that were asked for last.
     next_chunk: AtomicU64,
+    /// Chunks that were asked for.
+    chunks_asked: AtomicU64,
     /// Chunk in which the file ended when it was attached.
     last_chunk: u64,
     tally: Tally,
@@ -104,6 +107,7 @@ impl Attachment {
             memory,
             layout,
             next_chunk: AtomicU64::new(0),
+            chunks_asked: AtomicU64::new(0),
             last_chunk: attached.size_bytes / BLOCK / MAP_CHUNK,
             tally: Tally::default(),
         };
@@ -174,28 +178,52 @@ impl Attachment {
         if let Entry::Place(Place::At(block) | Place::Unwritten(block)) = self.entry(index)
             && !connection.segments().is_ready(block, self.permission)
         {
+            let soon = self.blocks_around(index);
             connection
                 .segments()
-                .make_ready(connection.line(), block, self.permission);
+                .make_ready(connection.line(), block, self.permission, soon);
         }
         self.known(connection, index)
     }
 
     fn ask_for_map(&self, connection: &Connection, chunk: u64) {
-        let is_sequential = self.next_chunk.load(Relaxed) == chunk;
-        let chunks_left = self.layout.capacity_blocks / MAP_CHUNK - chunk;
-        let chunks_of_file = self.last_chunk.saturating_sub(chunk) + 1;
-        let chunks = match is_sequential {
-            true => CHUNKS_AHEAD.min(chunks_left).min(chunks_of_file),
-            false => 1,
-        };
-        let (first, count) = (chunk * MAP_CHUNK, chunks * MAP_CHUNK);
+        let window = self.window(chunk);
+        let chunks = window.end - window.start;
+        let (first, count) = (window.start * MAP_CHUNK, chunks * MAP_CHUNK);
         if connection
             .ask(Kind::Map, self.number, first, count, None)
             .is_ok()
         {
-            self.next_chunk.store(chunk + chunks, Relaxed);
+            self.next_chunk.store(window.end, Relaxed);
+            self.chunks_asked.fetch_add(chunks, Relaxed);
         }
+    }
+
+    /// The chunks that are asked for when one of them is needed: as many again as were asked for so far, so that a file that is used all over is known after few questions, and of one that is hardly
+    /// used hardly anything is asked.
+    fn window(&self, chunk: u64) -> Range<u64> {
+        let asked = self.chunks_asked.load(Relaxed).clamp(1, CHUNKS_AT_ONCE);
+        let is_sequential = self.next_chunk.load(Relaxed) == chunk;
+        let (first, chunks) = match is_sequential {
+            true => (chunk, asked.max(CHUNKS_AHEAD)),
+            false => {
+                let chunks = 1 << asked.ilog2();
+                (chunk - chunk % chunks, chunks)
+            }
+        };
+        let file_end = self.last_chunk.max(chunk) + 1;
+        let map_end = self.layout.capacity_blocks / MAP_CHUNK;
+        first..(first + chunks).min(file_end).min(map_end)
+    }
+
+    /// Blocks that the map names near `index`.
+    fn blocks_around(&self, index: u64) -> impl Iterator<Item = BlockNumber> {
+        let chunks = self.window(index / MAP_CHUNK);
+        let indices = chunks.start * MAP_CHUNK..chunks.end * MAP_CHUNK;
+        indices.filter_map(|index| match self.entry(index) {
+            Entry::Place(Place::At(block) | Place::Unwritten(block)) => Some(block),
+            Entry::Place(Place::Hole) | Entry::Unknown | Entry::Elsewhere => None,
+        })
     }
 
     /// Copies what lies from `offset` on of a file of `size_bytes`, which is behind the offset. `None` if a block is where this process may not go. Whether the bytes are true, [`is_live`](Self::is_live)
@@ -219,6 +247,31 @@ impl Attachment {
             }
         }
         Some((at - offset) as usize)
+    }
+
+    /// Copies what lies at `offset`, all of it inside the file, if it is known where that is. `false`: it is not, or nothing is there.
+    #[inline]
+    pub(crate) fn read_known(
+        &self,
+        connection: &Connection,
+        mut into: &mut [u8],
+        mut at: u64,
+    ) -> bool {
+        while !into.is_empty() {
+            let within = at % BLOCK;
+            let bytes = into.len().min((BLOCK - within) as usize);
+            let (now, later) = into.split_at_mut(bytes);
+            let Some(Place::At(block)) = self.known(connection, at / BLOCK) else {
+                return false;
+            };
+            connection
+                .segments()
+                .region()
+                .read(block.offset() + within, now);
+            into = later;
+            at += bytes as u64;
+        }
+        true
     }
 
     #[inline]

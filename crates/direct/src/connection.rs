@@ -27,6 +27,7 @@ struct Link {
     process: SharedMemory,
     epoch_file: SharedMemory,
     epoch: u64,
+    is_in_place: bool,
     segments: Segments,
 }
 
@@ -57,6 +58,7 @@ impl Link {
             process,
             epoch_file: SharedMemory::map_file(&file?, size_of::<u64>(), false).ok()?,
             epoch: welcome.epoch,
+            is_in_place: welcome.is_in_place == 1,
             segments: Segments::new(&welcome)?,
             line,
         })
@@ -165,6 +167,11 @@ impl Connection {
         fence(Acquire);
         let link = self.link();
         link.epoch_file.word(0).load(Acquire) == link.epoch
+    }
+
+    /// Whether the mount wants overwrites in place.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.link().is_in_place
     }
 
     /// The line to the server.

@@ -11,7 +11,8 @@ use crate::line::NoAnswer;
 use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::turn::{Changing, Reading, Turns};
+use pmem::BLOCK_BYTES;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -57,7 +58,7 @@ pub struct File {
     generation: Generation,
     inode: u64,
     pub(crate) connection: Arc<Connection>,
-    state: RwLock<State>,
+    state: Turns<State>,
 }
 
 impl File {
@@ -66,7 +67,7 @@ impl File {
             generation: Generation::current(),
             inode,
             connection,
-            state: RwLock::new(State {
+            state: Turns::new(State {
                 holds: Holds::Nothing,
                 base: None,
                 policy: Policy::default(),
@@ -102,6 +103,40 @@ impl File {
     ) -> Option<usize> {
         let written = self.write(descriptor, data, |_| offset);
         written.map(|(bytes, _)| bytes)
+    }
+
+    /// Overwrites a whole block, if this thread writes the file alone and nothing is in the way: `true` if it did, durable at return. It executes no locked instruction, and few stores; else it did nothing, and
+    /// [`write_at`](Self::write_at) does what is to be done.
+    #[inline]
+    pub fn overwrite_block(&self, block: &[u8; BLOCK_BYTES], offset: u64) -> bool {
+        let Some(_inside) = self.enter() else {
+            return false;
+        };
+        let Some(mut state) = self.state.as_owner() else {
+            return false;
+        };
+        match &mut state.holds {
+            Holds::Lease(leased) => leased.overwrite_block(&self.connection, block, offset),
+            _ => false,
+        }
+    }
+
+    /// Reads into one buffer, if this thread uses the file alone and nothing is in the way: bytes read, as by [`read_at`](Self::read_at). Otherwise the buffer may hold anything.
+    #[inline]
+    pub fn read_as_owner(&self, into: &mut [u8], offset: u64) -> Option<usize> {
+        let _inside = self.enter()?;
+        let state = self.state.as_owner()?;
+        let (attachment, size_bytes) = self.held(&state)?;
+        if offset >= size_bytes {
+            return None;
+        }
+        let bytes = (into.len() as u64).min(size_bytes - offset) as usize;
+        let is_read = attachment.read_known(&self.connection, &mut into[..bytes], offset);
+        if !is_read || !attachment.is_live(&self.connection) {
+            return None;
+        }
+        attachment.count(&self.connection, Purpose::Reading, bytes);
+        Some(bytes)
     }
 
     /// Writes at the end of the file, wherever that is: bytes written, and the end of the file behind them.
@@ -187,13 +222,13 @@ impl File {
 
     /// Locks are waited for only as long as an honest server may take.
     #[inline]
-    fn shared(&self) -> Option<RwLockReadGuard<'_, State>> {
-        self.state.try_read_for(4 * WAIT)
+    fn shared(&self) -> Option<Reading<'_, State>> {
+        self.state.read(4 * WAIT)
     }
 
     #[inline]
-    fn exclusive(&self) -> Option<RwLockWriteGuard<'_, State>> {
-        self.state.try_write_for(4 * WAIT)
+    fn exclusive(&self) -> Option<Changing<'_, State>> {
+        self.state.change(4 * WAIT)
     }
 
     #[cold]
@@ -317,11 +352,7 @@ impl File {
     }
 
     #[cold]
-    fn refuse_write<T>(
-        &self,
-        mut state: RwLockWriteGuard<'_, State>,
-        trouble: Trouble,
-    ) -> Option<T> {
+    fn refuse_write<T>(&self, mut state: Changing<'_, State>, trouble: Trouble) -> Option<T> {
         self.refuse(match trouble {
             Trouble::Ended => {
                 self.end(&mut state);

@@ -6,7 +6,9 @@ use crate::layout::{SLOTS, head, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, Kind, Refusal};
-use lease::{Busy, FileMap, Holding, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer};
+use lease::{
+    Busy, FileMap, Holding, InPlace, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer,
+};
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,6 +22,11 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Most bytes that are one write, all or nothing.
 const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// The clock's time is good for so many ticks of the processor: less than the kernel takes from one tick to the next (1 to 10 ms).
+const CLOCK_TICKS: u64 = 1 << 20;
+/// When there was room, so many records are written before it is looked at again.
+const RECORDS_PER_LOOK: u64 = 64;
 
 /// How often a write is tried, with the server's help in between.
 const ATTEMPTS: u32 = 4;
@@ -87,8 +94,15 @@ pub(crate) struct Leased {
     tell_at: u64,
     /// Largest size that this process may give a file.
     size_bytes_max: u64,
+    /// Overwrites go in place, and so are not all or nothing.
+    is_in_place: bool,
     /// The second in which it was last looked whether the server has hung up.
     looked_in: i64,
+    /// What time it was when the clock was looked at last, by the clock and by the processor.
+    now: i64,
+    now_ticks: u64,
+    /// Before this record there is room, and nobody looks whether there is.
+    room_until: u64,
     /// It was asked for by who expected to write little: it is not folded to go on, but given back.
     is_small: bool,
     /// The server has been told that this process has let go.
@@ -171,7 +185,11 @@ impl Leased {
             spares_enough: if is_small { 0 } else { spares / 4 },
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
+            is_in_place: connection.is_in_place(),
             looked_in: 0,
+            now: 0,
+            now_ticks: 0,
+            room_until: 0,
             is_small,
             has_let_go: false,
             _counted: Counted::new(),
@@ -201,6 +219,11 @@ impl Leased {
     /// Time of the last write, nanoseconds since the epoch, if there was one since [`forget_modified`](Self::forget_modified).
     pub(crate) fn modified(&self) -> Option<i64> {
         self.modified
+    }
+
+    /// Whether the time of a write is in its record, so that the server will tell the same one.
+    pub(crate) fn records_times(&self) -> bool {
+        !self.is_in_place
     }
 
     /// The kernel has been asked.
@@ -239,6 +262,33 @@ impl Leased {
         }
         self.attachment.count(connection, Purpose::Writing, total);
         Ok(total)
+    }
+
+    /// Overwrites a whole block, if nobody has to be asked and nothing is due: `false`, and nothing happened, if not.
+    #[inline]
+    pub(crate) fn overwrite_block(
+        &mut self,
+        connection: &Connection,
+        block: &[u8; BLOCK_BYTES],
+        offset: u64,
+    ) -> bool {
+        let limit = self.size_bytes().min(self.size_bytes_max);
+        let is_inside = offset % BLOCK == 0 && limit >= BLOCK && offset <= limit - BLOCK;
+        let is_due = self.writer.next() >= self.room_until
+            || pmem::ticks().wrapping_sub(self.now_ticks) >= CLOCK_TICKS;
+        if !is_inside || is_due || connection.line().is_lost() {
+            return false;
+        }
+        let is_done = matches!(
+            self.attempt(connection, block, offset, self.now),
+            Attempt::Done
+        );
+        if is_done {
+            self.modified = Some(self.now);
+            self.attachment
+                .count(connection, Purpose::Writing, BLOCK_BYTES);
+        }
+        is_done
     }
 
     fn write_pieces(
@@ -280,6 +330,7 @@ impl Leased {
         data: &[u8],
         offset: u64,
     ) -> Result<(), Trouble> {
+        let ticks = pmem::ticks();
         let now = clock_gettime(ClockId::RealtimeCoarse);
         if now.tv_sec != self.looked_in {
             self.looked_in = now.tv_sec;
@@ -289,6 +340,7 @@ impl Leased {
             return Err(Trouble::Ended);
         }
         let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        (self.now, self.now_ticks) = (now, ticks);
         match self.attempt(connection, data, offset, now) {
             Attempt::Done => {}
             Attempt::Ended => return Err(Trouble::Ended),
@@ -301,12 +353,29 @@ impl Leased {
         if unfolded > self.records_enough || self.writer.spare_blocks() < self.spares_enough {
             self.keep_room(connection);
         }
+        self.room_until = self.room_for(self.writer.next());
         Ok(())
+    }
+
+    /// Until which record overwrites need no look at the room that there is, of which they use a record each.
+    fn room_for(&self, next: u64) -> u64 {
+        let enough_until = self.folded + self.records_enough;
+        let has_spares = self.writer.spare_blocks() >= self.spares_enough;
+        match enough_until.checked_sub(next) {
+            Some(records) if has_spares => next + records.min(RECORDS_PER_LOOK),
+            // The server is folding.
+            _ => next + RECORDS_PER_LOOK.min(self.records_enough / 4),
+        }
     }
 
     /// Writes, if nobody has to be asked.
     #[inline]
     fn attempt(&mut self, connection: &Connection, data: &[u8], offset: u64, now: i64) -> Attempt {
+        if self.is_in_place
+            && let Some(outcome) = self.attempt_in_place(connection, data, offset, now)
+        {
+            return outcome;
+        }
         let busy_with = match self.writer.block_in_place(offset) {
             Some(index) => Busy::Block(index),
             None => Busy::SpareBlocks,
@@ -334,6 +403,45 @@ impl Leased {
         match holding.end() {
             true => Attempt::Done,
             false => self.ask_for_outcome(connection),
+        }
+    }
+
+    /// Overwrites in place; `None` if it is not a write for that. Not inline, so that who does not want it has no more than the branch.
+    #[inline(never)]
+    fn attempt_in_place(
+        &mut self,
+        connection: &Connection,
+        data: &[u8],
+        offset: u64,
+        now: i64,
+    ) -> Option<Attempt> {
+        let holding = Holding {
+            state: self.attachment.memory().word(head::STATE),
+            busy: connection.process().word(self.slot_at),
+        };
+        let begin = |index| {
+            let may_store = holding.begin(Busy::Block(index)) && connection.is_current();
+            if !may_store {
+                holding.abandon();
+            }
+            may_store
+        };
+        let map = Map {
+            attachment: &self.attachment,
+            connection,
+        };
+        match self
+            .writer
+            .overwrite_in_place(&map, offset, data, now, begin)
+        {
+            Ok(InPlace::Elsewhere) => None,
+            Ok(InPlace::Done) if holding.end() => Some(Attempt::Done),
+            // Forced: the file has got a copy of the block, perhaps one of before. The kernel writes all of it again.
+            Ok(InPlace::Done | InPlace::Ended) => Some(Attempt::Ended),
+            Err(refusal) => {
+                holding.abandon();
+                Some(Attempt::Refused(refusal))
+            }
         }
     }
 
@@ -445,11 +553,16 @@ impl Leased {
             .spare_blocks
             .saturating_sub(self.writer.spare_blocks() as u64);
         let first = self.refills.max(refills.saturating_sub(room));
-        let spares = (first..refills).filter_map(|count| {
+        let refill = |count| {
             let at = layout.refill_at(count);
             let slot = memory.word(at).load(Relaxed);
-            let block = BlockNumber::new(memory.word(at + size_of::<u64>()).load(Relaxed));
-            let is_usable = slot < layout.spare_blocks && make_writable(connection, block);
+            let block = memory.word(at + size_of::<u64>()).load(Relaxed);
+            (slot, BlockNumber::new(block))
+        };
+        let spares = (first..refills).filter_map(|count| {
+            let (slot, block) = refill(count);
+            let soon = (count..refills).map(|later| refill(later).1);
+            let is_usable = slot < layout.spare_blocks && make_writable(connection, block, soon);
             is_usable.then_some(Spare {
                 slot: slot as u32,
                 block,
@@ -467,17 +580,25 @@ impl Leased {
 /// The ring of a lease, if this process may write all of it.
 fn ring_of(connection: &Connection, attachment: &Attachment) -> Option<Ring> {
     let layout = attachment.layout();
-    let blocks = (0..layout.ring_blocks).map(|index| {
+    let block_at = |index| {
         let word = attachment.memory().word(layout.ring_at(index));
-        let block = BlockNumber::new(word.load(Relaxed));
-        make_writable(connection, block).then_some(block)
+        BlockNumber::new(word.load(Relaxed))
+    };
+    let blocks = (0..layout.ring_blocks).map(|index| {
+        let block = block_at(index);
+        let soon = (index..layout.ring_blocks).map(block_at);
+        make_writable(connection, block, soon).then_some(block)
     });
     Some(Ring::new(blocks.collect::<Option<Vec<_>>>()?))
 }
 
-/// Makes a block ready for writing, if it is not.
-fn make_writable(connection: &Connection, block: BlockNumber) -> bool {
+/// Makes a block ready for writing, if it is not, with others that are needed `soon`.
+fn make_writable(
+    connection: &Connection,
+    block: BlockNumber,
+    soon: impl Iterator<Item = BlockNumber>,
+) -> bool {
     let segments = connection.segments();
     segments.is_ready(block, Permission::ReadWrite)
-        || segments.make_ready(connection.line(), block, Permission::ReadWrite)
+        || segments.make_ready(connection.line(), block, Permission::ReadWrite, soon)
 }

@@ -6,9 +6,11 @@
 //! * [`protocol`]: what a process and the server say to each other over a socket.
 //! * [`layout`]: what they see both of, in memory that they share.
 //! * [`SharedMemory`]: that memory.
+//! * [`bias`]: how threads of a process go in and out without a locked instruction.
 //! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
 
 mod attachment;
+pub mod bias;
 mod client;
 mod connection;
 mod discover;
@@ -25,6 +27,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 pub mod transport;
+mod turn;
 mod world;
 
 pub use client::Client;

@@ -56,6 +56,16 @@ impl Line {
         request: Request,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Option<OwnedFd>), NoAnswer> {
+        let (reply, mut beside) = self.ask_for_many(request, descriptor)?;
+        Ok((reply, beside.pop()))
+    }
+
+    /// The same, where the answer has several descriptors beside it.
+    pub(crate) fn ask_for_many(
+        &self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Reply, Vec<OwnedFd>), NoAnswer> {
         let turn = self.turn.try_lock_for(2 * WAIT).ok_or(NoAnswer::Lost)?;
         if self.is_lost() {
             return Err(NoAnswer::Lost);
@@ -76,15 +86,15 @@ impl Line {
         &self,
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
-    ) -> io::Result<(Reply, Option<OwnedFd>)> {
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let hung_up = || io::Error::from(io::ErrorKind::BrokenPipe);
         let socket = self.socket.descriptor().ok_or_else(hung_up)?;
-        transport::send(socket, request, descriptor, SendFlags::empty())?;
+        transport::send(socket, request, descriptor.as_slice(), SendFlags::empty())?;
         // The socket's own time-out begins anew with each signal.
         let deadline = Instant::now() + WAIT;
         loop {
             match is_readable(socket, deadline.saturating_duration_since(Instant::now())) {
-                Ok(true) => return transport::receive(socket)?.ok_or_else(hung_up),
+                Ok(true) => return transport::receive_many(socket)?.ok_or_else(hung_up),
                 Ok(false) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -102,7 +112,7 @@ impl Line {
         };
         let socket = self.socket.descriptor().filter(|_| !self.is_lost());
         socket.is_some_and(|socket| {
-            transport::send(socket, &request, None, SendFlags::DONTWAIT).is_ok()
+            transport::send(socket, &request, &[], SendFlags::DONTWAIT).is_ok()
         })
     }
 

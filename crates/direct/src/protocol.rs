@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -36,9 +36,10 @@ pub enum Kind {
     Hello = 1,
     /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. Reply: [`Attached`] in `words`, and beside it the memory that both see.
     Attach = 2,
-    /// Segment `first`, for writing if `second` is 1. Reply: its descriptor.
-    Segment = 3,
-    /// Fill in the map's entries from `first` on, `second` of them, both multiples of [`crate::layout::MAP_CHUNK`].
+    /// Segments from `first` on, [`SEGMENTS_AT_ONCE`] at most: one for each bit of `second`, the lowest being `first`; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the
+    /// process gets, and beside it are their descriptors in this order. Refused if it gets none.
+    Segments = 3,
+    /// Fill in the map's entries from `first` on, `second` of them, both multiples of [`crate::layout::MAP_CHUNK`]; [`CHUNKS_AT_ONCE`] chunks at most.
     Map = 4,
     /// Fold all records that there are, and give new spare blocks.
     Fold = 5,
@@ -58,9 +59,9 @@ pub enum Kind {
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Outcome, Ring, Segment};
+        use Kind::{Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Outcome, Ring, Segments};
         [
-            Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo,
+            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)
@@ -73,13 +74,19 @@ impl Kind {
 pub struct Request {
     /// A [`Kind`].
     pub kind: u32,
-    /// The attachment that it is about: what the reply to `Attach` said.
+    /// The attachment that it is about: what the reply to `Attach` said. Something else only where [`Kind`] says so.
     pub file: u32,
     /// By kind.
     pub first: u64,
     /// By kind.
     pub second: u64,
 }
+
+/// Segments that one request can ask for, and so descriptors beside a message. Not more: for a moment they are among those that the program may have.
+pub const SEGMENTS_AT_ONCE: usize = 32;
+
+/// Chunks of the map that one request can ask for.
+pub const CHUNKS_AT_ONCE: u64 = 64;
 
 /// Words of a reply.
 pub const REPLY_WORDS: usize = 15;

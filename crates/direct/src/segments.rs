@@ -1,7 +1,7 @@
 //! The pool's segments, as far as this process has them.
 
 use crate::line::{Line, NoAnswer};
-use crate::protocol::{Kind, Request, Welcome};
+use crate::protocol::{Kind, Request, SEGMENTS_AT_ONCE, Welcome};
 use crate::socket::WAIT;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const POOL_BYTES_MAX: u64 = 1 << 46;
 /// Blocks whose pages are mapped together at first use: 2 MiB.
 const UNIT_BLOCKS_SHIFT_MAX: u32 = 9;
+
+/// Segments that are asked for together if they are needed together: neighbours, beginning at a multiple of this.
+const GROUP: u64 = SEGMENTS_AT_ONCE as u64;
 
 /// How far a unit, or a segment, is ready for use.
 const NOT_YET: u8 = 0;
@@ -32,6 +35,18 @@ struct Standing {
     level: u8,
     /// From which level on the server refuses it; 0 if it does not.
     refused_from: u8,
+}
+
+impl Standing {
+    fn is_refused(&self, level: u8) -> bool {
+        self.refused_from != 0 && self.refused_from <= level
+    }
+
+    fn refuse(&mut self, level: u8) {
+        if !self.is_refused(level) {
+            self.refused_from = level;
+        }
+    }
 }
 
 /// The addresses of the whole pool, over which segments are mapped when they are first used. They stay until the connection ends, so whoever reads from one that he may not read from any more reads
@@ -100,19 +115,24 @@ impl Segments {
         }
     }
 
-    /// Makes a block ready, with those around it. `false` if the server refuses its segment, or there is no such block.
+    fn segment(&self, block: BlockNumber) -> Option<u64> {
+        Some(block.get().checked_sub(self.first_block)? >> self.segment_shift)
+    }
+
+    /// Makes a block ready, with those around it. `false` if the server refuses its segment, or there is no such block. If the server has to be asked, it is asked for the segments of other blocks
+    /// too that may be needed `soon`.
     #[cold]
     pub(crate) fn make_ready(
         &self,
         line: &Line,
         block: BlockNumber,
         permission: Permission,
+        soon: impl Iterator<Item = BlockNumber>,
     ) -> bool {
-        let Some(unit) = self.unit(block) else {
+        let (Some(unit), Some(segment)) = (self.unit(block), self.segment(block)) else {
             return false;
         };
-        let segment = (block.get() - self.first_block) >> self.segment_shift;
-        if !self.map_segment(line, segment, permission) {
+        if !self.map_segment(line, segment, permission, soon) {
             return false;
         }
         let index = (block.get() - self.first_block) >> self.unit_shift;
@@ -130,47 +150,106 @@ impl Segments {
     }
 
     /// Maps a segment, if it is not yet mapped for this.
-    fn map_segment(&self, line: &Line, segment: u64, permission: Permission) -> bool {
+    fn map_segment(
+        &self,
+        line: &Line,
+        segment: u64,
+        permission: Permission,
+        soon: impl Iterator<Item = BlockNumber>,
+    ) -> bool {
         let wanted = level(permission);
         let Some(mut standings) = self.standings.try_lock_for(2 * WAIT) else {
             return false;
         };
-        let Some(standing) = standings.get_mut(segment as usize) else {
+        let Some(standing) = standings.get(segment as usize) else {
             return false;
         };
         if standing.level >= wanted {
             return true;
         }
-        if standing.refused_from != 0 && standing.refused_from <= wanted {
+        if standing.is_refused(wanted) {
             return false;
         }
-        let request = Request {
-            kind: Kind::Segment as u32,
-            file: 0,
-            first: segment,
-            second: u64::from(permission == Permission::ReadWrite),
-        };
-        let is_mapped = match line.ask(request, None) {
-            Err(NoAnswer::Lost) => return false,
-            Err(NoAnswer::Refused(_)) | Ok((_, None)) => false,
-            Ok((_, Some(descriptor))) => {
-                let file = File::from(descriptor);
-                let path = PathBuf::from(format!("segment {segment}"));
-                let part = Part {
-                    file: &file,
-                    path: &path,
-                    file_offset: 0,
-                    length: (BLOCK_BYTES as u64) << self.segment_shift,
-                };
-                let first = self.first_block + (segment << self.segment_shift);
-                let at: Offset = BlockNumber::new(first).offset();
-                self.region.map_later(at, &part, permission).is_ok()
-            }
-        };
-        match is_mapped {
-            true => standing.level = wanted,
-            false => standing.refused_from = wanted,
+        let bits = self.with_others(&standings, segment, wanted, soon);
+        let alone = 1 << (segment % GROUP);
+        self.ask_for(line, &mut standings, segment / GROUP, bits, permission);
+        let standing = standings[segment as usize];
+        if standing.level < wanted && !standing.is_refused(wanted) && bits != alone {
+            // The descriptors that this process may have went to the others.
+            self.ask_for(line, &mut standings, segment / GROUP, alone, permission);
         }
-        is_mapped
+        standings[segment as usize].level >= wanted
+    }
+
+    /// The bits of a segment in its group and of those others in it that are needed soon and neither mapped nor refused.
+    fn with_others(
+        &self,
+        standings: &[Standing],
+        segment: u64,
+        wanted: u8,
+        soon: impl Iterator<Item = BlockNumber>,
+    ) -> u64 {
+        let mut bits = 1 << (segment % GROUP);
+        let others = soon.filter_map(|block| self.segment(block));
+        for other in others.filter(|other| other / GROUP == segment / GROUP) {
+            let is_open =
+                |standing: &Standing| standing.level < wanted && !standing.is_refused(wanted);
+            if standings.get(other as usize).is_some_and(is_open) {
+                bits |= 1 << (other % GROUP);
+            }
+        }
+        bits
+    }
+
+    /// Asks the server for segments of a group, and maps what it gives. What it does not give it refuses; of what it says that it gives there may be fewer descriptors than this process has room for.
+    fn ask_for(
+        &self,
+        line: &Line,
+        standings: &mut [Standing],
+        group: u64,
+        bits: u64,
+        permission: Permission,
+    ) {
+        let request = Request {
+            kind: Kind::Segments as u32,
+            file: u32::from(permission == Permission::ReadWrite),
+            first: group * GROUP,
+            second: bits,
+        };
+        let (given, descriptors) = match line.ask_for_many(request, None) {
+            Err(NoAnswer::Lost) => return,
+            Err(NoAnswer::Refused(_)) => (0, Vec::new()),
+            Ok((reply, descriptors)) => (reply.words[0] & bits, descriptors),
+        };
+        let mut descriptors = descriptors.into_iter();
+        for bit in (0..GROUP).filter(|bit| bits & 1 << bit != 0) {
+            let segment = group * GROUP + bit;
+            let standing = &mut standings[segment as usize];
+            let descriptor = match given & 1 << bit {
+                0 => None,
+                _ => match descriptors.next() {
+                    None if !bits.is_power_of_two() => continue,
+                    descriptor => descriptor,
+                },
+            };
+            let is_mapped = descriptor.is_some_and(|it| self.map(segment, it.into(), permission));
+            match is_mapped {
+                true => standing.level = level(permission),
+                false => standing.refuse(level(permission)),
+            }
+        }
+    }
+
+    fn map(&self, segment: u64, file: File, permission: Permission) -> bool {
+        let path = PathBuf::from(format!("segment {segment}"));
+        let part = Part {
+            file: &file,
+            path: &path,
+            file_offset: 0,
+            length: (BLOCK_BYTES as u64) << self.segment_shift,
+        };
+        let first = self.first_block + (segment << self.segment_shift);
+        let at: Offset = BlockNumber::new(first).offset();
+        self.region.map_later(at, &part, permission).is_ok()
     }
 }

@@ -1,5 +1,6 @@
-//! Messages over the socket, with at most one descriptor beside each.
+//! Messages over the socket, and the descriptors beside them.
 
+use crate::protocol::SEGMENTS_AT_ONCE;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -10,23 +11,25 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Sends one message.
+/// Sends one message, and beside it at most [`SEGMENTS_AT_ONCE`] descriptors.
 ///
 /// # Errors
 ///
 /// What the system says.
+///
+/// # Panics
+///
+/// If there are more descriptors.
 pub fn send<T: IntoBytes + Immutable>(
     socket: BorrowedFd<'_>,
     message: &T,
-    descriptor: Option<BorrowedFd<'_>>,
+    descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEGMENTS_AT_ONCE))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-    if !descriptors.is_empty() {
-        beside.push(SendAncillaryMessage::ScmRights(&descriptors));
-    }
+    let fits = descriptors.is_empty() || beside.push(SendAncillaryMessage::ScmRights(descriptors));
+    assert!(fits, "{} descriptors beside a message", descriptors.len());
     let bytes = [IoSlice::new(message.as_bytes())];
     loop {
         match sendmsg(socket, &bytes, &mut beside, flags | SendFlags::NOSIGNAL) {
@@ -36,7 +39,7 @@ pub fn send<T: IntoBytes + Immutable>(
     }
 }
 
-/// Receives one message; `None` if the other side has hung up.
+/// Receives one message and the last descriptor beside it, others being closed; `None` if the other side has hung up.
 ///
 /// # Errors
 ///
@@ -44,12 +47,32 @@ pub fn send<T: IntoBytes + Immutable>(
 pub fn receive<T: FromBytes + IntoBytes>(
     socket: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let received = receive_beside(socket, &mut space)?;
+    Ok(received.map(|(message, mut descriptors)| (message, descriptors.pop())))
+}
+
+/// Receives one message and the descriptors beside it, [`SEGMENTS_AT_ONCE`] at most and as many as this process may have; `None` if the other side has hung up.
+///
+/// # Errors
+///
+/// As [`receive`].
+pub fn receive_many<T: FromBytes + IntoBytes>(
+    socket: BorrowedFd<'_>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEGMENTS_AT_ONCE))];
+    receive_beside(socket, &mut space)
+}
+
+fn receive_beside<T: FromBytes + IntoBytes>(
+    socket: BorrowedFd<'_>,
+    space: &mut [MaybeUninit<u8>],
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut message = T::new_zeroed();
     let length = size_of::<T>();
     // One byte more, so that a longer message is noticed.
     let mut excess = [0; 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut beside = RecvAncillaryBuffer::new(space);
     let received = loop {
         let mut parts = [
             IoSliceMut::new(message.as_mut_bytes()),
@@ -60,16 +83,16 @@ pub fn receive<T: FromBytes + IntoBytes>(
             outcome => break outcome?,
         }
     };
-    let mut descriptor = None;
+    let mut descriptors = Vec::new();
     for part in beside.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = part {
-            descriptor = descriptors.last().or(descriptor);
+        if let RecvAncillaryMessage::ScmRights(some) = part {
+            descriptors.extend(some);
         }
     }
     match received.bytes {
         0 => Ok(None),
         bytes if bytes == length && !received.flags.contains(ReturnFlags::TRUNC) => {
-            Ok(Some((message, descriptor)))
+            Ok(Some((message, descriptors)))
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }

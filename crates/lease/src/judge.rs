@@ -2,10 +2,13 @@
 
 use crate::record::{NO_SLOT, Record, Salt};
 use crate::ring::{Medium, Ring};
+use crate::window::Window;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, crc32c};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -80,10 +83,10 @@ pub enum Fault {
 /// What records do to the file and to the spare blocks, taken together.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Effects {
-    /// New blocks of the file.
-    pub placed: BTreeMap<u64, BlockNumber>,
-    /// What the slots hold now, of those that changed.
-    pub slots: BTreeMap<u32, Option<BlockNumber>>,
+    /// New blocks of the file, each index once, in the order in which the records name them first.
+    pub placed: Vec<(u64, BlockNumber)>,
+    /// What the slots hold now, of those that changed, in ascending order.
+    pub slots: Vec<(u32, Option<BlockNumber>)>,
     /// Size of the file.
     pub size_bytes: u64,
     /// Time of the last of them, nanoseconds since the epoch; `None` if there is none.
@@ -94,63 +97,76 @@ pub struct Effects {
     pub fault: Option<Fault>,
 }
 
+/// Where the blocks of the file were after the record before the first one that is judged.
+pub trait Blocks<E> {
+    /// Where block `index` was; `None` is a hole.
+    ///
+    /// # Errors
+    ///
+    /// The file system's.
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, E>;
+
+    /// Block `index`, if there is such a one, will be asked for soon.
+    fn prepare(&mut self, _index: u64) {}
+}
+
+impl<E, F: FnMut(u64) -> Result<Option<BlockNumber>, E>> Blocks<E> for F {
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, E> {
+        self(index)
+    }
+}
+
 /// Reads the records from `terms.next` on, up to the first one that is not there, not whole, not believable or not allowed; and adds up what they do. Records
 /// that belong together count together. Nothing is changed.
 ///
-/// `block_of` tells where a block of the file was after the record before: `None` is a hole.
-///
 /// # Errors
 ///
-/// The first one of `block_of`.
+/// The first one of `blocks`.
 pub fn judge<E>(
     medium: &impl Medium,
     terms: &Terms<'_>,
     trust: Trust,
-    mut block_of: impl FnMut(u64) -> Result<Option<BlockNumber>, E>,
+    mut blocks: impl Blocks<E>,
 ) -> Result<Effects, E> {
-    let mut effects = Effects {
-        size_bytes: terms.size_bytes,
-        next: terms.next,
-        ..Effects::default()
-    };
-    while effects.next - terms.next < terms.records_max {
-        let (records, is_newest) = next_group(medium, terms, effects.next);
-        let Some(last) = records.last() else { break };
+    let mut window = Window::new(medium, terms.ring, terms.salt, terms.next);
+    let mut exchanges = Exchanges::new(terms);
+    let (mut next, mut modified, mut fault) = (terms.next, None, None);
+    while next - terms.next < terms.records_max {
+        let group = window.group(|record| blocks.prepare(record.index));
+        let Some((records, is_newest)) = group else {
+            break;
+        };
         if is_newest && trust == Trust::AllButNewest {
             break;
         }
-        let mut group = Group::behind(&effects);
-        let outcome = records.iter().try_for_each(|record| {
-            let before = match group.placed(record.index) {
-                Some(block) => Some(block),
-                None => block_of(record.index).map_err(Stop::Lookup)?,
-            };
-            group.add(terms, record, before).map_err(Stop::Fault)
-        });
-        match outcome {
+        let size_bytes = exchanges.size_bytes;
+        exchanges.group.clear();
+        let mut add = |record| exchanges.add(terms, record, &mut blocks);
+        let is_good = match records.iter().try_for_each(&mut add) {
             Err(Stop::Lookup(error)) => return Err(error),
-            Err(Stop::Fault(fault)) => {
-                effects.fault = Some(fault);
-                break;
+            Err(Stop::Fault(found)) => {
+                fault = Some(found);
+                false
             }
-            Ok(()) => {}
-        }
-        if is_newest && trust == Trust::IfDataFits && !group.has_its_data(medium, last) {
+            Ok(()) => true,
+        };
+        let [.., last] = records else { break };
+        let must_fit = is_newest && trust == Trust::IfDataFits;
+        if !is_good || (must_fit && !exchanges.have_data(medium, last)) {
+            exchanges.undo_group(size_bytes);
             break;
         }
-        let Group {
-            placed,
-            slots,
-            size_bytes,
-            ..
-        } = group;
-        effects.placed.extend(placed);
-        effects.slots.extend(slots);
-        effects.size_bytes = size_bytes;
-        effects.modified = Some(last.modified);
-        effects.next += records.len() as u64;
+        modified = Some(last.modified);
+        next += records.len() as u64;
     }
-    Ok(effects)
+    Ok(Effects {
+        slots: exchanges.changed_slots(),
+        placed: exchanges.placed,
+        size_bytes: exchanges.size_bytes,
+        modified,
+        next,
+        fault,
+    })
 }
 
 enum Stop<E> {
@@ -158,117 +174,126 @@ enum Stop<E> {
     Fault(Fault),
 }
 
-/// The records from `first` on that belong together, none if they are not all there; and whether nothing comes behind them.
-fn next_group(
-    medium: &impl Medium,
-    terms: &Terms<'_>,
-    first: u64,
-) -> (SmallVec<[Record; 4]>, bool) {
-    let whole = |sequence: u64| {
-        let record = terms.ring.load(medium, sequence);
-        record.is_whole(sequence, terms.salt).then_some(record)
-    };
-    let mut records = SmallVec::new();
-    while let Some(record) = whole(first + records.len() as u64) {
-        let is_last = record.continues != 1;
-        records.push(record);
-        if is_last {
-            let is_newest = whole(first + records.len() as u64).is_none();
-            return (records, is_newest);
-        }
-        if records.len() as u64 == GROUP_RECORDS_MAX {
-            break;
-        }
-    }
-    (SmallVec::new(), true)
-}
-
-/// What records that belong together change, beside what those before them did.
-struct Group<'e> {
-    before: &'e Effects,
-    placed: SmallVec<[(u64, BlockNumber); 4]>,
-    slots: SmallVec<[(u32, Option<BlockNumber>); 4]>,
+/// What the records so far change. In flat tables: a holder writes millions of records a second.
+struct Exchanges {
+    placed: Vec<(u64, BlockNumber)>,
+    /// Positions in `placed`, by index. The holder chooses the indexes, but does not know how they are hashed.
+    positions: HashTable<u32>,
+    hasher: RandomState,
+    spares: Vec<Option<BlockNumber>>,
+    /// Which slots were exchanged.
+    changed: Vec<bool>,
     size_bytes: u64,
     /// Where the data of the last record is.
     data_in: Option<BlockNumber>,
+    /// What the last records did that belong together.
+    group: SmallVec<[Exchange; 4]>,
 }
 
-impl<'e> Group<'e> {
-    fn behind(before: &'e Effects) -> Group<'e> {
-        Group {
-            before,
-            placed: SmallVec::new(),
-            slots: SmallVec::new(),
-            size_bytes: before.size_bytes,
+/// An exchange that may have to be undone.
+struct Exchange {
+    slot: u32,
+    position: u32,
+    /// The block that went into the slot, unless it is where the file had it before.
+    placed_before: Option<BlockNumber>,
+}
+
+impl Exchanges {
+    fn new(terms: &Terms<'_>) -> Exchanges {
+        let most = terms.records_max.min(terms.ring.records()) as usize;
+        Exchanges {
+            placed: Vec::with_capacity(most),
+            positions: HashTable::with_capacity(most),
+            hasher: RandomState::default(),
+            spares: terms.spares.to_vec(),
+            changed: vec![false; terms.spares.len()],
+            size_bytes: terms.size_bytes,
             data_in: None,
+            group: SmallVec::new(),
         }
     }
 
-    /// Where a record of this judgement has put the block.
-    fn placed(&self, index: u64) -> Option<BlockNumber> {
-        let own = self.placed.iter().rev().find(|(at, _)| *at == index);
-        own.map(|(_, block)| *block)
-            .or_else(|| self.before.placed.get(&index).copied())
-    }
-
-    fn spare(&self, terms: &Terms<'_>, slot: u32) -> Option<BlockNumber> {
-        let own = self.slots.iter().rev().find(|(at, _)| *at == slot);
-        own.map(|(_, block)| *block)
-            .or_else(|| self.before.slots.get(&slot).copied())
-            .unwrap_or_else(|| terms.spares.get(slot as usize).copied().flatten())
-    }
-
-    /// Adds a record whose block of the file was `before`.
-    fn add(
+    /// Adds what a record does, if it is allowed to.
+    #[inline]
+    fn add<E>(
         &mut self,
         terms: &Terms<'_>,
         record: &Record,
-        before: Option<BlockNumber>,
-    ) -> Result<(), Fault> {
-        let Record {
-            sequence,
-            index,
-            slot,
-            ..
-        } = *record;
-        if !record.has_possible_data() {
-            return Err(Fault::Data { sequence });
-        }
-        let behind_end = self.size_bytes.div_ceil(BLOCK);
-        let is_known = if slot == NO_SLOT {
-            index + 1 == behind_end && before.is_some()
-        } else {
-            index == behind_end || (index < behind_end && before.is_some())
+        blocks: &mut impl Blocks<E>,
+    ) -> Result<(), Stop<E>> {
+        let hash = self.hasher.hash_one(record.index);
+        let is_it = |position: &u32| self.placed[*position as usize].0 == record.index;
+        let known = self.positions.find(hash, is_it).copied();
+        let placed_before = known.map(|position| self.placed[position as usize].1);
+        let before = match placed_before {
+            Some(block) => Some(block),
+            None => blocks.block(record.index).map_err(Stop::Lookup)?,
         };
-        if !is_known {
-            return Err(Fault::NoSuchBlock { sequence, index });
-        }
-        let grows_in_its_block = record.size / BLOCK == index || record.size == (index + 1) * BLOCK;
-        let is_possible = record.size == self.size_bytes
-            || (record.size > self.size_bytes
-                && record.size <= terms.size_bytes_max
-                && grows_in_its_block);
-        if !is_possible || (index == behind_end && record.size == self.size_bytes) {
-            return Err(Fault::Size {
-                sequence,
-                size_bytes: record.size,
-            });
-        }
+        check(terms, self.size_bytes, record, before).map_err(Stop::Fault)?;
         self.data_in = before;
-        if slot != NO_SLOT {
-            let spare = self
-                .spare(terms, slot)
-                .ok_or(Fault::NoSuchSpare { sequence, slot })?;
-            self.placed.push((index, spare));
-            self.slots.push((slot, before));
+        if record.slot != NO_SLOT {
+            let spare = self.take_spare(record, before).map_err(Stop::Fault)?;
             self.data_in = Some(spare);
+            let position = match known {
+                Some(position) => position,
+                None => self.add_position(hash, record.index, spare),
+            };
+            self.placed[position as usize].1 = spare;
+            self.group.push(Exchange {
+                slot: record.slot,
+                position,
+                placed_before,
+            });
         }
         self.size_bytes = record.size;
         Ok(())
     }
 
+    /// The block of the record's slot, which gets `before`.
+    #[inline]
+    fn take_spare(
+        &mut self,
+        record: &Record,
+        before: Option<BlockNumber>,
+    ) -> Result<BlockNumber, Fault> {
+        let slot = record.slot as usize;
+        let none = Fault::NoSuchSpare {
+            sequence: record.sequence,
+            slot: record.slot,
+        };
+        let held = self.spares.get_mut(slot).ok_or(none)?;
+        let spare = held.ok_or(none)?;
+        *held = before;
+        self.changed[slot] = true;
+        Ok(spare)
+    }
+
+    #[inline]
+    fn add_position(&mut self, hash: u64, index: u64, block: BlockNumber) -> u32 {
+        let position = self.placed.len() as u32;
+        self.placed.push((index, block));
+        let (placed, hasher) = (&self.placed, &self.hasher);
+        let rehash = |position: &u32| hasher.hash_one(placed[*position as usize].0);
+        self.positions.insert_unique(hash, position, rehash);
+        position
+    }
+
+    /// Undoes what the last records did that belong together; before them the file had `size_bytes`. Nothing can be added afterwards.
+    fn undo_group(&mut self, size_bytes: u64) {
+        self.size_bytes = size_bytes;
+        while let Some(exchange) = self.group.pop() {
+            let placed = &mut self.placed[exchange.position as usize];
+            self.spares[exchange.slot as usize] = Some(placed.1);
+            match exchange.placed_before {
+                Some(block) => placed.1 = block,
+                // New positions are the last ones.
+                None => drop(self.placed.pop()),
+            }
+        }
+    }
+
     /// Whether the data that shares the last record's fence is there.
-    fn has_its_data(&self, medium: &impl Medium, last: &Record) -> bool {
+    fn have_data(&self, medium: &impl Medium, last: &Record) -> bool {
         if last.data_bytes == 0 || deliberate::is(Bug::SkipLeaseDataCheck) {
             return true;
         }
@@ -280,4 +305,43 @@ impl<'e> Group<'e> {
         medium.read(block.offset() + u64::from(last.data_at), data);
         crc32c(data) == last.data_checksum
     }
+
+    fn changed_slots(&self) -> Vec<(u32, Option<BlockNumber>)> {
+        let slots = (0..).zip(&self.spares).zip(&self.changed);
+        let changed = slots.filter(|(_, is_changed)| **is_changed);
+        changed.map(|((slot, block), _)| (slot, *block)).collect()
+    }
+}
+
+/// Whether an honest holder writes such a record, of a block that was `before`, for a file of `size_bytes`.
+#[inline]
+fn check(
+    terms: &Terms<'_>,
+    size_bytes: u64,
+    record: &Record,
+    before: Option<BlockNumber>,
+) -> Result<(), Fault> {
+    let Record {
+        sequence, index, ..
+    } = *record;
+    if !record.has_possible_data() {
+        return Err(Fault::Data { sequence });
+    }
+    let behind_end = size_bytes.div_ceil(BLOCK);
+    // Without an exchange the file cannot get a block; that it grows in its last block only is looked at below.
+    let is_next = record.slot != NO_SLOT && index == behind_end;
+    let is_known = is_next || (index < behind_end && before.is_some());
+    if !is_known {
+        return Err(Fault::NoSuchBlock { sequence, index });
+    }
+    let grows_in_its_block = record.size / BLOCK == index || record.size == (index + 1) * BLOCK;
+    let is_possible = record.size == size_bytes
+        || (record.size > size_bytes && record.size <= terms.size_bytes_max && grows_in_its_block);
+    if !is_possible || (index == behind_end && record.size == size_bytes) {
+        return Err(Fault::Size {
+            sequence,
+            size_bytes: record.size,
+        });
+    }
+    Ok(())
 }

@@ -5,7 +5,8 @@
 //! inodes are never his to write: the server *folds* records into them, later, in transactions of its own, and recovery does the same.
 //!
 //! * [`Record`]: the 64 bytes, and which bytes of the ring are one ([`Ring`]).
-//! * [`Writer`]: the holder's side. It decides between an exchange and an append in place, and says when it needs the server.
+//! * [`Writer`]: the holder's side. It decides between an exchange and an append in place, and says when it needs the server. If he wishes it overwrites in place as well,
+//!   without a record, and without being all or nothing.
 //! * [`judge`]: the server's side. It believes nothing: a record can exchange blocks of the holder's own file and of his own spare ones, and nothing else.
 //! * [`State`]: how the server takes the lease back, although the holder executes no locked instruction for it.
 //!
@@ -15,10 +16,11 @@ mod judge;
 mod record;
 mod ring;
 mod state;
+mod window;
 mod writer;
 
-pub use judge::{Effects, Fault, GROUP_RECORDS_MAX, Terms, Trust, judge};
+pub use judge::{Blocks, Effects, Fault, GROUP_RECORDS_MAX, Terms, Trust, judge};
 pub use record::{NO_SLOT, RECORD_BYTES, Record, Salt};
 pub use ring::{Medium, RECORDS_PER_BLOCK, Ring};
 pub use state::{Busy, Holding, State, Word};
-pub use writer::{FileMap, Place, Refusal, Spare, WRITE_BLOCKS_MAX, Writer};
+pub use writer::{FileMap, InPlace, Place, Refusal, Spare, WRITE_BLOCKS_MAX, Writer};

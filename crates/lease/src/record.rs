@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = LINE_BYTES;
 
-/// In [`Record::slot`]: no block changes places, the data was written behind the end of the file, in its last block.
+/// In [`Record::slot`]: no block changes places. The data was written behind the end of the file, in its last block; or there is none, and the file was overwritten in place about then.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// What a lease mixes into its records' checksums, so that what lay there before is not taken for one. Not a secret: the holder knows it.
@@ -86,14 +86,13 @@ impl Record {
         self
     }
 
+    /// By whole words: whoever stores a half of one and then loads all of it waits for the store.
     #[inline]
     fn expected_checksum(&self, salt: Salt) -> u32 {
-        let copy = Record {
-            checksum: 0,
-            reserved: self.reserved ^ salt.0,
-            ..*self
-        };
-        crc32c(copy.as_bytes())
+        let mut words: Words = zerocopy::transmute!(*self);
+        words[CHECKSUM_WORD] &= u64::from(u32::MAX);
+        words[SALT_WORD] ^= salt.0;
+        crc32c(words.as_bytes())
     }
 
     /// Whether these bytes are record number `sequence` of the lease with this salt, whole.

@@ -61,6 +61,12 @@ impl Ring {
         block.offset() + at % RECORDS_PER_BLOCK * RECORD_BYTES as u64
     }
 
+    /// Where record `sequence` lies, and how many lie in a row from there on.
+    pub(crate) fn run(&self, sequence: u64) -> (Offset, usize) {
+        let count = RECORDS_PER_BLOCK - sequence % RECORDS_PER_BLOCK;
+        (self.place(sequence), count as usize)
+    }
+
     /// What lies where record `sequence` belongs. The holder may change it at any moment, so who judges it judges this copy.
     #[inline]
     pub fn load(&self, medium: &impl Medium, sequence: u64) -> Record {

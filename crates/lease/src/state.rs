@@ -9,7 +9,7 @@
 //!
 //! Who is busy for too long (stopped, or in a debugger) is not waited for: the lease is *forced* from him. The server then takes what is in the ring by then. When he goes on, he
 //! looks at the state after his record's fence, and asks the server whether it took the record. He may still store into his spare blocks, which nobody gets before he has answered or is dead,
-//! and into the block that he said he was busy with, which the server replaces.
+//! and into the block that he said he was busy with, which the server replaces. So a write of several blocks in place says each of them in turn, when the one before is fenced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,7 +55,7 @@ pub enum Busy {
     Idle,
     /// A write that stores into spare blocks only.
     SpareBlocks,
-    /// A write that stores into this block of the file, behind its end.
+    /// A write that stores into this block of the file: behind its end, or, in place, anywhere.
     Block(u64),
 }
 
@@ -115,11 +115,12 @@ pub struct Holding<'w, W = AtomicU64> {
 }
 
 impl<W: Word> Holding<'_, W> {
-    /// Begins a write. `false` if the lease has ended: then nothing may be stored.
+    /// Begins a write, or its next block: what was stored before must be fenced. `false` if the lease has ended: then nothing may be stored.
     #[inline]
     #[must_use = "without the lease nothing may be stored"]
     pub fn begin(&self, with: Busy) -> bool {
-        self.busy.store(with.word(), Ordering::Relaxed);
+        // Release: who hears of the next block knows that nothing comes into the one before.
+        self.busy.store(with.word(), Ordering::Release);
         W::light_fence();
         let is_live = self.state.load(Ordering::Acquire) == LIVE;
         if !is_live {
@@ -242,6 +243,62 @@ mod tests {
     #[should_panic(expected = "counted")]
     fn a_server_without_its_fence_is_caught() {
         explore(|| {}, true);
+    }
+
+    /// A holder overwrites two blocks in place; the server takes the lease back, and forces it if he is busy. What is stored later goes into the block that the server then has to replace.
+    fn explore_in_place(says_each: bool) {
+        loom::model(move || {
+            let shared = Arc::new((Shared::default(), [Model::new(0), Model::new(0)]));
+            let theirs = Arc::clone(&shared);
+            let holder = loom::thread::spawn(move || {
+                let holding = holding(&theirs.0);
+                for (index, block) in (0..).zip(&theirs.1) {
+                    let says = says_each || index == 0;
+                    if says && !holding.begin(Busy::Block(index)) {
+                        return false;
+                    }
+                    block.store(1, Ordering::Relaxed);
+                }
+                holding.end()
+            });
+            let server = State {
+                state: &shared.0.state,
+                busy: &shared.0.busy,
+            };
+            let heavy = || fence(Ordering::SeqCst);
+            server.seal(heavy);
+            let before = server.busy();
+            let mut replaced = Busy::Idle;
+            if before != Busy::Idle {
+                server.force(heavy);
+                replaced = match server.busy() {
+                    Busy::Block(index) => Busy::Block(index),
+                    _ => before,
+                };
+            }
+            let look = || shared.1.iter().map(|block| block.load(Ordering::Relaxed));
+            let seen: Vec<u64> = look().collect();
+            let told = holder.join().expect("the holder ends");
+            for ((index, seen), later) in (0..).zip(seen).zip(look()) {
+                let is_replaced = replaced == Busy::Block(index);
+                assert!(
+                    is_replaced || seen == later,
+                    "stored into block {index}, which is not replaced"
+                );
+                assert!(!told || seen == 1, "acknowledged and not there");
+            }
+        });
+    }
+
+    #[test]
+    fn a_holder_who_overwrites_in_place_says_where() {
+        explore_in_place(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "which is not replaced")]
+    fn a_holder_who_says_only_where_he_begins_is_caught() {
+        explore_in_place(false);
     }
 
     #[test]

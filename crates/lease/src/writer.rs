@@ -1,8 +1,13 @@
 //! The holder's side: writes that ask nobody.
 
+mod in_place;
+
+pub use in_place::InPlace;
+
 use crate::judge::GROUP_RECORDS_MAX;
 use crate::record::{NO_SLOT, Record, Salt};
 use crate::ring::Ring;
+use in_place::Vouched;
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Region, crc32c};
 use smallvec::SmallVec;
@@ -100,6 +105,10 @@ pub struct Writer {
     /// Taken in turn, so that writes go round.
     spares: VecDeque<Spare>,
     size_bytes: u64,
+    /// What the newest record vouches for.
+    vouched: Vouched,
+    /// Time of the last record that says no more than that the file was overwritten in place.
+    stamped_at: Option<i64>,
 }
 
 impl Writer {
@@ -120,6 +129,8 @@ impl Writer {
             folded: next,
             spares: spares.into_iter().collect(),
             size_bytes,
+            vouched: Vouched::nothing(next),
+            stamped_at: None,
         }
     }
 
@@ -145,6 +156,9 @@ impl Writer {
     pub fn folded(&mut self, next: u64, refilled: impl IntoIterator<Item = Spare>) {
         self.folded = self.folded.max(next);
         self.spares.extend(refilled);
+        if self.folded == self.next {
+            self.vouched = Vouched::nothing(next);
+        }
     }
 
     /// The last block, if a write at `offset` goes behind the end in it: what the holder says he is busy with.
@@ -238,6 +252,10 @@ impl Writer {
         now: i64,
     ) -> Result<(), Refusal> {
         let steps = self.plan(map, offset, data.len())?;
+        self.vouched = Vouched {
+            next: self.next + steps.len() as u64,
+            block: (steps.len() == 1).then(|| steps[0].index),
+        };
         let end = offset + data.len() as u64;
         let size_bytes = self.size_bytes.max(end);
         let mut batch = Flushed::nothing(&self.region);

@@ -1,8 +1,8 @@
 //! A holder's writes beside a plain vector of bytes; and rings that no honest holder would write.
 
 use lease::{
-    Effects, FileMap, NO_SLOT, Place, Record, Refusal, Ring, Salt, Spare, Terms, Trust, Writer,
-    judge,
+    Effects, FileMap, InPlace, NO_SLOT, Place, Record, Refusal, Ring, Salt, Spare, Terms, Trust,
+    Writer, judge,
 };
 use perdure_lease as lease;
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
@@ -128,7 +128,19 @@ impl Bed {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Write { offset: u64, bytes: usize, byte: u8 },
+    Write {
+        offset: u64,
+        bytes: usize,
+        byte: u8,
+    },
+    /// In place, if it can be; the lease ends when so many blocks were announced.
+    Overwrite {
+        offset: u64,
+        bytes: usize,
+        byte: u8,
+        ticks: i64,
+        ends_after: usize,
+    },
     Fold(Trust),
 }
 
@@ -143,6 +155,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(offset, bytes, byte)| Step::Write { offset, bytes, byte }),
         2 => (0..5_u64, any::<u8>())
             .prop_map(|(index, byte)| Step::Write { offset: index * BLOCK, bytes: BLOCK_BYTES, byte }),
+        5 => (0..4 * BLOCK, prop_oneof![1..100_usize, 1..9_000_usize], any::<u8>(), 0..2_i64, prop_oneof![1 => 0..3_usize, 3 => Just(9)])
+            .prop_map(|(offset, bytes, byte, ticks, ends_after)| Step::Overwrite { offset, bytes, byte, ticks, ends_after }),
         1 => trust.prop_map(Step::Fold),
     ]
 }
@@ -154,11 +168,12 @@ proptest! {
         let mut bed = Bed::new(size_bytes);
         let mut wanted = bed.content();
         let (mut writer, mut map) = bed.writer();
+        let mut now = 5;
         for step in steps {
             match step {
                 Step::Write { offset, bytes, byte } => {
                     let data: Vec<u8> = (0..bytes).map(|at| byte ^ at as u8).collect();
-                    match writer.write(&mut map, offset, &data, 5) {
+                    match writer.write(&mut map, offset, &data, now) {
                         Ok(()) => {
                             let end = offset as usize + bytes;
                             if wanted.len() < end {
@@ -175,6 +190,39 @@ proptest! {
                         }
                     }
                     prop_assert_eq!(writer.size_bytes(), wanted.len() as u64);
+                }
+                Step::Overwrite { offset, bytes, byte, ticks, ends_after } => {
+                    let data: Vec<u8> = (0..bytes).map(|at| byte ^ at as u8).collect();
+                    now += ticks;
+                    let acknowledged = writer.next();
+                    let mut announced = Vec::new();
+                    let outcome = writer.overwrite_in_place(&map, offset, &data, now, |index| {
+                        // A power cut now, whatever of the blocks before is there: nothing acknowledged is lost.
+                        assert!(bed.judge(Trust::IfDataFits).next >= acknowledged);
+                        announced.push(index);
+                        announced.len() <= ends_after
+                    });
+                    let end = offset as usize + bytes;
+                    match outcome {
+                        Ok(InPlace::Done) => {
+                            prop_assert!(writer.can_go_in_place(&map, offset, bytes));
+                            wanted[offset as usize..end].copy_from_slice(&data);
+                        }
+                        Ok(InPlace::Elsewhere) => prop_assert!(end > wanted.len()),
+                        Ok(InPlace::Ended) => {
+                            let stopped_at = (announced[announced.len() - 1] * BLOCK).max(offset) as usize;
+                            wanted[offset as usize..stopped_at].copy_from_slice(&data[..stopped_at - offset as usize]);
+                            let effects = bed.judge(Trust::IfDataFits);
+                            prop_assert_eq!(effects.next, writer.next());
+                            bed.fold(effects);
+                            (writer, map) = bed.writer();
+                        }
+                        Err(error) => prop_assert_eq!(error, Refusal::RingFull),
+                    }
+                    if matches!(outcome, Ok(InPlace::Done)) {
+                        let modified = bed.judge(Trust::IfDataFits).modified;
+                        prop_assert!(modified.is_none() || modified == Some(now));
+                    }
                 }
                 Step::Fold(trust) => {
                     let blocks = bed.blocks();
@@ -250,6 +298,55 @@ fn a_record_without_its_data_did_not_happen() {
     let effects = bed.judge(Trust::IfDataFits);
     bed.fold(effects);
     assert_eq!(bed.content(), before);
+}
+
+/// Once in each tick of the clock an overwrite in place leaves a record that tells the time.
+#[test]
+fn overwrites_in_place_are_stamped_once_in_a_tick() {
+    let mut bed = Bed::new(2 * BLOCK);
+    let (mut writer, map) = bed.writer();
+    for now in [7, 7, 7, 9, 9, 8] {
+        let outcome = writer.overwrite_in_place(&map, 100, b"some bytes", now, |_| true);
+        assert_eq!(outcome, Ok(InPlace::Done));
+        assert_eq!(bed.judge(Trust::All).modified, Some(now));
+    }
+    assert_eq!(writer.next(), 4, "three ticks");
+    let effects = bed.judge(Trust::All);
+    assert!(effects.placed.is_empty() && effects.slots.is_empty());
+    bed.fold(effects);
+    assert_eq!(bed.content()[100..110], *b"some bytes");
+}
+
+/// A record vouches for its data only until that is overwritten in place: then there is another one behind it, before.
+#[test]
+fn what_was_acknowledged_stays_when_it_is_overwritten_in_place() {
+    let mut bed = Bed::new(BLOCK + 10);
+    let (mut writer, mut map) = bed.writer();
+    let overwrite = |writer: &mut Writer, map: &Map, bed: &Bed, offset: u64, records: u64| {
+        let before = writer.next();
+        let outcome = writer.overwrite_in_place(map, offset, b"new", 1, |_| true);
+        assert_eq!(outcome, Ok(InPlace::Done));
+        assert_eq!(writer.next() - before, records, "at {offset}");
+        assert_eq!(bed.judge(Trust::IfDataFits).next, writer.next());
+    };
+    overwrite(&mut writer, &map, &bed, 0, 1);
+    overwrite(&mut writer, &map, &bed, 0, 0);
+    // An append in the last block.
+    writer
+        .write(&mut map, BLOCK + 10, b"tail", 1)
+        .expect("a write");
+    overwrite(&mut writer, &map, &bed, 0, 0);
+    overwrite(&mut writer, &map, &bed, BLOCK + 11, 1);
+    overwrite(&mut writer, &map, &bed, BLOCK + 11, 0);
+    // An exchange.
+    writer
+        .write(&mut map, 0, &[7; BLOCK_BYTES], 1)
+        .expect("a write");
+    overwrite(&mut writer, &map, &bed, 5, 1);
+    bed.fold(bed.judge(Trust::IfDataFits));
+    let content = bed.content();
+    assert_eq!(content[..10], [7, 7, 7, 7, 7, b'n', b'e', b'w', 7, 7]);
+    assert_eq!(content[BLOCK_BYTES + 10..], *b"tnew");
 }
 
 /// A write of several blocks of which the last record is missing did not happen at all.

@@ -62,6 +62,10 @@ pub enum Bug {
     LeaveLeaseTail,
     /// Who has a file attached is not told that somebody changed its attributes.
     KeepAttributesSecret,
+    /// The holder of a lease overwrites bytes in place that his newest record vouches for.
+    SkipLeaseStamp,
+    /// An overwrite in place returns before its bytes are fenced.
+    SkipInPlaceFence,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -68,6 +68,7 @@ struct StoredLines {
 impl Region {
     /// Lays a media model over the region: from now on it is as slow as that. For experiments only.
     pub fn set_media(&self, model: &MediaModel) {
+        crate::counters::begin();
         self.watch.timing.set(model);
         self.flags.set(Flags::SLOWED, !self.watch.timing.is_free());
     }

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use perdure_pmem::{Access, DurabilityClass, MapError, Offset, Part, Region, medium_length};
+use perdure_pmem::{
+    Access, DurabilityClass, MapError, Offset, Part, Region, medium_length, use_huge_pages,
+};
 use tempfile::NamedTempFile;
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -228,4 +230,47 @@ fn a_dropped_region_gives_its_addresses_back() {
         drop(volatile(&[part(&file, 0, 64 * MEBIBYTE)]).expect("mapped"));
         assert!(!mapped());
     }
+}
+
+/// Bytes of this process's mapping at an address that are mapped by huge pages.
+fn mapped_huge(address: usize) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("maps");
+    let begins = format!("{address:x}-");
+    let lines = maps.lines().skip_while(|line| !line.starts_with(&begins));
+    let mut counts = lines.filter_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+    let count = counts.next().expect("a count").trim();
+    count
+        .strip_suffix(" kB")
+        .and_then(|text| text.parse().ok())
+        .expect("a number")
+}
+
+#[test]
+fn a_file_on_tmpfs_gets_huge_pages_and_stays_what_it_was() {
+    let length = 6 * MEBIBYTE;
+    let file = file_of(0);
+    use_huge_pages(file.as_file(), length).expect("a longer file");
+    assert_eq!(medium_length(file.as_file()).expect("length"), length);
+    let region = volatile(&[part(&file, 0, length)]).expect("mapped");
+    let mut content = vec![0xee; length as usize];
+    region.read(Offset::new(0), &mut content);
+    assert!(content.iter().all(|byte| *byte == 0), "zeros");
+    let address = region.as_ptr(Offset::new(0), 1) as usize;
+    let huge = mapped_huge(address);
+    assert_eq!(huge, length >> 10, "the kernel can do this since Linux 6.1");
+}
+
+#[test]
+fn a_file_elsewhere_and_one_that_fits_no_huge_page_just_get_their_length() {
+    let elsewhere = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
+    use_huge_pages(&elsewhere, 4 * MEBIBYTE).expect("a longer file");
+    assert_eq!(elsewhere.metadata().expect("metadata").len(), 4 * MEBIBYTE);
+    let odd = file_of(0);
+    use_huge_pages(odd.as_file(), 3 * MEBIBYTE).expect("a longer file");
+    assert_eq!(medium_length(odd.as_file()).expect("length"), 3 * MEBIBYTE);
+    assert_eq!(
+        std::os::unix::fs::MetadataExt::blocks(&odd.as_file().metadata().expect("metadata")),
+        0,
+        "nothing is in memory"
+    );
 }

@@ -23,10 +23,16 @@ impl<T: Send + Sync + 'static> Leaked<T> {
     }
 
     /// The value, made now if it was not.
+    #[inline]
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &'static T {
-        if let Some(value) = self.get() {
-            return value;
+        match self.get() {
+            Some(value) => value,
+            None => self.make(make),
         }
+    }
+
+    #[cold]
+    fn make(&self, make: impl FnOnce() -> T) -> &'static T {
         let made = Box::into_raw(Box::new(make()));
         match self.0.compare_exchange(null_mut(), made, AcqRel, Acquire) {
             // SAFETY: it is never freed from here on.

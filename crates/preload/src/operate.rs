@@ -56,6 +56,27 @@ fn total(data: &[IoSlice<'_>]) -> usize {
     data.iter().map(|part| part.len()).sum()
 }
 
+/// `pread` without a lock, if this thread uses the file alone.
+#[inline]
+pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<usize> {
+    let offset = u64::try_from(offset).ok()?;
+    let pin = table::pinned(number)?;
+    let file = pin.is_readable().then(|| pin.file())?;
+    file.read_as_owner(into, offset)
+}
+
+/// `pwrite` of a whole block without a lock, if this thread writes the file alone.
+#[inline]
+pub(crate) fn overwrite_block(number: RawFd, data: &[u8], offset: i64) -> bool {
+    let (Ok(block), Ok(offset)) = (data.try_into(), u64::try_from(offset)) else {
+        return false;
+    };
+    let Some(pin) = table::pinned(number) else {
+        return false;
+    };
+    pin.is_writable() && !pin.appends() && pin.file().overwrite_block(block, offset)
+}
+
 /// `preadv`.
 pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -> Way {
     let bytes = into.iter().map(|part| part.len()).sum();

@@ -1,15 +1,17 @@
 //! Where descriptions live.
 //!
 //! A place is never unmapped, so that whoever finds its index in the table may count himself in and only then ask whether the index still stands there. Counters are several,
-//! each with a line of its own, and a thread keeps to one: threads that read the same file do not fight over a line. Counting takes no lock and no memory, so a signal handler may.
+//! each with a line of its own, and a thread keeps to one: threads that read the same file do not fight over a line. Counting takes no lock and no memory, so a signal handler may. Beside the
+//! counter a thread that comes often can be the line's owner, and go in without a locked instruction ([`direct::bias`]).
 //!
-//! A place's description is dropped when no entry of the table leads to it (*dying*) and each counter was seen at zero after that: new readers cannot come, because what they
-//! validate against is gone. Whoever counts out last sees that it is dying, or the one who made it so sees zero.
+//! A place's description is dropped when no entry of the table leads to it (*dying*), and after that each counter was seen at zero and each owner outside: new readers cannot come, because what they
+//! validate against is gone. Whoever goes out last sees that it is dying, or the one who made it so sees nobody.
 
 use crate::client::{arrive, depart};
 use crate::description::Description;
 use crate::leaked::Leaked;
 use crate::thread::{self, Inside};
+use direct::bias::{Bias, Thread, heavy_fence};
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -24,13 +26,22 @@ const FREE: u32 = 0;
 const DYING: u32 = u32::MAX;
 const CHANGING: u32 = u32::MAX - 1;
 
+/// A thread that came so often to a line of its own becomes its owner.
+const TURNS_BEFORE: u32 = 64;
+
+/// Readers of a place that keep to the same line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Counter(AtomicU32);
+struct Readers {
+    count: AtomicU32,
+    /// How often it was counted up: about, as nobody waits for others here.
+    turns: AtomicU32,
+    bias: Bias,
+}
 
 #[derive(Default)]
 struct Place {
-    readers: [Counter; COUNTERS],
+    readers: [Readers; COUNTERS],
     state: AtomicU32,
     description: UnsafeCell<Option<Description>>,
 }
@@ -47,21 +58,44 @@ static IS_LEFT: AtomicBool = AtomicBool::new(false);
 /// A description that does not go away while this lives.
 pub(crate) struct Pin {
     place: &'static Place,
+    readers: &'static Readers,
     index: usize,
-    counter: usize,
+    /// It went in as the owner.
+    is_owner: bool,
+}
+
+fn no_places() -> [Place; CHUNK_PLACES] {
+    std::array::from_fn(|_| Place::default())
+}
+
+impl Readers {
+    #[cold]
+    fn count_in(&self) {
+        self.count.fetch_add(1, SeqCst);
+        let turns = self.turns.load(Relaxed).saturating_add(1);
+        self.turns.store(turns, Relaxed);
+        // Counted in, so that the place does not end meanwhile. A kernel without the fence shows itself here.
+        if turns == TURNS_BEFORE && heavy_fence() {
+            self.bias.give(Thread::current());
+        }
+    }
 }
 
 impl Pin {
+    #[inline]
     fn on(index: usize) -> Pin {
-        let chunk =
-            PLACES[index / CHUNK_PLACES].get_or(|| std::array::from_fn(|_| Place::default()));
+        let chunk = PLACES[index / CHUNK_PLACES].get_or(no_places);
         let place = &chunk[index % CHUNK_PLACES];
-        let counter = thread::number() as usize % COUNTERS;
-        place.readers[counter].0.fetch_add(1, SeqCst);
+        let readers = &place.readers[thread::number() as usize % COUNTERS];
+        let is_owner = readers.bias.enter(Thread::current());
+        if !is_owner {
+            readers.count_in();
+        }
         Pin {
             place,
+            readers,
             index,
-            counter,
+            is_owner,
         }
     }
 
@@ -97,7 +131,12 @@ impl Deref for Pin {
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        self.place.readers[self.counter].0.fetch_sub(1, SeqCst);
+        match self.is_owner {
+            true => self.readers.bias.leave(),
+            false => {
+                self.readers.count.fetch_sub(1, SeqCst);
+            }
+        }
         if self.place.state.load(SeqCst) == DYING {
             end(self.place);
         }
@@ -166,11 +205,7 @@ fn end(place: &Place) {
         IS_LEFT.store(true, SeqCst);
         return;
     };
-    let is_unused = place
-        .readers
-        .iter()
-        .all(|counter| counter.0.load(SeqCst) == 0);
-    if is_unused
+    if is_unused(place)
         && place
             .state
             .compare_exchange(DYING, CHANGING, SeqCst, Relaxed)
@@ -178,11 +213,30 @@ fn end(place: &Place) {
     {
         // SAFETY: no entry leads here and each counter was at zero since: nobody has a reference, and the state is ours to change.
         let description = unsafe { (*place.description.get()).take() };
+        for readers in &place.readers {
+            readers.turns.store(0, Relaxed);
+            readers.bias.free();
+        }
         place.state.store(FREE, SeqCst);
         if let Some(description) = description {
             depart(&description);
         }
     }
+}
+
+/// Whether nobody reads a place that is dying.
+fn is_unused(place: &Place) -> bool {
+    let has_owner = place
+        .readers
+        .iter()
+        .fold(false, |any, readers| any | readers.bias.take_back());
+    if has_owner && !heavy_fence() {
+        // Nobody can tell, now; perhaps later.
+        IS_LEFT.store(true, SeqCst);
+        return false;
+    }
+    let is_read = |readers: &Readers| readers.count.load(SeqCst) != 0 || readers.bias.is_inside();
+    !place.readers.iter().any(is_read)
 }
 
 fn end_what_is_left() {
@@ -202,8 +256,10 @@ pub(crate) fn forget() {
         return;
     }
     for place in PLACES.iter().filter_map(Leaked::get).flatten() {
-        for counter in &place.readers {
-            counter.0.store(0, Relaxed);
+        for readers in &place.readers {
+            readers.count.store(0, Relaxed);
+            readers.turns.store(0, Relaxed);
+            readers.bias.forget();
         }
         // SAFETY: there is no other thread, and this one has nothing pinned.
         unsafe { place.description.get().write(None) };

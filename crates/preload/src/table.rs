@@ -138,6 +138,14 @@ fn made_as(word: u64) -> Option<Name> {
     is_made.then(|| Name::from_bits(word >> NAME_SHIFT))
 }
 
+/// What a number leads to, if it is ours and was looked at before.
+#[inline]
+pub(crate) fn pinned(number: RawFd) -> Option<Pin> {
+    let entry = entry(number)?;
+    let word = entry.load(Acquire);
+    (word & TAG == OURS).then(|| pin(entry, word))?
+}
+
 fn foreign_after(word: u64) -> u64 {
     changed(word, FOREIGN)
 }
@@ -155,6 +163,7 @@ pub(crate) fn landed(number: RawFd, word: u64) {
     }
 }
 
+#[inline]
 fn pin(entry: &'static AtomicU64, word: u64) -> Option<Pin> {
     if process::settle() {
         return None;

@@ -39,6 +39,8 @@ pub struct Mounting {
     /// Whether other users may enter, each with the permissions that modes give him. `None`: as root
     /// yes, otherwise no (`user_allow_other` in /etc/fuse.conf lets ordinary users say yes).
     pub allow_other: Option<bool>,
+    /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
+    pub in_place: bool,
     /// The pool's durability class, for the status.
     pub class: String,
 }
@@ -52,6 +54,7 @@ impl Mounting {
             read_only: false,
             threads: 0,
             allow_other: None,
+            in_place: false,
             class: String::new(),
         }
     }
@@ -289,7 +292,7 @@ fn open_direct<S: Store>(
     if mounting.read_only || !mounting.pool.is_dir() {
         return None;
     }
-    Direct::start(shared, &mounting.pool, device_minor, notifier)
+    Direct::start(shared, mounting, device_minor, notifier)
         .inspect_err(|error| {
             tracing::warn!(pool = %mounting.pool.display(), %error, "no direct access: programs use the mount through the kernel");
         })

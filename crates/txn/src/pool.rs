@@ -538,6 +538,7 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
             .create_new(true)
             .open(&path);
         let file = file.map_err(format_io(&path, "create"))?;
+        pmem::use_huge_pages(&file, length).map_err(format_io(&path, "give a length to"))?;
         // Reserved now: a store into a hole of a full disk would end the process.
         fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|error| match error {
             rustix::io::Errno::NOSPC => FormatError::NoSpace {

@@ -38,13 +38,27 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) fn make(options: &DirectOptions) -> Result<Bed, BenchError> {
+        Bed::mounted(options, false)
+    }
+
+    /// A smaller one, on whose mount processes overwrite in place.
+    pub(super) fn in_place(options: &DirectOptions) -> Result<Bed, BenchError> {
+        const LEAST_BYTES: u64 = 64 << 20;
+        let small = DirectOptions {
+            pool_bytes: LEAST_BYTES.max(4 * options.file_bytes),
+            ..options.clone()
+        };
+        Bed::mounted(&small, true)
+    }
+
+    fn mounted(options: &DirectOptions, in_place: bool) -> Result<Bed, BenchError> {
         require_room(&options.directory, 2 * options.pool_bytes)?;
         let place = work_directory(&options.directory)?;
         let (pool, mountpoint) = (place.path().join("pool"), place.path().join("mount"));
         create_pool(&pool, options.pool_bytes)?.close()?;
         std::fs::create_dir(&mountpoint).map_err(BenchError::io("make", &mountpoint))?;
         Ok(Bed {
-            mount: IdleMount::start(&pool, &mountpoint)?,
+            mount: IdleMount::start(&pool, &mountpoint, in_place)?,
             library: options.library.clone(),
             tmpfs: work_directory(&on_tmpfs(&options.directory))?,
             place,

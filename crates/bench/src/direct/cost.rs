@@ -190,6 +190,7 @@ impl Ways<'_> {
         };
         let order = Order {
             operation,
+            bytes: BLOCK_BYTES,
             file_bytes: options.file_bytes,
             processor: first_processor(),
             warm_up: options.warm_up,

@@ -30,9 +30,10 @@ pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &
     collector.row("processes_2", || two_processes(options, bed));
 }
 
-fn order(options: &DirectOptions, operation: Operation) -> Order {
+pub(super) fn order(options: &DirectOptions, operation: Operation) -> Order {
     Order {
         operation,
+        bytes: BLOCK_BYTES,
         file_bytes: options.file_bytes,
         processor: first_processor(),
         warm_up: options.warm_up,

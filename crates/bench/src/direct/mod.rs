@@ -11,6 +11,7 @@ mod applications;
 mod bed;
 mod cost;
 mod fio;
+mod in_place;
 mod loops;
 pub(crate) mod program;
 
@@ -44,7 +45,7 @@ pub struct DirectOptions {
     pub runs: usize,
     /// Operations of a loop before those that count.
     pub warm_up: u64,
-    /// Rows to measure, by name; all, and the cost of software, if empty.
+    /// Rows to measure, by name, `in_place` among them, which has no bar; all, and the cost of software, if empty.
     pub only: Vec<String>,
     /// Told what begins.
     pub progress: Option<fn(&str)>,
@@ -191,6 +192,7 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     loops::measure(&mut collector, options, &bed);
     fio::measure(&mut collector, options, &bed);
     applications::measure(&mut collector, options, &bed);
+    in_place::measure(&mut collector, options, &bed);
     if options.only.is_empty() {
         collector.tell("cost of software");
         if let Err(error) = cost::measure(&mut collector, options, &bed) {

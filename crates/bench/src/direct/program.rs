@@ -21,7 +21,7 @@ pub(crate) const ARGUMENT: &str = "--perdure-bench-loop";
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Operation {
-    /// `pwrite` of a block at a random place of the file.
+    /// `pwrite` of a block, or a part of one, at a random place of the file.
     Overwrite,
     /// `pread` of one.
     Read,
@@ -35,6 +35,8 @@ pub(crate) enum Operation {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Order {
     pub(crate) operation: Operation,
+    /// Bytes that one overwrite or read moves, at a multiple of them: a divisor of a block.
+    pub(crate) bytes: usize,
     /// Size of the file, which is there already; of [`Operation::Append`] the greatest.
     pub(crate) file_bytes: u64,
     /// Where it runs.
@@ -175,8 +177,9 @@ impl Work {
     }
 
     fn once(&mut self) -> io::Result<()> {
-        let blocks = self.order.file_bytes / BLOCK_BYTES as u64;
-        self.offset = self.places.below(blocks) * BLOCK_BYTES as u64;
+        let bytes = self.order.bytes;
+        let places = self.order.file_bytes / bytes as u64;
+        self.offset = self.places.below(places) * bytes as u64;
         self.done += 1;
         let offset = self.offset as libc::off64_t;
         let page = self.page.0.as_mut_ptr().cast::<libc::c_void>();
@@ -185,25 +188,25 @@ impl Work {
             match self.order.operation {
                 Operation::Overwrite => {
                     page.cast::<u64>().write(self.done);
-                    libc::pwrite64(self.descriptor, page, BLOCK_BYTES, offset)
+                    libc::pwrite64(self.descriptor, page, bytes, offset)
                 }
-                Operation::Read => libc::pread64(self.descriptor, page, BLOCK_BYTES, offset),
+                Operation::Read => libc::pread64(self.descriptor, page, bytes, offset),
                 Operation::Append => {
                     page.cast::<u64>().write(self.done);
                     self.offset = self.appended;
-                    self.appended += BLOCK_BYTES as u64;
-                    libc::write(self.descriptor, page, BLOCK_BYTES)
+                    self.appended += bytes as u64;
+                    libc::write(self.descriptor, page, bytes)
                 }
                 Operation::OpenClose => {
                     let descriptor = open(&self.path, libc::O_RDWR | self.order.flags)?;
                     checked(libc::close(descriptor) as isize)?;
-                    BLOCK_BYTES as isize
+                    bytes as isize
                 }
             }
         };
-        match checked(moved)? == BLOCK_BYTES {
+        match checked(moved)? == bytes {
             true => Ok(()),
-            false => Err(io::Error::other("it moved less than a block")),
+            false => Err(io::Error::other("it moved less than was asked for")),
         }
     }
 }

@@ -203,7 +203,7 @@ fn idle_memory(place: &Path, pool: &Path) -> Result<Measured, BenchError> {
     const MEBIBYTE: f64 = (1 << 20) as f64;
     let mountpoint = place.join("mount");
     std::fs::create_dir(&mountpoint).map_err(BenchError::io("make", &mountpoint))?;
-    let idle = IdleMount::start(pool, &mountpoint)?;
+    let idle = IdleMount::start(pool, &mountpoint, false)?;
     std::thread::sleep(SETTLE);
     let value = idle.resident_bytes_beyond_mapping()? as f64 / MEBIBYTE;
     let large = idle.mountpoint().join(LARGE);

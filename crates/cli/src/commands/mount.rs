@@ -34,10 +34,12 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
 pub(super) fn in_background(
     pool: &Path,
     mountpoint: &Path,
-    volatile: bool,
+    (volatile, in_place): (bool, bool),
 ) -> Result<String, Failure> {
-    let options = volatile.then(|| OsString::from("--volatile"));
-    daemon::start(pool, mountpoint, options.into_iter().collect())
+    let flags = [(volatile, "--volatile"), (in_place, "--in-place")];
+    let options = flags.iter().filter(|(set, _)| *set);
+    let options = options.map(|(_, name)| OsString::from(name)).collect();
+    daemon::start(pool, mountpoint, options)
 }
 
 /// Why the path of a pool cannot be followed.
@@ -88,6 +90,7 @@ fn serve(
     mounting.read_only = options.read_only;
     mounting.threads = options.threads;
     mounting.allow_other = options.allow_other;
+    mounting.in_place = options.in_place;
     mounting.class = class.to_string();
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),

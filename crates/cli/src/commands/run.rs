@@ -85,6 +85,16 @@ impl Mount {
                 ),
             ));
         }
+        let is_in_place = status.direct.is_some_and(|direct| direct.in_place);
+        if arguments.in_place && !is_in_place {
+            return Err(Failure::new(
+                Status::Busy,
+                format_args!(
+                    "{}: is mounted without --in-place; leave it out, or unmount the pool first",
+                    pool.display()
+                ),
+            ));
+        }
         if arguments.verbose {
             output::complain(format_args!(
                 "run: {} is mounted at {}",
@@ -109,7 +119,7 @@ impl Mount {
             is_ours: true,
             is_directory_ours: arguments.at.is_none(),
         };
-        match mount::in_background(pool, &made.place, arguments.volatile) {
+        match mount::in_background(pool, &made.place, (arguments.volatile, arguments.in_place)) {
             Ok(line) if arguments.verbose => output::complain(format_args!("run: {}", line.trim())),
             Ok(_) => {}
             Err(failure) => {

@@ -57,6 +57,9 @@ impl File {
         if let Holds::Lease(leased) = &state.holds
             && let Some(modified) = leased.modified()
         {
+            if !leased.records_times() {
+                return None;
+            }
             set(&mut status.stx_mtime, modified);
             // As folding does it.
             set(

@@ -4,7 +4,7 @@ use super::server::{INODE, listen_somewhere};
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
 use crate::memory::{SharedMemory, Sharing};
-use crate::protocol::{Attached, Kind, Reply, Request, VERSION, Welcome};
+use crate::protocol::{Attached, Kind, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
 use proptest::prelude::*;
@@ -24,6 +24,8 @@ enum Lie {
     Bytes(Vec<u8>),
     NoDescriptor,
     WrongDescriptor,
+    /// So many, whatever was asked for.
+    Descriptors(usize),
     HangUp,
 }
 
@@ -43,11 +45,17 @@ fn lie() -> impl Strategy<Value = Lie> {
         1 => prop::collection::vec(any::<u8>(), 0..200).prop_map(Lie::Bytes),
         1 => Just(Lie::NoDescriptor),
         1 => Just(Lie::WrongDescriptor),
+        1 => (0..=SEGMENTS_AT_ONCE).prop_map(Lie::Descriptors),
         1 => Just(Lie::HangUp),
     ]
 }
 
-fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
+fn segment() -> OwnedFd {
+    let segment = SharedMemory::make(SEGMENT_BYTES as usize, Sharing::BothWrite);
+    segment.expect("memory").1
+}
+
+fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<OwnedFd>) {
     match kind {
         Kind::Hello => {
             let welcome = Welcome {
@@ -60,11 +68,11 @@ fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
                 epoch: 0,
             };
             let memory = SharedMemory::make(PROCESS_BYTES, Sharing::BothWrite).expect("memory");
-            (welcome.reply(), Some(memory.1))
+            (welcome.reply(), vec![memory.1])
         }
         Kind::Epoch => {
             let memory = SharedMemory::make(BLOCK_BYTES, Sharing::MakerWrites).expect("memory");
-            (Reply::of(&[]), Some(memory.1))
+            (Reply::of(&[]), vec![memory.1])
         }
         Kind::Attach => {
             let layout = Layout {
@@ -107,13 +115,13 @@ fn honest(kind: Kind, words: &[(usize, u64)]) -> (Reply, Option<OwnedFd>) {
                 slot: 0,
                 inode: INODE,
             };
-            (attached.reply(), Some(file))
+            (attached.reply(), vec![file])
         }
-        Kind::Segment => {
-            let segment = SharedMemory::make(SEGMENT_BYTES as usize, Sharing::BothWrite);
-            (Reply::of(&[]), Some(segment.expect("memory").1))
+        Kind::Segments => {
+            let segments = (0..request.second.count_ones()).map(|_| segment());
+            (Reply::of(&[request.second]), segments.collect())
         }
-        _ => (Reply::of(&[1]), None),
+        _ => (Reply::of(&[1]), Vec::new()),
     }
 }
 
@@ -126,7 +134,7 @@ fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
         if matches!(kind, Kind::Ring | Kind::LetGo) {
             continue;
         }
-        let (mut reply, mut beside) = honest(kind, words);
+        let (mut reply, mut beside) = honest(kind, &request, words);
         match lies.next().unwrap_or(&Lie::None) {
             Lie::None => {}
             Lie::Word(at, word) => {
@@ -137,14 +145,15 @@ fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
                 let _ = rustix::net::send(connection, bytes, SendFlags::NOSIGNAL);
                 continue;
             }
-            Lie::NoDescriptor => beside = None,
+            Lie::NoDescriptor => beside.clear(),
             Lie::WrongDescriptor => {
-                beside = Some(std::fs::File::open("/dev/null").expect("open").into());
+                beside = vec![std::fs::File::open("/dev/null").expect("open").into()];
             }
+            Lie::Descriptors(count) => beside = (0..*count).map(|_| segment()).collect(),
             Lie::HangUp => return,
         }
-        let beside = beside.as_ref().map(AsFd::as_fd);
-        let _ = transport::send(connection.as_fd(), &reply, beside, SendFlags::empty());
+        let beside: Vec<_> = beside.iter().map(AsFd::as_fd).collect();
+        let _ = transport::send(connection.as_fd(), &reply, &beside, SendFlags::empty());
     }
 }
 

@@ -69,6 +69,10 @@ pub(crate) struct Pool {
     pub(crate) asked: Vec<Kind>,
     pub(crate) manner: Manner,
     pub(crate) refused_segment: Option<u64>,
+    /// Descriptors of segments that arrive beside one answer, as if the process could have no more.
+    pub(crate) descriptors_max: usize,
+    /// Whether processes are told to overwrite in place.
+    pub(crate) is_in_place: bool,
 }
 
 /// A server that listens until its process ends.
@@ -150,16 +154,17 @@ fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
             return;
         };
         pool.asked.push(kind);
-        let (reply, descriptor) = match pool.manner {
+        let (reply, descriptors) = match pool.manner {
             Manner::HangsUp => return,
             Manner::Silent => continue,
-            Manner::Refuses(refusal) if kind != Kind::Hello => (Reply::refused(refusal), None),
+            Manner::Refuses(refusal) if kind != Kind::Hello => {
+                (Reply::refused(refusal), Vec::new())
+            }
             _ => pool.answer(kind, &request, beside),
         };
         if !matches!(kind, Kind::Ring | Kind::LetGo) {
-            let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-            if transport::send(connection.as_fd(), &reply, descriptor, SendFlags::empty()).is_err()
-            {
+            let beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            if transport::send(connection.as_fd(), &reply, &beside, SendFlags::empty()).is_err() {
                 return;
             }
         }
@@ -205,13 +210,15 @@ impl Pool {
             // From different segments in turn.
             free: blocks
                 .map(|block| {
-                    BlockNumber::new(block * 5 % (SEGMENTS * SEGMENT_BLOCKS) + FIRST_BLOCK)
+                    BlockNumber::new(block * 515 % (SEGMENTS * SEGMENT_BLOCKS) + FIRST_BLOCK)
                 })
                 .collect(),
             attachment: None,
             asked: Vec::new(),
             manner: Manner::Honest,
             refused_segment: None,
+            descriptors_max: usize::MAX,
+            is_in_place: false,
         };
         for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             let block = pool.take_block();
@@ -231,8 +238,8 @@ impl Pool {
         kind: Kind,
         request: &Request,
         beside: Option<OwnedFd>,
-    ) -> (Reply, Option<OwnedFd>) {
-        let done = (Reply::of(&[]), None);
+    ) -> (Reply, Vec<OwnedFd>) {
+        let done = (Reply::of(&[]), Vec::new());
         match kind {
             Kind::Hello => {
                 let welcome = Welcome {
@@ -241,27 +248,21 @@ impl Pool {
                     segment_bytes: SEGMENT_BLOCKS * BLOCK,
                     segments: SEGMENTS,
                     is_dax: 0,
-                    is_in_place: 0,
+                    is_in_place: u64::from(self.is_in_place),
                     epoch: 0,
                 };
                 let memory = self.process_file.try_clone().expect("copied");
-                (welcome.reply(), Some(memory))
+                (welcome.reply(), vec![memory])
             }
             Kind::Epoch => {
                 let file = self.epoch_file.try_clone().expect("copied");
-                (Reply::of(&[]), Some(file))
+                (Reply::of(&[]), vec![file])
             }
             Kind::Attach => {
                 assert!(beside.is_some(), "the file itself proves the open");
                 self.attach(request.first == 1)
             }
-            Kind::Segment if self.refused_segment == Some(request.first) => {
-                (Reply::refused(Refusal::NotYours), None)
-            }
-            Kind::Segment => {
-                let file = self.files[request.first as usize].try_clone();
-                (Reply::of(&[]), Some(file.expect("copied").into()))
-            }
+            Kind::Segments => self.segments(request),
             Kind::Map => {
                 self.fill_map(request.first, request.second);
                 done
@@ -283,12 +284,29 @@ impl Pool {
                     .attachment
                     .take()
                     .is_some_and(|a| request.first < a.next);
-                (Reply::of(&[u64::from(counts)]), None)
+                (Reply::of(&[u64::from(counts)]), Vec::new())
             }
         }
     }
 
-    fn attach(&mut self, is_lease: bool) -> (Reply, Option<OwnedFd>) {
+    fn segments(&self, request: &Request) -> (Reply, Vec<OwnedFd>) {
+        let is_given = |bit: &u64| {
+            request.second & 1 << bit != 0 && self.refused_segment != Some(request.first + bit)
+        };
+        let given: Vec<u64> = (0..64).filter(is_given).collect();
+        let sent = given.iter().take(self.descriptors_max);
+        let files = sent.map(|bit| {
+            let file = &self.files[(request.first + bit) as usize];
+            file.try_clone().expect("copied").into()
+        });
+        let bits = given.iter().fold(0, |bits, bit| bits | 1 << bit);
+        match bits {
+            0 => (Reply::refused(Refusal::NotYours), Vec::new()),
+            bits => (Reply::of(&[bits]), files.collect()),
+        }
+    }
+
+    fn attach(&mut self, is_lease: bool) -> (Reply, Vec<OwnedFd>) {
         self.take_back();
         let layout = Layout {
             ring_blocks: u64::from(is_lease),
@@ -333,7 +351,7 @@ impl Pool {
             slot: SLOT as u64,
             inode: INODE,
         };
-        (attached.reply(), Some(file))
+        (attached.reply(), vec![file])
     }
 
     fn fill_map(&self, first: u64, count: u64) {
@@ -413,6 +431,11 @@ impl Pool {
             state: attachment.memory.word(head::STATE),
             busy: self.process.word(slot_at(SLOT)),
         }
+    }
+
+    /// Records of the lease that are folded.
+    pub(crate) fn folded(&self) -> u64 {
+        self.attachment.as_ref().map_or(0, |it| it.next)
     }
 
     /// What the process says it is busy with.

@@ -1,24 +1,28 @@
-//! Folding: what the holder wrote down becomes the file's, one transaction for some hundred records.
+//! Folding: what the holder wrote down becomes the file's, one transaction for some hundred or thousand records.
 
 use super::format::{NODE_BLOCKS, RawLease};
+use super::leaves::{Leaves, Run};
 use super::{Holder, TakenBack, blocks_of};
-use crate::block_map::{BlockMap, MapEditor};
+use crate::block_map::{BlockMap, MapEditor, Slot};
 use crate::error::{FsError, damaged_inode};
 use crate::file::{BLOCK, FILE_BYTES_MAX};
 use crate::file_system::Core;
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::Body;
 use crate::operation::Operation;
-use lease::{Effects, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust};
+use lease::{Effects, GROUP_RECORDS_MAX, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use std::time::{Duration, Instant};
 use txn::{CommitError, HomeOffset, Store, Transaction};
 
-/// Records that one transaction folds; the last write among them may add as many as belong together. Two pointers and what goes with them for each must fit half of the
-/// smallest journal.
-const RECORDS_PER_FOLD: u64 = 128;
+/// Bytes that a record makes of a transaction: two pointers, and where each goes.
+const LOGGED_BYTES: usize = 32;
+/// The inodes of both, and what else a transaction consists of, in records.
+const LOGGED_BESIDES: usize = 32;
+/// Records that one transaction folds at least, even if that is more than half of a very small journal.
+const RECORDS_PER_FOLD_MIN: usize = 128;
 
 /// How long a holder who is in the middle of a write is waited for by who wants to know what he has acknowledged before.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -48,6 +52,19 @@ pub(crate) struct LeaseBlocks {
     /// Those for nodes that are left, with their place in the lease.
     nodes: Vec<(u64, BlockNumber)>,
     pub(super) spares: Vec<Option<BlockNumber>>,
+    /// Lowest nodes of the file's map, and of the lease's.
+    file_leaves: Leaves,
+    leaves: Leaves,
+    /// Records that one transaction folds; the last write among them may add as many as belong together.
+    records_per_fold: u64,
+}
+
+/// Half of a journal at most, so that not each fold needs a checkpoint; and the last write's records have to fit as well.
+fn records_per_fold(record_bytes_max: usize) -> u64 {
+    let most = record_bytes_max / LOGGED_BYTES;
+    let besides = LOGGED_BESIDES + GROUP_RECORDS_MAX as usize;
+    let records = (most / 2).min(most.saturating_sub(besides));
+    records.max(RECORDS_PER_FOLD_MIN) as u64
 }
 
 /// Reads where the blocks of a lease are.
@@ -77,6 +94,9 @@ pub(super) fn lease_blocks<S: Store>(
         ring: Ring::new(ring),
         nodes,
         spares,
+        file_leaves: Leaves::new(),
+        leaves: Leaves::new(),
+        records_per_fold: records_per_fold(core.begin().record_bytes().1),
     })
 }
 
@@ -85,6 +105,29 @@ struct Medium<'s, S>(&'s S);
 impl<S: Store> lease::Medium for Medium<'_, S> {
     fn read(&self, at: Offset, into: &mut [u8]) {
         self.0.read(at, into);
+    }
+}
+
+/// Where the blocks of a leased file are.
+struct Places<'p, S> {
+    store: &'p S,
+    map: BlockMap,
+    leaves: &'p mut Leaves,
+}
+
+impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
+    #[inline]
+    fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, FsError> {
+        let slot = self.leaves.slot(self.store, &self.map, index)?;
+        let pointer = self.map.pointer(self.store, slot, index)?;
+        Ok(pointer.map(|pointer| pointer.block))
+    }
+
+    #[inline]
+    fn prepare(&mut self, index: u64) {
+        if let Some(at) = self.leaves.known(index) {
+            self.store.prefetch(at);
+        }
     }
 }
 
@@ -99,7 +142,7 @@ impl<S: Store> Core<S> {
         let end = words.next + u64::from(words.ring_blocks) * RECORDS_PER_BLOCK;
         let mut folded = Folded::Some;
         while folded == Folded::Some && self.words(parties)?.next < end {
-            folded = self.fold(parties, trust, RECORDS_PER_FOLD)?;
+            folded = self.fold(parties, trust, u64::MAX)?;
         }
         Ok(folded)
     }
@@ -123,7 +166,7 @@ impl<S: Store> Core<S> {
             if holder.is_idle() {
                 return self.fold(parties, Trust::All, 1);
             }
-            let folded = self.fold(parties, Trust::AllButNewest, RECORDS_PER_FOLD)?;
+            let folded = self.fold(parties, Trust::AllButNewest, u64::MAX)?;
             if folded != Folded::Nothing || begin.elapsed() > PATIENCE {
                 return Ok(folded);
             }
@@ -146,20 +189,23 @@ impl<S: Store> Core<S> {
         records_max: u64,
     ) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
+        let blocks = &mut *parties.blocks;
         let terms = Terms {
-            ring: &parties.blocks.ring,
+            ring: &blocks.ring,
             salt: RawLease::salt(parties.lease, parties.raw.generation),
             next: words.next,
-            spares: &parties.blocks.spares,
+            spares: &blocks.spares,
             size_bytes: parties.body.raw.size,
             size_bytes_max: FILE_BYTES_MAX,
-            records_max,
+            records_max: records_max.min(blocks.records_per_fold),
         };
         let map = BlockMap::of(parties.file, &parties.body.raw);
-        let effects = lease::judge(&Medium(&self.store), &terms, trust, |index| {
-            let pointer = map.lookup(&self.store, index)?;
-            Ok::<_, FsError>(pointer.map(|pointer| pointer.block))
-        })?;
+        let places = Places {
+            store: &self.store,
+            map,
+            leaves: &mut blocks.file_leaves,
+        };
+        let effects = lease::judge(&Medium(&self.store), &terms, trust, places)?;
         if let Some(fault) = effects.fault {
             tracing::warn!(inode = parties.file.get(), %fault, "the holder of a lease wrote nonsense; what follows it does not count");
         }
@@ -204,15 +250,19 @@ impl<S: Store> Core<S> {
             nodes: parties.blocks.nodes.clone(),
             used: Vec::new(),
         };
-        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.file, &parties.body.raw));
-        for (&index, &block) in &effects.placed {
-            editor.set(
-                &mut with_nodes,
-                index,
-                &[Pointer::written(block)],
-                DomainId::METADATA,
-            )?;
+        let map = BlockMap::of(parties.file, &parties.body.raw);
+        let mut editor = MapEditor::new(&self.store, map);
+        let mut run = Run::default();
+        for &(index, block) in &effects.placed {
+            match parties.blocks.file_leaves.slot(&self.store, &map, index)? {
+                Slot::Word(at) => run.store(&mut with_nodes, at, map.word(index, block)),
+                Slot::Root | Slot::Absent => {
+                    let pointers = [Pointer::written(block)];
+                    editor.set(&mut with_nodes, index, &pointers, DomainId::METADATA)?;
+                }
+            }
         }
+        run.end(&mut with_nodes);
         let nodes_used = editor.added;
         (new.root, new.height) = editor.finish(&mut with_nodes);
         let WithNodes {
@@ -220,27 +270,12 @@ impl<S: Store> Core<S> {
             used: used_nodes,
             ..
         } = with_nodes;
-        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
         // A node that was not the lease's is one more block altogether.
-        let mut gone = used_nodes.len() as u64;
-        let gained = nodes_used - gone;
-        for index in used_nodes {
-            editor.forget(&mut transaction, index, DomainId::METADATA)?;
-        }
-        for (&slot, block) in &effects.slots {
-            let index = words.first_spare() + u64::from(slot);
-            match block {
-                Some(block) => {
-                    let pointers = [Pointer::written(*block)];
-                    editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
-                }
-                None => {
-                    editor.forget(&mut transaction, index, DomainId::METADATA)?;
-                    gone += 1;
-                }
-            }
-        }
-        editor.finish(&mut transaction);
+        let gained = nodes_used - used_nodes.len() as u64;
+        let taken = used_nodes.into_iter().map(|index| (index, None));
+        let slots = effects.slots.iter();
+        let slots = slots.map(|&(slot, block)| (words.first_spare() + u64::from(slot), block));
+        let gone = self.change_lease(parties, &mut transaction, taken.chain(slots))?;
         // What the file gains the lease loses, in this order, so that no limit of the owner's is exceeded in between.
         new_lease.blocks -= gone;
         new.blocks += gone + gained;
@@ -255,13 +290,34 @@ impl<S: Store> Core<S> {
         *parties.raw = new_lease;
         parties.body.raw = new;
         parties.blocks.nodes = nodes_left;
-        for (&slot, &block) in &effects.slots {
+        for &(slot, block) in &effects.slots {
             parties.blocks.spares[slot as usize] = block;
         }
-        for &block in effects.placed.values() {
-            self.store.allocator().charge(block, 1);
-        }
+        let placed = effects.placed.iter().map(|&(_, block)| block);
+        self.store.allocator().charge_each(placed);
         Ok(())
+    }
+
+    /// Gives places of the lease, which all have a block, other ones or none. How many have none now.
+    fn change_lease(
+        &self,
+        parties: &mut Parties<'_>,
+        transaction: &mut impl Transaction,
+        changes: impl Iterator<Item = (u64, Option<BlockNumber>)>,
+    ) -> Result<u64, FsError> {
+        let map = BlockMap::of(parties.lease, parties.raw);
+        let mut run = Run::default();
+        let mut gone = 0;
+        for (index, block) in changes {
+            let Slot::Word(at) = parties.blocks.leaves.slot(&self.store, &map, index)? else {
+                return Err(damaged_inode(parties.lease, "the lease's map has a hole"));
+            };
+            let word = block.map_or(0, |block| map.word(index, block));
+            run.store(transaction, at, word);
+            gone += u64::from(block.is_none());
+        }
+        run.end(transaction);
+        Ok(gone)
     }
 
     /// Gives slots whose block has gone into the file another one, and blocks for nodes too: one transaction, or none. Less than is missing if there is no more room.

@@ -14,6 +14,7 @@
 
 mod fold;
 mod format;
+mod leaves;
 mod recovery;
 
 pub use format::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
@@ -200,10 +201,35 @@ impl<S: Store> FileSystem<S> {
     /// Folds what the holder has written down and fills his spare blocks up, while he goes on. He is told, and so is the caller: the number of the first record that was not folded, and the slots that have a
     /// block again. `None` if the file is not leased, or not any more: the lease of a holder who writes nonsense ends.
     ///
+    /// All is folded that he had acknowledged when this began; for that he is asked whether he is idle.
+    ///
     /// # Errors
     ///
     /// [`FsError::Corrupt`], [`FsError::TooLargeForJournal`]. That there is no room for new spare blocks is no error: there are just none.
     pub fn fold_lease(&self, node: &Node) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
+        self.fold_with(node, |core, parties, holder| {
+            core.fold_acknowledged(parties, holder)
+        })
+    }
+
+    /// The same for a holder of whom it is known how far his newest record is to be believed: he is not asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`fold_lease`](Self::fold_lease).
+    pub fn fold_lease_trusting(
+        &self,
+        node: &Node,
+        trust: Trust,
+    ) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
+        self.fold_with(node, |core, parties, _| core.fold_round(parties, trust))
+    }
+
+    fn fold_with(
+        &self,
+        node: &Node,
+        fold: impl FnOnce(&Core<S>, &mut Parties<'_>, &dyn Holder) -> Result<Folded, FsError>,
+    ) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
@@ -211,7 +237,7 @@ impl<S: Store> FileSystem<S> {
             return Ok(None);
         };
         body.holder_knows();
-        let outcome = core.fold_and_refill(node, &mut body, &mut lease);
+        let outcome = core.fold_and_refill(node, &mut body, &mut lease, fold);
         if matches!(outcome, Ok((Folded::Nonsense, _))) {
             core.take_back(node, &mut body, *lease)?;
             return Ok(None);
@@ -324,6 +350,7 @@ impl<S: Store> Core<S> {
         node: &Node,
         body: &mut Body,
         lease: &mut FileLease,
+        fold: impl FnOnce(&Core<S>, &mut Parties<'_>, &dyn Holder) -> Result<Folded, FsError>,
     ) -> Result<(Folded, (u64, Vec<Spare>)), FsError> {
         let mut state = lease.lease.write();
         let mut parties = Parties {
@@ -334,7 +361,7 @@ impl<S: Store> Core<S> {
             blocks: &mut lease.blocks,
         };
         let before = RawLease::of(parties.raw).map_or(0, |words| words.next);
-        let folded = self.fold_acknowledged(&mut parties, &*lease.holder)?;
+        let folded = fold(self, &mut parties, &*lease.holder)?;
         let after = RawLease::of(parties.raw).map_or(0, |words| words.next);
         if after == before {
             return Ok((folded, (after, Vec::new())));

@@ -14,7 +14,10 @@ use std::slice;
 unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
-        Named::Memory(mut into) => operate::read_at(number, slice::from_mut(&mut into), offset),
+        Named::Memory(mut into) => match operate::read_as_owner(number, &mut into, offset) {
+            Some(bytes) => Way::Done(Ok(bytes)),
+            None => operate::read_at(number, slice::from_mut(&mut into), offset),
+        },
         _ => Way::Kernel,
     }
 }
@@ -25,6 +28,9 @@ unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: of
 unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
+        Named::Memory(data) if operate::overwrite_block(number, &data, offset) => {
+            Way::Done(Ok(bytes))
+        }
         Named::Memory(data) => operate::write_at(number, slice::from_ref(&data), offset, false),
         _ => Way::Kernel,
     }

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DirectStatus {
+    /// Overwrites go in place, and so are not all or nothing.
+    pub in_place: bool,
     /// Processes that the server talks to now.
     pub processes: u64,
     /// Files that are leased to one of them now.

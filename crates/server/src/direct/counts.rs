@@ -32,6 +32,7 @@ pub(super) struct Counts {
 
 /// What there is at this moment.
 pub(super) struct Present {
+    pub(super) in_place: bool,
     pub(super) processes: u64,
     pub(super) leases: u64,
     pub(super) files_read: u64,
@@ -48,6 +49,7 @@ impl Counts {
     pub(super) fn status(&self, present: Present) -> DirectStatus {
         let refused = |refusal| self.refusals[refusal as usize].get();
         DirectStatus {
+            in_place: present.in_place,
             processes: present.processes,
             leases: present.leases,
             files_read: present.files_read,

@@ -20,6 +20,7 @@ mod session;
 
 pub(crate) use registry::Registry;
 
+use crate::Mounting;
 use crate::handler::Shared;
 use dropper::Dropper;
 use fs::FileSystem;
@@ -31,15 +32,15 @@ use session::{Session, Sessions};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use txn::Store;
 use txn::users::Users;
 
-/// What a lease lets its holder do before the server folds: 2,048 records and 2 MiB of new blocks.
+/// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
 const LEASE_SIZE: LeaseSize = LeaseSize {
-    ring_blocks: 32,
+    ring_blocks: 128,
     spare_blocks: 512,
 };
 
@@ -64,6 +65,8 @@ struct Service<S: Store> {
     /// The mount's device, as `stat` shows it: major and minor number.
     device: (u32, u32),
     users: Users,
+    /// Processes are told to overwrite in place.
+    is_in_place: bool,
     /// Readable when all conversations have to end.
     stop: OwnedFd,
     sessions: Sessions,
@@ -95,18 +98,19 @@ impl Direct {
     /// What the system says, e.g. because the pool is a device and not a directory with a file for each segment.
     pub(crate) fn start<S: Store>(
         shared: &Arc<Shared<S>>,
-        pool: &Path,
+        mounting: &Mounting,
         device_minor: u32,
         notifier: Notifier,
     ) -> io::Result<Direct> {
-        let users = Users::new(pool)?;
+        let users = Users::new(&mounting.pool)?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
         let service = Arc::new(Service {
             shared: Arc::clone(shared),
-            pool: pool.to_path_buf(),
+            pool: mounting.pool.clone(),
             device: (0, device_minor),
             users,
+            is_in_place: mounting.in_place,
             stop,
             sessions: Sessions::default(),
         });
@@ -115,7 +119,9 @@ impl Direct {
         let listener = std::thread::Builder::new()
             .name("perdure-direct".to_owned())
             .spawn(move || accept(&listening, &socket))?;
-        shared.direct.open(name, notifier, dropper);
+        shared
+            .direct
+            .open(name, mounting.in_place, notifier, dropper);
         Ok(Direct {
             stop: Box::new(move || {
                 let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());

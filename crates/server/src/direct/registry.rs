@@ -12,7 +12,7 @@ use ::direct::protocol::{Discovery, MAGIC, VERSION};
 use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct Registry {
     /// Files that were leased since the kernel learnt of them: where they end, it may not know.
     grown: Mutex<HashSet<u64>>,
     socket: OnceLock<String>,
+    /// Processes overwrite in place.
+    is_in_place: AtomicBool,
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
     pub(super) profiles: Profiles,
@@ -57,7 +59,14 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// From here on processes can find the server.
-    pub(super) fn open(&self, socket: String, notifier: Notifier, dropper: Dropper) {
+    pub(super) fn open(
+        &self,
+        socket: String,
+        is_in_place: bool,
+        notifier: Notifier,
+        dropper: Dropper,
+    ) {
+        self.is_in_place.store(is_in_place, Ordering::Relaxed);
         let _ = self.dropper.set(dropper);
         let _ = self.notifier.set(notifier);
         let _ = self.socket.set(socket);
@@ -87,6 +96,7 @@ impl Registry {
         let (processes, segments) = self.profiles.totals();
         let (leases, files_read) = self.files_by_kind();
         Some(self.counts.status(Present {
+            in_place: self.is_in_place.load(Ordering::Relaxed),
             processes,
             segments,
             leases,

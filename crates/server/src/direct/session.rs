@@ -7,10 +7,13 @@ use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::registry::Attachment;
 use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
-use ::direct::layout::SLOTS;
-use ::direct::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
+use ::direct::layout::{MAP_CHUNK, SLOTS};
+use ::direct::protocol::{
+    Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome,
+};
 use ::direct::transport;
 use fs::{Attributes, FsError, Node};
+use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use rustix::event::{PollFd, PollFlags};
@@ -28,8 +31,8 @@ use txn::{Domain, Store};
 /// Bits of a mode that a write through the kernel takes away; a direct one would not.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// A reply, and what goes beside it.
-type Answer = Result<(Reply, Option<OwnedFd>), Refusal>;
+/// A reply, and the descriptors that go beside it.
+type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 /// An attachment of this process.
 enum Held {
@@ -185,7 +188,7 @@ impl<S: Store> Session<S> {
         let outcome = match kind {
             Kind::Ring => {
                 // Who asks for nothing gets no answer, not even that it failed.
-                let _ = self.fold(request.file);
+                let _ = self.fold(request.file, Trust::AllButNewest);
                 return Ok(true);
             }
             Kind::LetGo => {
@@ -198,24 +201,25 @@ impl<S: Store> Session<S> {
             Kind::Attach => beside
                 .ok_or(Refusal::Protocol)
                 .and_then(|descriptor| self.attach(descriptor, &request)),
-            Kind::Segment => self.segment(request.first, request.second == 1),
+            Kind::Segments => self.segments(request.first, request.second, request.file == 1),
             Kind::Map => self.map(&request),
-            Kind::Fold => self.fold(request.file),
+            // Who asks waits for the answer: all that he wrote is durable.
+            Kind::Fold => self.fold(request.file, Trust::All),
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
         };
-        let (reply, descriptor) = outcome.unwrap_or_else(|refusal| {
+        let (reply, beside) = outcome.unwrap_or_else(|refusal| {
             self.counts().refused(refusal);
-            (Reply::refused(refusal), None)
+            (Reply::refused(refusal), Vec::new())
         });
         if matches!(
             kind,
-            Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome
+            Kind::Attach | Kind::Detach | Kind::Segments | Kind::Outcome
         ) {
             self.describe();
         }
-        let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-        transport::send(self.socket.as_fd(), &reply, descriptor, SendFlags::DONTWAIT)?;
+        let beside: Vec<BorrowedFd<'_>> = beside.iter().map(AsFd::as_fd).collect();
+        transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
         Ok(true)
     }
 
@@ -250,15 +254,15 @@ impl<S: Store> Session<S> {
             segment_bytes: geometry.segment_bytes(),
             segments: u64::from(geometry.segments),
             is_dax: u64::from(self.service.files().store().class() == DurabilityClass::Dax),
-            is_in_place: 0,
+            is_in_place: u64::from(self.service.is_in_place),
             epoch: self.service.users.epoch(),
         };
-        Ok((welcome.reply(), Some(file.into())))
+        Ok((welcome.reply(), vec![file.into()]))
     }
 
     fn epoch(&self) -> Answer {
         let file = self.service.users.epoch_file().map_err(failed)?;
-        Ok((Reply::of(&[]), Some(file.into())))
+        Ok((Reply::of(&[]), vec![file.into()]))
     }
 
     /// Attaches the file that the process has proved to have open, by having its descriptor.
@@ -289,7 +293,7 @@ impl<S: Store> Session<S> {
             inode: attributes.inode.get(),
             ..attached
         };
-        Ok((attached.reply(), descriptor))
+        Ok((attached.reply(), descriptor.into_iter().collect()))
     }
 
     /// The file behind a descriptor, if it is one of this mount that was opened for this.
@@ -451,9 +455,29 @@ impl<S: Store> Session<S> {
         }
     }
 
-    /// The descriptor of a segment of which the process has attached a file. It can do no more with it than with the file.
-    fn segment(&mut self, number: u64, for_writing: bool) -> Answer {
-        let number = u32::try_from(number).map_err(|_| Refusal::Protocol)?;
+    /// The descriptors of those segments that the process may have.
+    fn segments(&mut self, first: u64, bits: u64, for_writing: bool) -> Answer {
+        let (mut given, mut descriptors) = (0, Vec::new());
+        let mut why_not = Refusal::Protocol;
+        for bit in (0..SEGMENTS_AT_ONCE as u64).filter(|bit| bits & 1 << bit != 0) {
+            let number = first.checked_add(bit).and_then(|it| u32::try_from(it).ok());
+            let segment = number.ok_or(Refusal::Protocol);
+            match segment.and_then(|number| self.segment(number, for_writing)) {
+                Ok(file) => {
+                    given |= 1 << bit;
+                    descriptors.push(file.into());
+                }
+                Err(refusal) => why_not = refusal,
+            }
+        }
+        match given {
+            0 => Err(why_not),
+            given => Ok((Reply::of(&[given]), descriptors)),
+        }
+    }
+
+    /// A segment of which the process has attached a file. It can do no more with its descriptor than with the file.
+    fn segment(&mut self, number: u32, for_writing: bool) -> Result<File, Refusal> {
         let store = self.service.files().store();
         let domain = store
             .hand_out(SegmentNumber(number))
@@ -476,26 +500,27 @@ impl<S: Store> Session<S> {
         let file = opened?;
         let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
         self.segments.insert(number, for_writing);
-        Ok((Reply::of(&[]), Some(file.into())))
+        Ok(file)
     }
 
     fn map(&mut self, request: &Request) -> Answer {
         let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
         let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
         // A chunk costs some microseconds; nobody needs more of them at once.
-        let count = request.second.min(64 * direct::layout::MAP_CHUNK);
+        let count = request.second.min(CHUNKS_AT_ONCE * MAP_CHUNK);
         held.memory()
             .fill(self.service.files(), node, *domain, (request.first, count))
             .map_err(refused)?;
-        Ok((Reply::of(&[]), None))
+        Ok((Reply::of(&[]), Vec::new()))
     }
 
-    fn fold(&mut self, file: u32) -> Answer {
+    fn fold(&mut self, file: u32, trust: Trust) -> Answer {
         let Some(Held::Leased(_, node, ..)) = self.attached.get(&file) else {
             return Err(Refusal::Ended);
         };
-        match self.service.files().fold_lease(node).map_err(refused)? {
-            Some(_) => Ok((Reply::of(&[]), None)),
+        let folded = self.service.files().fold_lease_trusting(node, trust);
+        match folded.map_err(refused)? {
+            Some(_) => Ok((Reply::of(&[]), Vec::new())),
             None => Err(Refusal::Ended),
         }
     }
@@ -503,7 +528,7 @@ impl<S: Store> Session<S> {
     fn detach(&mut self, file: u32) -> Answer {
         let held = self.attached.remove(&file).ok_or(Refusal::Ended)?;
         self.let_go(held);
-        Ok((Reply::of(&[]), None))
+        Ok((Reply::of(&[]), Vec::new()))
     }
 
     fn outcome(&mut self, request: &Request) -> Answer {
@@ -512,7 +537,7 @@ impl<S: Store> Session<S> {
         };
         let counts = lessee.counts(request.first);
         self.detach(request.file)?;
-        Ok((Reply::of(&[u64::from(counts)]), None))
+        Ok((Reply::of(&[u64::from(counts)]), Vec::new()))
     }
 
     fn detach_all(&mut self) {

@@ -121,8 +121,13 @@ impl Mounted {
     }
 
     pub(crate) fn with(place: Place, options: MountOptions) -> Mounted {
+        let mounting = place.mounting();
+        Mounted::as_wanted(place, options, &mounting)
+    }
+
+    pub(crate) fn as_wanted(place: Place, options: MountOptions, mounting: &Mounting) -> Mounted {
         let files = place.open_with(options);
-        let running = perdure_server::spawn(files, &place.mounting()).expect("mount");
+        let running = perdure_server::spawn(files, mounting).expect("mount");
         Mounted {
             running: Some(running),
             place,

@@ -13,6 +13,7 @@ pub(super) struct Options {
     pub(super) foreground: bool,
     pub(super) read_only: bool,
     pub(super) volatile: bool,
+    pub(super) in_place: bool,
     pub(super) threads: usize,
     /// `None`: as the server thinks right for this user.
     pub(super) allow_other: Option<bool>,
@@ -29,6 +30,7 @@ impl Options {
             foreground: arguments.foreground,
             read_only: arguments.read_only,
             volatile: arguments.volatile,
+            in_place: arguments.in_place,
             threads: arguments.threads,
             allow_other: None,
             access_time: AccessTime::default(),
@@ -55,6 +57,7 @@ impl Options {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("volatile", None) => self.volatile = true,
+            ("in_place", None) => self.in_place = true,
             ("foreground", None) => self.foreground = true,
             ("allow_other", None) => self.allow_other = Some(true),
             ("noatime", None) => self.access_time = AccessTime::Never,
@@ -125,6 +128,7 @@ impl Options {
         let flags = [
             (self.read_only, "ro"),
             (self.volatile, "volatile"),
+            (self.in_place, "in_place"),
             (self.allow_other == Some(true), "allow_other"),
             (self.restrictions.contains(MountFlags::NOSUID), "nosuid"),
             (self.restrictions.contains(MountFlags::NODEV), "nodev"),
@@ -224,6 +228,8 @@ mod tests {
             "-o ro,noatime,allow_other,noexec --threads 2 --volatile",
             "",
             "--read-cache off",
+            "--in-place",
+            "-o in_place",
             "--read-cache on,2G --read-cache-threshold 63 --read-cache-window 0.125",
             "-o read_cache=3M,read_cache_threshold=1,read_cache_window=86400",
         ] {

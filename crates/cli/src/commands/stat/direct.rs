@@ -19,13 +19,18 @@ impl fmt::Display for Line<'_> {
         let direct = self.0;
         writeln!(
             out,
-            "direct     {}, {}, {} read; {} attached, {} taken back, {} forced",
+            "direct     {}, {}, {} read; {} attached, {} taken back, {} forced{}",
             Counted(direct.processes, "process", "processes"),
             Counted(direct.leases, "lease", "leases"),
             Counted(direct.files_read, "file", "files"),
             direct.attached,
             direct.leases_taken_back,
             direct.leases_forced,
+            if direct.in_place {
+                "; overwrites in place"
+            } else {
+                ""
+            },
         )
     }
 }
@@ -265,6 +270,9 @@ mod tests {
         let line = Line(&direct).to_string();
         let begin = "direct     1 process, 1 lease, 1 file read; ";
         assert!(line.starts_with(begin), "{line}");
+        direct.in_place = true;
+        let line = Line(&direct).to_string();
+        assert!(line.ends_with(" forced; overwrites in place\n"), "{line}");
     }
 
     #[test]

@@ -1,0 +1,253 @@
+//! Who uses something nearly always alone goes in without a locked instruction.
+//!
+//! A locked instruction waits until everything that its processor has stored before has arrived. Behind a streaming copy of 4 KiB these are some hundred nanoseconds, in which the next copy could
+//! begin. So a thread that keeps using something becomes its *owner*: it says that it is inside, then looks whether it still is the owner. Who else wants in takes that back, then looks
+//! whether the owner is inside. Between the two steps of each side belongs a full fence; the owner's is one for the compiler, and who takes back executes one on the processors of all threads
+//! (`membarrier`). It is the way in which a server takes a lease back (`lease::State`), inside a process.
+
+use rustix::thread::{MembarrierCommand, membarrier};
+use std::arch::asm;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
+
+/// A word; abstract, so that the orderings can be checked exhaustively.
+pub trait Word: Default {
+    /// Loads it.
+    fn load(&self, ordering: Ordering) -> u64;
+    /// Stores it.
+    fn store(&self, word: u64, ordering: Ordering);
+    /// Stores `new` if it is `old`; whether it was.
+    fn replace(&self, old: u64, new: u64) -> bool;
+    /// The owner's fence: heeded by the compiler, and by the processor when the other side executes its own.
+    fn light_fence();
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, ordering: Ordering) -> u64 {
+        AtomicU64::load(self, ordering)
+    }
+
+    #[inline]
+    fn store(&self, word: u64, ordering: Ordering) {
+        AtomicU64::store(self, word, ordering);
+    }
+
+    #[inline]
+    fn replace(&self, old: u64, new: u64) -> bool {
+        self.compare_exchange(old, new, SeqCst, Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn light_fence() {
+        std::sync::atomic::compiler_fence(SeqCst);
+    }
+}
+
+/// A thread of this process, among those that are alive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Thread(u64);
+
+impl Thread {
+    /// This one.
+    #[inline]
+    pub fn current() -> Thread {
+        let pointer: u64;
+        // SAFETY: by the ABI the first word that this segment leads to is its own address, another one for each thread.
+        unsafe {
+            asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly, pure))
+        };
+        Thread(pointer)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
+const NOBODY: u64 = 0;
+/// The owner was one, until it was found that he is not inside any more. No thread's address.
+const TAKEN_BACK: u64 = 1;
+
+/// Whether somebody owns something, and is inside.
+#[derive(Debug, Default)]
+pub struct Bias<W = AtomicU64> {
+    owner: W,
+    /// 1 while the owner is inside; only he stores to it.
+    inside: W,
+}
+
+impl<W: Word> Bias<W> {
+    /// Goes in, if this thread is the owner and is not inside already (a signal has interrupted it there). Then [`leave`](Self::leave) follows.
+    #[inline]
+    #[must_use]
+    pub fn enter(&self, me: Thread) -> bool {
+        if self.owner.load(Relaxed) != me.0 || self.inside.load(Relaxed) != 0 {
+            return false;
+        }
+        self.inside.store(1, Relaxed);
+        W::light_fence();
+        // Acquire: who took it back before may have changed what is inside.
+        let is_owner = self.owner.load(Acquire) == me.0;
+        if !is_owner {
+            self.leave();
+        }
+        is_owner
+    }
+
+    /// The owner leaves; what it loads after that comes after.
+    #[inline]
+    pub fn leave(&self) {
+        self.inside.store(0, Release);
+        W::light_fence();
+    }
+
+    /// Makes a thread the owner, if there is none.
+    pub fn give(&self, to: Thread) -> bool {
+        self.owner.replace(NOBODY, to.0)
+    }
+
+    /// There is no owner, and nobody who is about to cease to be one.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.owner.load(SeqCst) == NOBODY
+    }
+
+    /// From here on nobody goes in, but who is inside may still be there: behind the heavy fence [`is_inside`](Self::is_inside) knows. Whether there was an owner: else no fence is
+    /// needed.
+    pub fn take_back(&self) -> bool {
+        if self.is_free() {
+            return false;
+        }
+        self.owner.store(TAKEN_BACK, SeqCst);
+        true
+    }
+
+    /// Whether the owner was inside at the time of the heavy fence, and has not left. When he has, what he did is visible.
+    pub fn is_inside(&self) -> bool {
+        self.inside.load(Acquire) != 0
+    }
+
+    /// After it was taken back, and nobody is inside any more: there may be an owner again.
+    pub fn free(&self) {
+        self.owner.store(NOBODY, SeqCst);
+    }
+
+    /// In a child of `fork`, whose only thread this is: what other threads of the parent had begun is not under way here.
+    pub fn forget(&self) {
+        self.inside.store(0, Relaxed);
+        self.free();
+    }
+}
+
+/// Executes a full fence on each processor that runs a thread of this process. `false` if the kernel does not: then nobody may be taken for outside.
+pub fn heavy_fence() -> bool {
+    const FENCE: MembarrierCommand = MembarrierCommand::PrivateExpedited;
+    const REGISTER: MembarrierCommand = MembarrierCommand::RegisterPrivateExpedited;
+    membarrier(FENCE).is_ok() || membarrier(REGISTER).is_ok() && membarrier(FENCE).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64 as Model, fence};
+
+    impl Word for Model {
+        fn load(&self, ordering: Ordering) -> u64 {
+            Model::load(self, ordering)
+        }
+
+        fn store(&self, word: u64, ordering: Ordering) {
+            Model::store(self, word, ordering);
+        }
+
+        fn replace(&self, old: u64, new: u64) -> bool {
+            self.compare_exchange(old, new, SeqCst, Relaxed).is_ok()
+        }
+
+        // Together with the other side's it acts as a full one.
+        fn light_fence() {
+            fence(SeqCst);
+        }
+    }
+
+    #[derive(Default)]
+    struct Shared {
+        bias: Bias<Model>,
+        cell: UnsafeCell<u64>,
+    }
+
+    // SAFETY: what the model checks.
+    unsafe impl Sync for Shared {}
+
+    const OWNER: Thread = Thread(64);
+
+    /// An owner goes in twice; another thread takes that back, and uses what is inside. The model notices two at a time, and one that does not see what the other did.
+    fn explore(heavy: fn()) {
+        loom::model(move || {
+            let shared = Arc::new(Shared::default());
+            assert!(shared.bias.give(OWNER));
+            let theirs = Arc::clone(&shared);
+            let owner = loom::thread::spawn(move || {
+                (0..2)
+                    .filter(|_| {
+                        let is_in = theirs.bias.enter(OWNER);
+                        if is_in {
+                            // SAFETY: as above.
+                            theirs.cell.with_mut(|cell| unsafe { *cell += 1 });
+                            theirs.bias.leave();
+                        }
+                        is_in
+                    })
+                    .count() as u64
+            });
+            assert!(shared.bias.take_back());
+            heavy();
+            let is_alone = !shared.bias.is_inside();
+            // SAFETY: as above.
+            let seen = is_alone.then(|| shared.cell.with(|cell| unsafe { *cell }));
+            let done = owner.join().expect("the owner ends");
+            if let Some(seen) = seen {
+                assert_eq!(seen, done, "gone in after it was taken back");
+            }
+            assert!(!shared.bias.is_inside());
+        });
+    }
+
+    #[test]
+    fn one_is_inside_at_a_time() {
+        explore(|| fence(SeqCst));
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn taking_back_without_the_fence_is_caught() {
+        explore(|| {});
+    }
+
+    #[test]
+    fn threads_are_told_apart() {
+        let here = Thread::current();
+        assert_eq!(here, Thread::current());
+        let there = std::thread::spawn(Thread::current).join();
+        assert_ne!(there.expect("joined"), here);
+        assert!(here.0 > TAKEN_BACK);
+    }
+
+    #[test]
+    fn a_handler_does_not_go_in_where_its_thread_is() {
+        let bias: Bias = Bias::default();
+        let me = Thread::current();
+        assert!(!bias.enter(me), "nobody gave it to us");
+        assert!(bias.give(me) && !bias.give(Thread(64)));
+        assert!(bias.enter(me));
+        assert!(!bias.enter(me));
+        bias.leave();
+        assert!(bias.take_back() && heavy_fence() && !bias.is_inside());
+        assert!(!bias.enter(me) && !bias.give(me));
+        bias.free();
+        assert!(bias.give(me) && bias.enter(me));
+    }
+}
