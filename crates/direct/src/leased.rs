@@ -273,7 +273,7 @@ impl Leased {
         offset: u64,
     ) -> bool {
         let limit = self.size_bytes().min(self.size_bytes_max);
-        let is_inside = offset % BLOCK == 0 && limit >= BLOCK && offset <= limit - BLOCK;
+        let is_inside = offset.is_multiple_of(BLOCK) && limit >= BLOCK && offset <= limit - BLOCK;
         let is_due = self.writer.next() >= self.room_until
             || pmem::ticks().wrapping_sub(self.now_ticks) >= CLOCK_TICKS;
         if !is_inside || is_due || connection.line().is_lost() {
