@@ -61,6 +61,8 @@ struct Liar {
 }
 
 impl Holder for Liar {
+    fn attributes_changed(&self) {}
+
     fn is_idle(&self) -> bool {
         self.is_idle
     }

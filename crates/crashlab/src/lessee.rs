@@ -38,6 +38,8 @@ struct Process {
 }
 
 impl Holder for Process {
+    fn attributes_changed(&self) {}
+
     // Every write is over before the file system is asked for anything.
     fn is_idle(&self) -> bool {
         true

@@ -66,10 +66,11 @@ impl Attachment {
         inode: u64,
         descriptor: BorrowedFd<'_>,
         purpose: Purpose,
+        writes_little: bool,
     ) -> Result<(Attachment, Attached), NoAnswer> {
         let is_lease = purpose == Purpose::Writing;
-        let first = u64::from(is_lease);
-        let (reply, memory) = connection.ask(Kind::Attach, 0, first, 0, Some(descriptor))?;
+        let (first, second) = (u64::from(is_lease), u64::from(writes_little));
+        let (reply, memory) = connection.ask(Kind::Attach, 0, first, second, Some(descriptor))?;
         let attached = Attached::of(&reply);
         let layout = Layout {
             ring_blocks: attached.ring_blocks,
@@ -249,7 +250,12 @@ impl Attachment {
 
     /// Copies what lies at `offset`, all of it inside the file, if it is known where that is. `false`: it is not, or nothing is there.
     #[inline]
-    pub(crate) fn read_known(&self, connection: &Connection, mut into: &mut [u8], mut at: u64) -> bool {
+    pub(crate) fn read_known(
+        &self,
+        connection: &Connection,
+        mut into: &mut [u8],
+        mut at: u64,
+    ) -> bool {
         while !into.is_empty() {
             let within = at % BLOCK;
             let bytes = into.len().min((BLOCK - within) as usize);
@@ -257,7 +263,10 @@ impl Attachment {
             let Some(Place::At(block)) = self.known(connection, at / BLOCK) else {
                 return false;
             };
-            connection.segments().region().read(block.offset() + within, now);
+            connection
+                .segments()
+                .region()
+                .read(block.offset() + within, now);
             into = later;
             at += bytes as u64;
         }
@@ -326,8 +335,12 @@ impl Attachment {
     }
 
     /// Lets the file go. Until the server has heard so it keeps the blocks that this process might still be storing into.
+    ///
+    /// Nobody waits for the server: who uses the file by the kernel ends the attachment by that, and what this process asks later comes behind.
     pub(crate) fn detach(&self, connection: &Connection) {
         self.report(connection);
-        let _ = connection.ask(Kind::Detach, self.number, 0, 0, None);
+        if !connection.line().tell(Kind::LetGo, self.number) {
+            let _ = connection.ask(Kind::Detach, self.number, 0, 0, None);
+        }
     }
 }

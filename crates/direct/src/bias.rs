@@ -191,16 +191,17 @@ mod tests {
             assert!(shared.bias.give(OWNER));
             let theirs = Arc::clone(&shared);
             let owner = loom::thread::spawn(move || {
-                (0..2).filter(|_| {
-                    let is_in = theirs.bias.enter(OWNER);
-                    if is_in {
-                        // SAFETY: as above.
-                        theirs.cell.with_mut(|cell| unsafe { *cell += 1 });
-                        theirs.bias.leave();
-                    }
-                    is_in
-                })
-                .count() as u64
+                (0..2)
+                    .filter(|_| {
+                        let is_in = theirs.bias.enter(OWNER);
+                        if is_in {
+                            // SAFETY: as above.
+                            theirs.cell.with_mut(|cell| unsafe { *cell += 1 });
+                            theirs.bias.leave();
+                        }
+                        is_in
+                    })
+                    .count() as u64
             });
             assert!(shared.bias.take_back());
             heavy();

@@ -7,6 +7,7 @@ use crate::file::File;
 use crate::socket::WAIT;
 use crate::world::{World, Worlds};
 use parking_lot::Mutex;
+use rustix::fs::Statx;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -77,6 +78,27 @@ impl Client {
             Standing::Ours(connection) => connection.file(inode),
             _ => None,
         }
+    }
+
+    /// Whether this process writes any files directly.
+    #[inline]
+    pub fn writes_files(&self) -> bool {
+        crate::leased::are_there_any()
+    }
+
+    /// What `stat` tells of a file that the kernel has `found`, if it is attached and nobody has to be asked.
+    pub fn status_of(&self, found: &Statx) -> Option<Statx> {
+        let _inside = Inside::enter()?;
+        let mount = {
+            let mounts = self.worlds.current().mounts.try_lock()?;
+            Arc::clone(mounts.get(&Device::of(found))?)
+        };
+        let file = match &*mount.0.try_lock()? {
+            Standing::Ours(connection) => connection.known_file(found.stx_ino)?,
+            _ => return None,
+        };
+        drop(_inside);
+        file.status_if_known()
     }
 
     /// To be called in a child process after `fork`, before anything else: forgets everything, without touching what is the parent's. Locks nothing.

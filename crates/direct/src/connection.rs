@@ -142,6 +142,11 @@ impl Connection {
         Some(file)
     }
 
+    /// The file with this inode, if this process uses it.
+    pub(crate) fn known_file(&self, inode: u64) -> Option<Arc<File>> {
+        self.files.try_lock()?.get(&inode)?.upgrade()
+    }
+
     /// The file with this inode is dropped.
     pub(crate) fn forget_file(&self, inode: u64) {
         let Some(mut files) = self.files.try_lock_for(WAIT) else {

@@ -1,7 +1,7 @@
 //! Which mount a descriptor is of: the only file of this crate that asks a file system.
 
 use crate::protocol::{DISCOVER, Discovery, MAGIC, VERSION};
-use rustix::fs::{AtFlags, FileType, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, fstatfs, statx};
 use rustix::ioctl::{Getter, ioctl};
 use std::os::fd::BorrowedFd;
 
@@ -15,17 +15,23 @@ pub(crate) struct Device {
     minor: u32,
 }
 
+impl Device {
+    /// That of a file.
+    pub(crate) fn of(status: &Statx) -> Device {
+        Device {
+            major: status.stx_dev_major,
+            minor: status.stx_dev_minor,
+        }
+    }
+}
+
 /// Device and inode of a descriptor, if it is of a regular file. The kernel answers by itself.
 pub(crate) fn regular_file(descriptor: BorrowedFd<'_>) -> Option<(Device, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let wanted = StatxFlags::TYPE | StatxFlags::INO;
     let status = statx(descriptor, c"", flags, wanted).ok()?;
     let is_regular = FileType::from_raw_mode(u32::from(status.stx_mode)) == FileType::RegularFile;
-    let device = Device {
-        major: status.stx_dev_major,
-        minor: status.stx_dev_minor,
-    };
-    is_regular.then_some((device, status.stx_ino))
+    is_regular.then_some((Device::of(&status), status.stx_ino))
 }
 
 /// Where the server of a file's mount listens, if it is one of ours that offers direct access.

@@ -1,5 +1,7 @@
 //! A file of a mount in this process.
 
+mod status;
+
 use crate::attachment::Attachment;
 use crate::connection::Connection;
 use crate::entrance::{Generation, Inside};
@@ -34,6 +36,8 @@ enum Holds {
 #[derive(Debug)]
 struct State {
     holds: Holds,
+    /// What the kernel said of the file since it is attached.
+    base: Option<status::Base>,
     policy: Policy,
 }
 
@@ -65,6 +69,7 @@ impl File {
             connection,
             state: Turns::new(State {
                 holds: Holds::Nothing,
+                base: None,
                 policy: Policy::default(),
             }),
         }
@@ -192,14 +197,21 @@ impl File {
         );
     }
 
-    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again.
-    pub fn close(&self) {
+    /// The file was made by this process, which expects to use it as often as [others of the kind](Self::close): it is attached when it is first written to.
+    pub fn expect_use(&self) {
         if let Some(_inside) = self.enter()
             && let Some(mut state) = self.exclusive()
         {
-            self.let_go(&mut state);
-            state.policy.start_again();
+            state.policy.expect_use();
         }
+    }
+
+    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns the number of operations since it was opened, if it is known.
+    pub fn close(&self) -> Option<u64> {
+        let _inside = self.enter()?;
+        let mut state = self.exclusive()?;
+        self.let_go(&mut state);
+        Some(state.policy.start_again())
     }
 
     #[inline]
@@ -300,31 +312,53 @@ impl File {
             .iter()
             .fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
         let offset = place(leased);
-        let outcome = match total {
+        let mut outcome = match total {
             0 => Ok(0),
             1..=BYTES_MAX if offset <= i64::MAX as u64 => {
                 leased.write(&self.connection, data, total, offset)
             }
             _ => Err(Trouble::NotOffered),
         };
+        if outcome == Err(Trouble::TooSmall) {
+            outcome = self.write_with_more(&mut state, descriptor, (data, total), offset);
+        }
         match outcome {
             Ok(bytes) => Some((bytes, offset + bytes as u64)),
             Err(trouble) => self.refuse_write(state, trouble),
         }
     }
 
+    /// Writes after a larger lease was got for the one that was too small. Nobody else writes in between: if somebody had, the file would end elsewhere than at `offset`, so an append goes to the kernel then.
     #[cold]
-    fn refuse_write<T>(
+    fn write_with_more(
         &self,
-        mut state: Changing<'_, State>,
-        trouble: Trouble,
-    ) -> Option<T> {
+        state: &mut State,
+        descriptor: BorrowedFd<'_>,
+        (data, total): (&[IoSlice<'_>], usize),
+        offset: u64,
+    ) -> Result<usize, Trouble> {
+        let Some((_, size_bytes)) = self.held(state) else {
+            return Err(Trouble::Ended);
+        };
+        self.let_go(state);
+        state.policy.expects_more();
+        self.attach(state, descriptor, Purpose::Writing);
+        match &mut state.holds {
+            Holds::Lease(leased) if leased.size_bytes() == size_bytes => {
+                leased.write(&self.connection, data, total, offset)
+            }
+            _ => Err(Trouble::NoRoom),
+        }
+    }
+
+    #[cold]
+    fn refuse_write<T>(&self, mut state: Changing<'_, State>, trouble: Trouble) -> Option<T> {
         self.refuse(match trouble {
             Trouble::Ended => {
                 self.end(&mut state);
                 Counter::TakenBack
             }
-            Trouble::NoRoom => Counter::NoRoom,
+            Trouble::NoRoom | Trouble::TooSmall => Counter::NoRoom,
             Trouble::NoPlace => Counter::NoPlace,
             Trouble::NotOffered => Counter::NotOffered,
         })
@@ -335,7 +369,7 @@ impl File {
         self.end_if_over(state);
         // The write that comes now would end it, and look as if somebody else had.
         if self.let_go(state).is_some() {
-            state.policy.start_again();
+            state.policy.count_again();
         }
         self.attach(state, descriptor, Purpose::Writing);
     }
@@ -353,14 +387,19 @@ impl File {
         if !self.connection.establish() {
             return;
         }
+        let (connection, inode) = (&*self.connection, self.inode);
         let answer = match purpose {
-            Purpose::Reading => Attachment::ask(&self.connection, self.inode, descriptor, purpose)
-                .map(|(attachment, attached)| Holds::Reading {
+            Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, false).map(
+                |(attachment, attached)| Holds::Reading {
                     attachment,
                     size_bytes: attached.size_bytes,
-                }),
-            Purpose::Writing => Leased::ask(&self.connection, self.inode, descriptor)
-                .map(|leased| Holds::Lease(Box::new(leased))),
+                },
+            ),
+            Purpose::Writing => {
+                let is_small = state.policy.writes_little();
+                Leased::ask(connection, inode, descriptor, is_small)
+                    .map(|leased| Holds::Lease(Box::new(leased)))
+            }
         };
         match answer {
             Ok(holds) => state.holds = holds,
@@ -408,6 +447,7 @@ impl File {
     /// Lets the file go; for what it was attached.
     fn let_go(&self, state: &mut State) -> Option<Purpose> {
         let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
+        state.base = None;
         let attachment = match &holds {
             Holds::Nothing => return None,
             Holds::Reading { attachment, .. } => {

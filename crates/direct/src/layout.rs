@@ -14,7 +14,7 @@ pub mod head {
     pub const FOLDED: usize = 8;
     /// Refills that there have been.
     pub const REFILLS: usize = 16;
-    /// Changes whenever somebody changes an attribute of the file (links, owner, mode, times) by another way than this attachment.
+    /// Changes whenever somebody changes an attribute of the file (links, owner, mode, times) by another way than this attachment, and before he who did is told that it is done.
     pub const ATTRIBUTES: usize = 24;
     /// Bytes.
     pub const BYTES: usize = 64;

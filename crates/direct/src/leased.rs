@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -41,6 +42,34 @@ pub(crate) enum Trouble {
     NoPlace,
     /// Not a write for us.
     NotOffered,
+    /// The lease was asked for by who expected to write little; a larger one has room for it.
+    TooSmall,
+}
+
+/// Leases of this process.
+static LEASES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has any; a child of one that had may hear yes as well.
+#[inline]
+pub(crate) fn are_there_any() -> bool {
+    LEASES.load(Relaxed) > 0
+}
+
+/// One more lease of this process, as long as it lives.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Counted {
+        LEASES.fetch_add(1, Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        LEASES.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A lease.
@@ -54,6 +83,10 @@ pub(crate) struct Leased {
     folded: u64,
     /// Refills that the writer has got.
     refills: u64,
+    /// Spare blocks that the writer has got, all in all.
+    received: u64,
+    /// Time of the last write since the kernel was asked about the file.
+    modified: Option<i64>,
     /// More records than these unfolded, or fewer spare blocks: it is time to fold.
     records_enough: u64,
     spares_enough: usize,
@@ -70,8 +103,11 @@ pub(crate) struct Leased {
     now_ticks: u64,
     /// Before this record there is room, and nobody looks whether there is.
     room_until: u64,
+    /// It was asked for by who expected to write little: it is not folded to go on, but given back.
+    is_small: bool,
     /// The server has been told that this process has let go.
     has_let_go: bool,
+    _counted: Counted,
 }
 
 /// The map as the writer sees it.
@@ -107,10 +143,12 @@ impl Leased {
         connection: &Connection,
         inode: u64,
         descriptor: BorrowedFd<'_>,
+        is_small: bool,
     ) -> Result<Leased, NoAnswer> {
+        let purpose = Purpose::Writing;
         let (attachment, attached) =
-            Attachment::ask(connection, inode, descriptor, Purpose::Writing)?;
-        match Leased::new(connection, &attached, attachment) {
+            Attachment::ask(connection, inode, descriptor, purpose, is_small)?;
+        match Leased::new(connection, &attached, attachment, is_small) {
             Ok(leased) => Ok(leased),
             Err(attachment) => {
                 attachment.detach(connection);
@@ -123,6 +161,7 @@ impl Leased {
         connection: &Connection,
         attached: &Attached,
         attachment: Attachment,
+        is_small: bool,
     ) -> Result<Leased, Box<Attachment>> {
         let is_sound = attached.ring_blocks.is_power_of_two()
             && attached.slot < SLOTS as u64
@@ -131,7 +170,7 @@ impl Leased {
         let Some(ring) = ring else {
             return Err(Box::new(attachment));
         };
-        let records = ring.records();
+        let (records, spares) = (ring.records(), attached.spare_blocks as usize);
         let region = Arc::clone(connection.segments().region());
         let salt = Salt(attached.salt);
         let writer = Writer::new(region, ring, salt, attached.next, [], attached.size_bytes);
@@ -140,8 +179,10 @@ impl Leased {
             slot_at: slot_at(attached.slot as usize),
             folded: attached.next,
             refills: 0,
-            records_enough: records / 2,
-            spares_enough: attached.spare_blocks as usize / 4,
+            received: 0,
+            modified: None,
+            records_enough: if is_small { records } else { records / 2 },
+            spares_enough: if is_small { 0 } else { spares / 4 },
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
             is_in_place: connection.is_in_place(),
@@ -149,7 +190,9 @@ impl Leased {
             now: 0,
             now_ticks: 0,
             room_until: 0,
+            is_small,
             has_let_go: false,
+            _counted: Counted::new(),
             attachment,
         };
         leased.pick_up(connection);
@@ -166,6 +209,26 @@ impl Leased {
     #[inline]
     pub(crate) fn size_bytes(&self) -> u64 {
         self.writer.size_bytes()
+    }
+
+    /// Blocks that went into holes of the file.
+    pub(crate) fn placed(&self) -> u64 {
+        self.received - self.writer.spare_blocks() as u64
+    }
+
+    /// Time of the last write, nanoseconds since the epoch, if there was one since [`forget_modified`](Self::forget_modified).
+    pub(crate) fn modified(&self) -> Option<i64> {
+        self.modified
+    }
+
+    /// Whether the time of a write is in its record, so that the server will tell the same one.
+    pub(crate) fn records_times(&self) -> bool {
+        !self.is_in_place
+    }
+
+    /// The kernel has been asked.
+    pub(crate) fn forget_modified(&mut self) {
+        self.modified = None;
     }
 
     /// Lets the file go, unless that was said already.
@@ -210,7 +273,7 @@ impl Leased {
         offset: u64,
     ) -> bool {
         let limit = self.size_bytes().min(self.size_bytes_max);
-        let is_inside = offset % BLOCK == 0 && limit >= BLOCK && offset <= limit - BLOCK;
+        let is_inside = offset.is_multiple_of(BLOCK) && limit >= BLOCK && offset <= limit - BLOCK;
         let is_due = self.writer.next() >= self.room_until
             || pmem::ticks().wrapping_sub(self.now_ticks) >= CLOCK_TICKS;
         if !is_inside || is_due || connection.line().is_lost() {
@@ -221,7 +284,9 @@ impl Leased {
             Attempt::Done
         );
         if is_done {
-            self.attachment.count(connection, Purpose::Writing, BLOCK_BYTES);
+            self.modified = Some(self.now);
+            self.attachment
+                .count(connection, Purpose::Writing, BLOCK_BYTES);
         }
         is_done
     }
@@ -283,6 +348,7 @@ impl Leased {
                 self.write_with_help(connection, data, offset, now, refusal)?;
             }
         }
+        self.modified = Some(now);
         let unfolded = self.writer.next() - self.folded;
         if unfolded > self.records_enough || self.writer.spare_blocks() < self.spares_enough {
             self.keep_room(connection);
@@ -409,6 +475,9 @@ impl Leased {
                         return Err(Trouble::NoPlace);
                     }
                 }
+                WriterRefusal::NoSpareBlocks { .. } | WriterRefusal::RingFull if self.is_small => {
+                    return Err(Trouble::TooSmall);
+                }
                 WriterRefusal::NoSpareBlocks { .. } | WriterRefusal::RingFull => {
                     if !self.pick_up(connection) {
                         if has_folded {
@@ -499,7 +568,9 @@ impl Leased {
                 block,
             })
         });
+        let spares_before = self.writer.spare_blocks();
         self.writer.folded(folded, spares);
+        self.received += (self.writer.spare_blocks() - spares_before) as u64;
         self.folded = folded;
         self.refills = refills;
         true

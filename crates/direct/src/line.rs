@@ -102,17 +102,18 @@ impl Line {
         }
     }
 
-    /// Tells the server something that it does not answer. What does not fit into its queue is lost.
-    pub(crate) fn tell(&self, kind: Kind, file: u32) {
+    /// Tells the server something that it does not answer, and does not wait. False if that is lost, because it does not fit into the server's queue or nobody listens.
+    pub(crate) fn tell(&self, kind: Kind, file: u32) -> bool {
         let request = Request {
             kind: kind as u32,
             file,
             first: 0,
             second: 0,
         };
-        if let Some(socket) = self.socket.descriptor().filter(|_| !self.is_lost()) {
-            let _ = transport::send(socket, &request, &[], SendFlags::DONTWAIT);
-        }
+        let socket = self.socket.descriptor().filter(|_| !self.is_lost());
+        socket.is_some_and(|socket| {
+            transport::send(socket, &request, &[], SendFlags::DONTWAIT).is_ok()
+        })
     }
 
     /// Looks whether the server has hung up. Who asks it nothing would not notice, and write on into blocks that a next server gives to others.

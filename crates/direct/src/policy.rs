@@ -68,6 +68,9 @@ impl Pause {
 /// Decides for one file, while it is not attached.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
+    /// Since the file was opened, attached or not, up to the last time that it was let go.
+    all_operations: u64,
+    is_expected: bool,
     operations: u64,
     writes: u64,
     reads_since_write: u64,
@@ -83,6 +86,7 @@ impl Policy {
         may_write: impl FnOnce() -> bool,
     ) -> Option<Purpose> {
         self.operations += 1;
+        self.all_operations += 1;
         self.reading.operations = self.reading.operations.saturating_sub(1);
         self.writing.operations = self.writing.operations.saturating_sub(1);
         match operation {
@@ -92,7 +96,8 @@ impl Policy {
             }
             Purpose::Reading => self.reads_since_write += 1,
         }
-        if self.operations < OPERATIONS_BEFORE {
+        let is_awaited = self.is_expected && operation == Purpose::Writing;
+        if self.operations < OPERATIONS_BEFORE && !is_awaited {
             return None;
         }
         let is_only_read = self.writes == 0 || self.reads_since_write >= READS_WITHOUT_WRITE;
@@ -121,11 +126,35 @@ impl Policy {
 
     /// An attachment has ended that lived through so many operations.
     pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64) {
+        self.all_operations += operations;
         self.pause_mut(purpose).shorten(operations);
     }
 
-    /// The file begins anew: what was done with it before does not count.
-    pub(crate) fn start_again(&mut self) {
+    /// The file is likely to be used often enough: the first write attaches it.
+    pub(crate) fn expect_use(&mut self) {
+        self.is_expected = true;
+    }
+
+    /// Whether a small lease will do.
+    pub(crate) fn writes_little(&self) -> bool {
+        self.is_expected
+    }
+
+    /// It did not do.
+    pub(crate) fn expects_more(&mut self) {
+        self.is_expected = false;
+        self.operations = OPERATIONS_BEFORE;
+    }
+
+    /// The file begins anew: what was done with it before does not count. How many operations that were.
+    pub(crate) fn start_again(&mut self) -> u64 {
+        self.count_again();
+        self.is_expected = false;
+        std::mem::take(&mut self.all_operations)
+    }
+
+    /// Attached for something else: operations count from here.
+    pub(crate) fn count_again(&mut self) {
         self.operations = 0;
         self.writes = 0;
         self.reads_since_write = 0;
@@ -168,6 +197,21 @@ mod tests {
         policy.start_again();
         assert_eq!(decide(&mut policy, Writing, before), None);
         assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+    }
+
+    #[test]
+    fn the_first_write_attaches_a_file_whose_use_is_expected() {
+        let mut policy = Policy::default();
+        policy.expect_use();
+        assert_eq!(decide(&mut policy, Reading, 3), None);
+        assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+        assert!(policy.writes_little());
+        policy.expects_more();
+        assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
+        assert!(!policy.writes_little());
+        policy.lived(Writing, 10);
+        assert_eq!(policy.start_again(), 15);
+        assert_eq!(decide(&mut policy, Writing, 1), None);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! What a process and the server say to each other.
 //!
 //! A process learns from an `ioctl` on a file of the mount ([`DISCOVER`]) that it is one of ours, and the name of the socket. Over the socket, whose messages have boundaries (`SOCK_SEQPACKET`), it
-//! sends [`Request`]s, one at a time, and gets one [`Reply`] to each, but to [`Kind::Ring`]. Both are of fixed size; descriptors travel beside them.
+//! sends [`Request`]s, one at a time, and gets one [`Reply`] to each, but to [`Kind::Ring`] and [`Kind::LetGo`]. Both are of fixed size; descriptors travel beside them.
 //!
 //! Whoever gets something that is no message of this version hangs up; then the process uses the kernel for everything.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -34,7 +34,7 @@ pub struct Discovery {
 pub enum Kind {
     /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes.
     Hello = 1,
-    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write. Reply: [`Attached`] in `words`, and beside it the memory that both see.
+    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. Reply: [`Attached`] in `words`, and beside it the memory that both see.
     Attach = 2,
     /// Segments from `first` on, [`SEGMENTS_AT_ONCE`] at most: one for each bit of `second`, the lowest being `first`; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the
     /// process gets, and beside it are their descriptors in this order. Refused if it gets none.
@@ -52,14 +52,16 @@ pub enum Kind {
     /// Reply: the file with the pool's epoch, its first word. The process looks at it before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and
     /// the process stores nothing any more.
     Epoch = 9,
+    /// As `Detach`; no reply. Requests are answered in their order, so whatever comes later finds the file let go.
+    LetGo = 10,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{Attach, Detach, Epoch, Fold, Hello, Map, Outcome, Ring, Segments};
+        use Kind::{Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Outcome, Ring, Segments};
         [
-            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch,
+            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)

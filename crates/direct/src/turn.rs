@@ -253,7 +253,10 @@ mod tests {
             scope.spawn(|| *turns.change(WAIT).expect("taken back") += 1);
         });
         assert!(turns.bias.is_free());
-        assert_eq!(*turns.read(WAIT).expect("free"), 2 * u64::from(TURNS_MIN) + 1);
+        assert_eq!(
+            *turns.read(WAIT).expect("free"),
+            2 * u64::from(TURNS_MIN) + 1
+        );
         for _ in 0..2 * TURNS_MIN {
             turns.read(WAIT).expect("free");
         }

@@ -21,6 +21,8 @@ const PARTS: u64 = 32;
 struct Idle;
 
 impl Holder for Idle {
+    fn attributes_changed(&self) {}
+
     fn is_idle(&self) -> bool {
         true
     }

@@ -7,8 +7,10 @@ use crate::file_system::{Core, Reclaim};
 use crate::format::{FileType, InodeNumber, RawInode};
 use crate::lease::{FileLease, Watcher};
 use crate::spin::then_wait;
+use crate::types::Attributes;
 use crate::view::View;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pmem::deliberate::{self, Bug};
 use scatter::DomainId;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
@@ -46,6 +48,9 @@ impl Node {
         let body = then_wait(|| self.0.body.try_write(), || self.0.body.write());
         self.0.view.begin_change();
         BodyWrite {
+            shown: body
+                .is_attached()
+                .then(|| Attributes::of(self.0.number, &body.raw)),
             body,
             state: &self.0,
             content: 0..0,
@@ -86,9 +91,31 @@ pub(crate) struct BodyWrite<'n> {
     state: &'n InodeState,
     /// Bytes of the file that are being changed, if there could be copies of them.
     content: Range<u64>,
+    /// What `stat` told before, if somebody has the file attached who has to know when that changes.
+    shown: Option<Attributes>,
 }
 
 impl BodyWrite<'_> {
+    /// What changes is what the holder of the file's lease has done himself.
+    pub(crate) fn holder_knows(&mut self) {
+        self.shown = None;
+    }
+
+    #[cold]
+    fn tell_of_attributes(&self, before: Attributes) {
+        let body = &*self.body;
+        let now = Attributes::of(self.state.number, &body.raw);
+        if before == now || deliberate::is(Bug::KeepAttributesSecret) {
+            return;
+        }
+        if let Some(lease) = &body.lease {
+            lease.holder().attributes_changed();
+        }
+        if let Some(watcher) = &body.watcher {
+            watcher.attributes_changed();
+        }
+    }
+
     /// These bytes of the file are going to change: whatever becomes of that, their copies in DRAM end before anybody else has the lock (C1 in `copies`).
     #[inline]
     pub(crate) fn changes_content<S: Store>(&mut self, core: &Core<S>, range: Range<u64>) {
@@ -118,6 +145,9 @@ impl DerefMut for BodyWrite<'_> {
 impl Drop for BodyWrite<'_> {
     #[inline]
     fn drop(&mut self) {
+        if let Some(before) = self.shown.take() {
+            self.tell_of_attributes(before);
+        }
         let body = &mut *self.body;
         if let Some(directory) = &mut body.directory {
             directory.open(MapRoot {
@@ -169,6 +199,12 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// Whether somebody reads or writes the file's blocks without asking.
+    #[inline]
+    pub(crate) fn is_attached(&self) -> bool {
+        self.lease.is_some() || self.watcher.is_some()
+    }
+
     /// Fails unless the inode is a directory that still has its name.
     pub(crate) fn require_directory(&self) -> Result<(), FsError> {
         match self.raw.file_type() {

@@ -7,6 +7,7 @@ use perdure_fs::{
     AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region,
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,9 +62,14 @@ struct Process {
     is_busy: AtomicBool,
     folded: AtomicU64,
     grant: Mutex<Option<(Ring, Salt, Spare)>>,
+    attributes: AtomicU64,
 }
 
 impl Holder for Process {
+    fn attributes_changed(&self) {
+        self.attributes.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn is_idle(&self) -> bool {
         !self.is_busy.load(Ordering::Relaxed)
     }
@@ -374,12 +380,80 @@ fn a_holder_who_writes_nonsense_loses_the_lease() {
 
 /// Remembers that it was told.
 #[derive(Default)]
-struct Reader(AtomicBool);
+struct Reader(AtomicBool, AtomicU64);
 
 impl Watcher for Reader {
     fn ended(&self) {
         assert!(!self.0.swap(true, Ordering::Relaxed), "told once");
     }
+
+    fn attributes_changed(&self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Calls `told` after each change of the attributes of file `f` that takes it back from nobody, and after some that change nothing.
+fn change_attributes(files: &FileSystem, node: &Node, told: &dyn Fn(&str, u64)) {
+    let root = files.root();
+    files.link(node, &root, b"g").expect("link");
+    told("link", 1);
+    files.unlink(&root, b"g").expect("unlink");
+    told("unlink", 2);
+    let options = perdure_fs::RenameOptions::default();
+    // Nothing to be told if the time of change is the same tick of the clock.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    files
+        .rename(&root, b"f", &root, b"h", options)
+        .expect("rename");
+    told("rename", 3);
+    files
+        .set_xattr(node, b"user.x", b"y", perdure_fs::XattrMode::Any)
+        .expect("set");
+    told("attribute", 4);
+    files.remove_xattr(node, b"user.x").expect("remove");
+    told("no attribute", 5);
+    file(files, "i", 10);
+    files
+        .rename(&root, b"i", &root, b"h", options)
+        .expect("rename");
+    told("replaced", 6);
+    assert_eq!(files.attributes(node).expect("attributes").links, 0);
+    told("nothing", 6);
+}
+
+#[test]
+fn who_reads_or_writes_a_file_is_told_when_its_attributes_change() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "f", 5000);
+    let reader = Arc::new(Reader::default());
+    assert_eq!(files.watch(&node, Arc::clone(&reader) as _), Ok(5000));
+    change_attributes(&files, &node, &|what, times| {
+        assert_eq!(reader.1.load(Ordering::Relaxed), times, "{what}");
+    });
+    let node = file(&files, "f", 5000);
+    let (process, writer, map) = lease(&files, &node);
+    let (writer, map) = (RefCell::new(writer), RefCell::new(map));
+    change_attributes(&files, &node, &|what, times| {
+        // What the holder does himself is no news to him.
+        writer
+            .borrow_mut()
+            .write(&mut *map.borrow_mut(), 0, b"x", 5)
+            .expect("a write");
+        files.fold_lease(&node).expect("fold");
+        assert_eq!(process.attributes.load(Ordering::Relaxed), times, "{what}");
+    });
+}
+
+#[test]
+fn folding_what_came_before_does_not_turn_the_time_of_change_back() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "f", 5000);
+    let (_process, mut writer, mut map) = lease(&files, &node);
+    writer.write(&mut map, 0, b"x", 5).expect("a write");
+    files.link(&node, &files.root(), b"g").expect("link");
+    let attributes = files.attributes(&node).expect("attributes");
+    assert_eq!(attributes.modified.nanoseconds(), 5);
+    assert!(attributes.changed.nanoseconds() > 5);
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub enum Bug {
     CountBeforeFold,
     /// What an append that did not happen left behind the end of a leased file stays there.
     LeaveLeaseTail,
+    /// Who has a file attached is not told that somebody changed its attributes.
+    KeepAttributesSecret,
     /// The holder of a lease overwrites bytes in place that his newest record vouches for.
     SkipLeaseStamp,
     /// An overwrite in place returns before its bytes are fenced.

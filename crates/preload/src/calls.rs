@@ -19,5 +19,6 @@ mod open;
 mod others;
 mod process;
 mod raw;
+mod status;
 mod stdio;
 mod variadic;

@@ -8,6 +8,7 @@ pub(crate) use self::double::{Client, File};
 #[cfg(not(feature = "double"))]
 pub(crate) use direct::{Client, File};
 
+use crate::description::Description;
 use crate::leaked::Leaked;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,14 +45,18 @@ pub(crate) fn arrive(file: &Arc<File>) {
     with_count(file, |map, address| *map.entry(address).or_default() += 1);
 }
 
-/// A description of the file has gone; with the last one the file is let go.
-pub(crate) fn depart(file: &Arc<File>) {
+/// A description has gone; with the last one of a file the file is let go.
+pub(crate) fn depart(description: &Description) {
+    let file = description.file();
     let is_last = with_count(file, |map, address| {
         let count = map.entry(address).or_default();
         *count = count.saturating_sub(1);
         *count == 0 && map.remove(&address).is_some()
     });
-    if is_last {
-        file.close();
+    if is_last
+        && let Some(operations) = file.close()
+        && let Some(name) = description.name()
+    {
+        name.learn(operations);
     }
 }

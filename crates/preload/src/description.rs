@@ -4,6 +4,7 @@
 //! back to it on the same thread is not locked out.
 
 use crate::client::File;
+use crate::habits::Name;
 use crate::thread;
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::thread::futex;
@@ -20,6 +21,8 @@ const LOOKS: u32 = 100;
 /// A description.
 pub(crate) struct Description {
     file: Arc<File>,
+    /// What the program made the file as, if it did.
+    name: Option<Name>,
     is_readable: bool,
     is_writable: bool,
     appends: AtomicBool,
@@ -34,11 +37,12 @@ impl Description {
     /// A description of this file, opened with these flags, whose position is the kernel's.
     ///
     /// With a limit on the size of files (`RLIMIT_FSIZE`) writes are the kernel's, which enforces it.
-    pub(crate) fn new(file: Arc<File>, flags: OFlags) -> Description {
+    pub(crate) fn new(file: Arc<File>, flags: OFlags, name: Option<Name>) -> Description {
         let access = flags & OFlags::ACCMODE;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Description {
             file,
+            name,
             is_readable: access == OFlags::RDONLY || access == OFlags::RDWR,
             is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR)
                 && limit.current.is_none(),
@@ -53,6 +57,11 @@ impl Description {
     #[inline]
     pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// What the program made the file as, if it did.
+    pub(crate) fn name(&self) -> Option<Name> {
+        self.name
     }
 
     /// Whether reads may go directly.

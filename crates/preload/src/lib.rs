@@ -23,6 +23,7 @@ mod buffers;
 mod calls;
 mod client;
 mod description;
+mod habits;
 mod leaked;
 mod log;
 mod operate;

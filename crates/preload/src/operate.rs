@@ -7,7 +7,7 @@ use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{Inside, set_errno};
 use libc::{c_int, ssize_t};
-use rustix::fs::{Mode, OFlags, SeekFrom, fcntl_getfl, fstat, open, seek, tell};
+use rustix::fs::{Mode, OFlags, SeekFrom, Statx, fcntl_getfl, fstat, open, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -328,6 +328,13 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
         Found::Ours(pin) => Inside::enter().is_some_and(|_inside| pin.file().is_durable()),
         _ => false,
     }
+}
+
+/// What `fstat` tells, if the file is attached.
+pub(crate) fn status(number: RawFd) -> Option<Statx> {
+    let pin = table::ours(number)?;
+    let _inside = Inside::enter()?;
+    pin.file().status(borrow(number))
 }
 
 /// The file behind this descriptor is about to be used in a way that only the kernel sees. Looks at a descriptor that was not looked at yet: the file may be attached by another one.

@@ -131,6 +131,24 @@ behind! {
     splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint) -> ssize_t;
     copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint) -> ssize_t;
 
+    fstat(number: c_int, into: *mut libc::stat) -> c_int;
+    fstat64(number: c_int, into: *mut libc::stat) -> c_int;
+    stat(name: *const c_char, into: *mut libc::stat) -> c_int;
+    stat64(name: *const c_char, into: *mut libc::stat) -> c_int;
+    lstat(name: *const c_char, into: *mut libc::stat) -> c_int;
+    lstat64(name: *const c_char, into: *mut libc::stat) -> c_int;
+    fstatat(directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
+    fstatat64(directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
+    __fxstat(version: c_int, number: c_int, into: *mut libc::stat) -> c_int;
+    __fxstat64(version: c_int, number: c_int, into: *mut libc::stat) -> c_int;
+    __xstat(version: c_int, name: *const c_char, into: *mut libc::stat) -> c_int;
+    __xstat64(version: c_int, name: *const c_char, into: *mut libc::stat) -> c_int;
+    __lxstat(version: c_int, name: *const c_char, into: *mut libc::stat) -> c_int;
+    __lxstat64(version: c_int, name: *const c_char, into: *mut libc::stat) -> c_int;
+    __fxstatat(version: c_int, directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
+    __fxstatat64(version: c_int, directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
+    statx(directory: c_int, name: *const c_char, flags: c_int, wanted: c_uint, into: *mut libc::statx) -> c_int;
+
     fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;

@@ -219,7 +219,7 @@ fn end(place: &Place) {
         }
         place.state.store(FREE, SeqCst);
         if let Some(description) = description {
-            depart(description.file());
+            depart(&description);
         }
     }
 }
@@ -235,8 +235,7 @@ fn is_unused(place: &Place) -> bool {
         IS_LEFT.store(true, SeqCst);
         return false;
     }
-    let is_read =
-        |readers: &Readers| readers.count.load(SeqCst) != 0 || readers.bias.is_inside();
+    let is_read = |readers: &Readers| readers.count.load(SeqCst) != 0 || readers.bias.is_inside();
     !place.readers.iter().any(is_read)
 }
 

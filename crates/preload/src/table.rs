@@ -17,6 +17,7 @@
 
 use crate::client::client;
 use crate::description::Description;
+use crate::habits::{NAMES, Name};
 use crate::log::say;
 use crate::process;
 use crate::slab::{self, Pin};
@@ -45,8 +46,13 @@ const USES_BEFORE_LOOK: u64 = 2 * USE;
 /// Of `fresh`: calls under way.
 const CALL: u64 = 1 << 5;
 const CALLS: u64 = 0xfff << 5;
+/// Of `fresh`: the program made the file, under the name that stands there.
+const MADE: u64 = 1 << 17;
+const NAME_SHIFT: u32 = 18;
 /// How often the word's meaning has changed.
 const CHANGE: u64 = 1 << 32;
+
+const _: () = assert!((NAMES as u64) << NAME_SHIFT <= CHANGE);
 
 static TABLE: [AtomicU64; NUMBERS] = [const { AtomicU64::new(FOREIGN) }; NUMBERS];
 /// Highest number that anything was written for, and one.
@@ -100,7 +106,8 @@ pub(crate) fn find(number: RawFd, moves: bool) -> Found {
             KERNEL => return Found::Kernel,
             tag => {
                 let is_moved = tag == FRESH && moves;
-                if word & USES >= USES_BEFORE_LOOK && !thread::is_inside() {
+                let is_awaited = made_as(word).is_some_and(Name::is_used);
+                if (is_awaited || word & USES >= USES_BEFORE_LOOK) && !thread::is_inside() {
                     look(number, entry, word);
                     continue;
                 }
@@ -123,6 +130,12 @@ pub(crate) fn find(number: RawFd, moves: bool) -> Found {
             }
         }
     }
+}
+
+/// The name under which the program made the file.
+fn made_as(word: u64) -> Option<Name> {
+    let is_made = word & TAG == FRESH && word & MADE != 0;
+    is_made.then(|| Name::from_bits(word >> NAME_SHIFT))
 }
 
 /// What a number leads to, if it is ours and was looked at before.
@@ -199,7 +212,11 @@ fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
         let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
         return;
     };
-    let Some(pin) = slab::place(Description::new(file, flags)) else {
+    let name = made_as(word);
+    if name.is_some_and(Name::is_used) {
+        file.expect_use();
+    }
+    let Some(pin) = slab::place(Description::new(file, flags, name)) else {
         let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
         return;
     };
@@ -256,6 +273,14 @@ pub(crate) fn opened(number: RawFd) {
         _ if process::is_off() => become_(number, KERNEL),
         0..=2 => become_(number, FOREIGN),
         _ => become_(number, FRESH),
+    }
+}
+
+/// As [`opened`], and if the file was not there the kernel has made it, under this name.
+pub(crate) fn made(number: RawFd, name: Name) {
+    match number {
+        3.. if !process::is_off() => become_(number, name.bits() << NAME_SHIFT | MADE | FRESH),
+        _ => opened(number),
     }
 }
 

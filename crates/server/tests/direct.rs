@@ -316,3 +316,184 @@ fn appending_in_turn_directly_and_through_the_kernel_does_not_stop_the_mount() {
     let expected: Vec<u8> = (0..5000_u64).flat_map(u64::to_le_bytes).collect();
     assert!(written == expected);
 }
+
+/// Everything that `fstat` tells.
+fn told(status: &rustix::fs::Statx) -> impl PartialEq + std::fmt::Debug + use<> {
+    let time = |time: &rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
+    (
+        (status.stx_mask, status.stx_attributes, status.stx_blksize),
+        (status.stx_mode, status.stx_nlink),
+        (status.stx_uid, status.stx_gid),
+        (status.stx_ino, status.stx_size, status.stx_blocks),
+        [status.stx_atime, status.stx_mtime, status.stx_ctime].map(|found| time(&found)),
+        (status.stx_dev_major, status.stx_dev_minor),
+        (status.stx_rdev_major, status.stx_rdev_minor),
+        status.stx_mnt_id,
+    )
+}
+
+fn by_kernel(file: &File) -> rustix::fs::Statx {
+    let (flags, wanted) = (
+        rustix::fs::AtFlags::EMPTY_PATH,
+        rustix::fs::StatxFlags::BASIC_STATS,
+    );
+    rustix::fs::statx(file, c"", flags, wanted).expect("statx")
+}
+
+/// What somebody else does to the file at a path through the kernel.
+type Change = (&'static str, fn(&Path));
+
+fn beside(path: &Path) -> std::path::PathBuf {
+    path.with_extension("beside")
+}
+
+fn changes() -> Vec<Change> {
+    vec![
+        ("link", |path| {
+            std::fs::hard_link(path, beside(path)).expect("link");
+        }),
+        ("unlink", |path| {
+            std::fs::remove_file(beside(path)).expect("unlink");
+        }),
+        ("rename", |path| {
+            std::fs::rename(path, beside(path)).expect("rename");
+            std::fs::rename(beside(path), path).expect("rename");
+        }),
+        ("attribute", |path| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(path, "user.x", b"y", flags).expect("setxattr");
+        }),
+        ("mode", |path| {
+            // And back: blocks of another protection domain are where the process may not go.
+            let before = std::fs::metadata(path).expect("stat").permissions();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+            std::fs::set_permissions(path, mode).expect("chmod");
+            std::fs::set_permissions(path, before).expect("chmod");
+        }),
+        ("owner", |path| {
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            rustix::fs::chown(path, Some(user), Some(group)).expect("chown");
+        }),
+        ("times", |path| {
+            let file = open(path);
+            file.set_modified(std::time::UNIX_EPOCH).expect("utimens");
+        }),
+        ("write", |path| {
+            open(path)
+                .write_all_at(b"by the kernel", 10)
+                .expect("write");
+        }),
+        ("cut", |path| open(path).set_len(5000).expect("ftruncate")),
+        ("reserve", |path| {
+            let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(open(path), flags, 1 << 20, 1 << 20).expect("fallocate");
+        }),
+        ("replaced", |path| {
+            drop(open(&beside(path)));
+            std::fs::rename(beside(path), path).expect("rename");
+        }),
+    ]
+}
+
+/// Attaches the file, for writing if `writes`.
+fn attach(own: &mut Direct<'_>, writes: bool) {
+    let begin = std::time::Instant::now();
+    while own.direct.size_bytes().is_none() || own.direct.is_durable() != writes {
+        match writes {
+            true => own.write(b"attached", 0),
+            false => drop(own.read(10, 0)),
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn what_is_told_of_an_attached_file_is_what_the_kernel_tells() {
+    let mounted = mount();
+    for writes in [true, false] {
+        let client = Client::default();
+        let name = format!("file-{writes}");
+        let file = mounted.open(&name);
+        file.write_all_at(&[1; 3 * BLOCK], 0).expect("write");
+        let mut own = Direct::new(&client, &file);
+        let agree = |own: &Direct<'_>, what: &str| {
+            let found = own.direct.status(file.as_fd());
+            let expected = by_kernel(&file);
+            found.inspect(|found| assert_eq!(told(found), told(&expected), "{what}"))
+        };
+        for (what, change) in changes() {
+            attach(&mut own, writes);
+            assert!(agree(&own, what).is_some(), "before {what}");
+            if writes {
+                // Nobody is asked about what this process does itself.
+                own.write(&[7; 100], 50);
+                assert!(own.direct.status_if_known().is_some(), "before {what}");
+                agree(&own, "written");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                own.write(&[8; BLOCK], BLOCK as u64);
+                own.write(&[9; 100], by_kernel(&file).stx_size);
+                agree(&own, "longer");
+                own.write(&[9; 2 * BLOCK], by_kernel(&file).stx_size);
+                agree(&own, "much longer");
+            }
+            attach(&mut own, writes);
+            assert!(agree(&own, what).is_some(), "before {what}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            change(&mounted.place.join(&name));
+            assert!(
+                own.direct.status_if_known().is_none(),
+                "{what} was heard of"
+            );
+            agree(&own, what);
+        }
+    }
+}
+
+#[test]
+fn what_a_path_names_is_told_of_without_asking() {
+    let mounted = mount();
+    let client = Client::default();
+    let (file, other) = (mounted.open("file"), mounted.open("other"));
+    let mut own = Direct::new(&client, &file);
+    attach(&mut own, true);
+    assert!(client.writes_files());
+    assert!(own.direct.status(file.as_fd()).is_some());
+    own.write(b"longer than before", 0);
+    let found = client.status_of(&by_kernel(&file)).expect("it is attached");
+    assert_eq!(told(&found), told(&by_kernel(&file)));
+    assert_eq!(found.stx_size, 18);
+    assert!(client.status_of(&by_kernel(&other)).is_none());
+    assert!(own.direct.close().is_some_and(|operations| operations > 16));
+    assert!(client.status_of(&by_kernel(&file)).is_none());
+}
+
+#[test]
+fn a_file_whose_use_is_expected_is_attached_at_once_and_grows_out_of_its_small_lease() {
+    let mounted = mount();
+    let client = Client::default();
+    let file = mounted.open("journal");
+    let mut own = Direct::new(&client, &file);
+    own.direct.expect_use();
+    let mut model = Vec::new();
+    for block in 0..300_usize {
+        let data = vec![block as u8; BLOCK + 12];
+        own.write(&data, model.len() as u64);
+        model.extend_from_slice(&data);
+    }
+    assert_eq!(own.by_kernel, 0, "{} directly", own.done_directly);
+    assert!(own.direct.is_durable());
+    own.direct.close();
+    assert_eq!(
+        std::fs::read(mounted.place.join("journal")).expect("read"),
+        model
+    );
+    // Closing is not waited for; whoever comes next finds all of it.
+    own.direct.expect_use();
+    own.write(b"x", 0);
+    own.direct.close();
+    assert_eq!(
+        mounted.open("journal").metadata().expect("stat").size(),
+        model.len() as u64
+    );
+    std::fs::remove_file(mounted.place.join("journal")).expect("unlink");
+}

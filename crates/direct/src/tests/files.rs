@@ -310,7 +310,7 @@ fn a_read_from_a_file_that_was_taken_back_is_not_believed() {
     while bed.read(0, 10).is_none() {}
     bed.server.take_back();
     assert_eq!(bed.read(0, 10), None);
-    assert_eq!(bed.server.asked(Kind::Detach), 1);
+    assert_eq!(bed.server.let_go(1), 1);
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_write_lets_go_of_what_is_only_read_and_leases_later() {
     for _ in 1..OPERATIONS_BEFORE {
         assert_eq!(bed.write(0, b"x"), None);
     }
-    assert_eq!(bed.server.asked(Kind::Detach), 1);
+    assert_eq!(bed.server.let_go(1), 1);
     assert_eq!(bed.write(0, b"x"), Some(1));
     assert_eq!(bed.read(0, 1), Some(b"x".to_vec()));
 }
@@ -350,7 +350,7 @@ fn force_in_the_middle(data: &[u8]) -> (bool, usize) {
     assert_eq!(written.is_some(), is_there, "told and true");
     assert_eq!(bed.write(0, b"more"), None);
     let asked = bed.server.asked(Kind::Outcome);
-    assert_eq!(asked + bed.server.asked(Kind::Detach), 1, "let go of once");
+    assert_eq!(asked + bed.server.let_go(1 - asked), 1, "let go of once");
     (is_there, asked)
 }
 
@@ -375,7 +375,11 @@ fn a_lost_connection_ends_everything() {
         bed.server.pool.lock().manner = manner;
         // Nothing has to be asked for this.
         assert_eq!(bed.write(0, b"x"), Some(1));
+        // Closing waits for nobody. Who asks for something notices.
         bed.file.close();
+        for _ in 0..OPERATIONS_BEFORE {
+            assert_eq!(bed.write(0, b"x"), None);
+        }
         assert!(bed.file.is_lost(), "{manner:?}");
         assert_eq!(bed.write(0, b"x"), None);
         assert_eq!(bed.read(0, 1), None);
@@ -466,10 +470,34 @@ fn threads_share_one_view() {
 fn the_last_handle_lets_the_file_go() {
     let bed = Bed::leased(&bytes(4096, 1));
     drop(bed.connection.file(INODE));
-    assert_eq!(bed.server.asked(Kind::Detach), 0, "another one has it");
+    assert_eq!(bed.server.let_go(0), 0, "another one has it");
     let Bed { server, file, .. } = bed;
     drop(file);
-    assert_eq!(server.asked(Kind::Detach), 1);
+    assert_eq!(server.let_go(1), 1);
+}
+
+#[test]
+fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_needs_more() {
+    let bed = Bed::new(&[]);
+    bed.file.expect_use();
+    assert_eq!(bed.read(0, 1), None, "reading can wait");
+    assert_eq!(bed.server.asked(Kind::Attach), 0);
+    let mut model = Vec::new();
+    for block in 0..40_u8 {
+        assert_eq!(
+            bed.append(&[block; 4096]),
+            Some((4096, model.len() as u64 + 4096))
+        );
+        model.extend_from_slice(&[block; 4096]);
+    }
+    assert_eq!(bed.server.asked(Kind::Attach), 2, "one was too small");
+    assert_eq!(bed.server.content(), model);
+    assert_eq!(
+        bed.file.close().map(|operations| operations >= 40),
+        Some(true)
+    );
+    assert_eq!(bed.server.let_go(2), 2);
+    assert_eq!(bed.write(0, b"x"), None, "opened anew nothing is expected");
 }
 
 #[derive(Clone, Debug)]
@@ -541,7 +569,9 @@ proptest! {
                     }
                 }
                 Step::TakeBack => bed.server.take_back(),
-                Step::Close => bed.file.close(),
+                Step::Close => {
+                    bed.file.close();
+                }
             }
         }
         prop_assert_eq!(bed.server.content(), model);

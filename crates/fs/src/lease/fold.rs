@@ -282,6 +282,8 @@ impl<S: Store> Core<S> {
         words.store(&mut new_lease);
         new.size = effects.size_bytes;
         new.touch_modified(modified);
+        // A link or an attribute that came after these writes had its time first.
+        new.changed = new.changed.max(parties.body.raw.changed);
         transaction.log_inode(parties.lease, parties.raw, &mut new_lease)?;
         transaction.log_inode(parties.file, &parties.body.raw, &mut new)?;
         transaction.commit()?;

@@ -62,12 +62,16 @@ pub trait Holder: Send + Sync {
     fn folded(&self, next: u64, refilled: &[Spare]);
     /// The lease has ended: all records before `next` count. `remains` is dropped when the holder can no longer store into its blocks.
     fn ended(&self, remains: LeaseRemains, next: u64);
+    /// Somebody has changed what `stat` tells of the file, and not by folding. Called before anybody can see it.
+    fn attributes_changed(&self);
 }
 
 /// Who reads a file's blocks without asking. Called while the file is locked: it must not use the file system.
 pub trait Watcher: Send + Sync {
     /// The file's content is going to change, or be leased. When this returns, nobody believes what he reads from here on. The watcher is forgotten.
     fn ended(&self);
+    /// As [`Holder::attributes_changed`].
+    fn attributes_changed(&self);
 }
 
 /// The blocks of a lease that has ended. Dropping it frees them.
@@ -100,6 +104,12 @@ pub(crate) struct FileLease {
     holder: Arc<dyn Holder>,
 }
 
+impl FileLease {
+    pub(crate) fn holder(&self) -> &dyn Holder {
+        &*self.holder
+    }
+}
+
 impl<S: Store> FileSystem<S> {
     /// Leases a file: from here on its holder writes it with a [`lease::Writer`], until somebody else touches its content or attributes.
     ///
@@ -128,8 +138,10 @@ impl<S: Store> FileSystem<S> {
         }
         body.changes_content(core, 0..u64::MAX);
         let lease = self.make_lease(node, &body, size)?;
-        // L2.
-        core.store.checkpoint();
+        // L2; no record names a byte of a file that has no blocks.
+        if body.raw.blocks > 0 {
+            core.store.checkpoint();
+        }
         let blocks = core.blocks_of_lease(&lease)?;
         let grant = core.grant(&lease, &blocks, &body)?;
         body.lease = Some(Box::new(FileLease {
@@ -224,6 +236,7 @@ impl<S: Store> FileSystem<S> {
         let Some(mut lease) = body.lease.take() else {
             return Ok(None);
         };
+        body.holder_knows();
         let outcome = core.fold_and_refill(node, &mut body, &mut lease, fold);
         if matches!(outcome, Ok((Folded::Nonsense, _))) {
             core.take_back(node, &mut body, *lease)?;

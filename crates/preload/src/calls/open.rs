@@ -1,11 +1,27 @@
 //! Opening. The mode is passed on even if the program has not passed one: it is what happens to be in the register, and the C library looks at it under the same conditions.
 
+use crate::habits::Name;
 use crate::{real, table};
-use libc::{c_char, c_int, mode_t};
+use libc::{O_CREAT, c_char, c_int, mode_t};
 
 /// Whatever is open now is fresh.
 fn opened(number: c_int) -> c_int {
     table::opened(number);
+    number
+}
+
+/// The same, and whether the kernel was told to make what was not there.
+///
+/// # Safety
+///
+/// If the kernel has opened `number` by this path, it is a string of C's.
+unsafe fn opened_as(number: c_int, path: *const c_char, flags: c_int) -> c_int {
+    if number >= 0 && flags & O_CREAT != 0 {
+        // SAFETY: the caller's promise.
+        table::made(number, unsafe { Name::of(path) });
+    } else {
+        table::opened(number);
+    }
     number
 }
 
@@ -20,10 +36,6 @@ macro_rules! opening {
 }
 
 opening! {
-    open(path: *const c_char, flags: c_int, mode: mode_t);
-    open64(path: *const c_char, flags: c_int, mode: mode_t);
-    openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t);
-    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     creat(path: *const c_char, mode: mode_t);
     creat64(path: *const c_char, mode: mode_t);
     __open_2(path: *const c_char, flags: c_int);
@@ -41,11 +53,27 @@ opening! {
 }
 
 before! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened_as(real::open(path, flags, mode), path, flags)
+    }
+
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened_as(real::open64(path, flags, mode), path, flags)
+    }
+
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened_as(real::openat(directory, path, flags, mode), path, flags)
+    }
+
+    fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened_as(real::openat64(directory, path, flags, mode), path, flags)
+    }
+
     fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened(real::open(path, flags, mode))
+        opened_as(real::open(path, flags, mode), path, flags)
     }
 
     fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened(real::open64(path, flags, mode))
+        opened_as(real::open64(path, flags, mode), path, flags)
     }
 }

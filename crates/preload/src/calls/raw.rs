@@ -1,6 +1,6 @@
 //! `syscall`: system calls that a program makes by their number, where they concern a descriptor.
 
-use super::{data, data_at, descriptors, others, process as children};
+use super::{data, data_at, descriptors, others, process as children, status};
 use crate::{process, real, table};
 use libc::{c_int, c_long, c_uint};
 
@@ -26,6 +26,11 @@ before! {
             libc::SYS_dup2 => c_long::from(descriptors::dup2(first, b as c_int)),
             libc::SYS_dup3 => c_long::from(descriptors::dup3(first, b as c_int, c as c_int)),
             libc::SYS_fcntl => c_long::from(descriptors::fcntl(first, b as c_int, c)),
+            libc::SYS_fstat => c_long::from(status::fstat(first, b as _)),
+            libc::SYS_stat => c_long::from(status::stat(a as _, b as _)),
+            libc::SYS_lstat => c_long::from(status::lstat(a as _, b as _)),
+            libc::SYS_newfstatat => c_long::from(status::fstatat(first, b as _, c as _, d as c_int)),
+            libc::SYS_statx => c_long::from(status::statx(first, b as _, c as c_int, d as c_uint, e as _)),
             libc::SYS_sendfile => others::sendfile(first, b as c_int, c as _, d as _) as c_long,
             libc::SYS_splice => others::splice(first, b as _, c as c_int, d as _, e as _, f as c_uint) as c_long,
             libc::SYS_copy_file_range => {

@@ -3,11 +3,11 @@
 //! It is stricter than the real one: every seventh operation is refused, so that the way back to the kernel is gone in between; and a file that a child of `fork` uses although
 //! it is the parent's ends the process.
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, Statx, fstat, open};
 use rustix::io::{fcntl_dupfd_cloexec, preadv, pwritev, writev};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -20,6 +20,23 @@ type Files = Mutex<HashMap<(u64, u64), Weak<File>>>;
 #[derive(Default)]
 pub(crate) struct Client {
     files: Leaked<Files>,
+}
+
+impl Client {
+    /// As the real one.
+    pub(crate) fn writes_files(&self) -> bool {
+        true
+    }
+
+    /// As the real one.
+    pub(crate) fn status_of(&self, found: &Statx) -> Option<Statx> {
+        let files = self.files.get()?;
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let file = files.get(&(device, found.stx_ino))?.upgrade()?;
+        drop(files);
+        file.status(file.any.as_fd())
+    }
 }
 
 impl Default for Leaked<Files> {
@@ -138,6 +155,13 @@ impl File {
     }
 
     /// As the real one.
+    pub(crate) fn status(&self, _: BorrowedFd<'_>) -> Option<Statx> {
+        self.may()?;
+        let flags = rustix::fs::AtFlags::EMPTY_PATH;
+        rustix::fs::statx(&self.any, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).ok()
+    }
+
+    /// As the real one.
     pub(crate) fn is_durable(&self) -> bool {
         self.may().is_some()
     }
@@ -153,7 +177,13 @@ impl File {
     }
 
     /// As the real one.
-    pub(crate) fn close(&self) {
+    pub(crate) fn expect_use(&self) {
         let _ = self.may();
+    }
+
+    /// As the real one.
+    pub(crate) fn close(&self) -> Option<u64> {
+        self.may()?;
+        Some(self.operations.swap(0, Relaxed))
     }
 }

@@ -212,6 +212,10 @@ impl Holder for Lessee {
             .store(next, Ordering::Release);
     }
 
+    fn attributes_changed(&self) {
+        self.memory.attributes_changed();
+    }
+
     fn take_back(&self) -> TakenBack {
         let counts = &self.registry.counts;
         if !self.is_given_up.load(Ordering::Relaxed) {

@@ -44,6 +44,22 @@ impl FileMemory {
         })
     }
 
+    /// Fills in the whole map of a file of which that is one chunk: who attaches it would ask for it next.
+    pub(super) fn fill_if_small<S: Store>(
+        &self,
+        files: &FileSystem<S>,
+        node: &Node,
+        owner: Domain,
+        size_bytes: u64,
+    ) {
+        if size_bytes < MAP_CHUNK * BLOCK_BYTES as u64
+            && let Err(error) = self.fill(files, node, owner, (0, MAP_CHUNK))
+        {
+            // Who asks for it hears why.
+            tracing::debug!(%error, "the map of a small file cannot be filled in");
+        }
+    }
+
     /// Fills in the chunks of the map that `first .. first + count` touches and that are not filled in yet. Blocks in segments that are not `owner`'s are where processes may not go.
     pub(super) fn fill<S: Store>(
         &self,
@@ -75,6 +91,13 @@ impl FileMemory {
             filled[word] |= bit;
         }
         Ok(())
+    }
+
+    /// What processes know of the file's attributes is true no more. The file is locked.
+    pub(super) fn attributes_changed(&self) {
+        let word = self.head(layout::head::ATTRIBUTES);
+        let next = word.load(Ordering::Relaxed) + 1;
+        word.store(next, Ordering::Release);
     }
 
     /// A word of the head.

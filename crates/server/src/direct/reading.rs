@@ -71,4 +71,8 @@ impl Watcher for Reader {
     fn ended(&self) {
         self.end();
     }
+
+    fn attributes_changed(&self) {
+        self.memory.attributes_changed();
+    }
 }

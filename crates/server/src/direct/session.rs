@@ -6,7 +6,7 @@ use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::registry::Attachment;
-use super::{LEASE_SIZE, Service};
+use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
 use ::direct::layout::{MAP_CHUNK, SLOTS};
 use ::direct::protocol::{
     Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome,
@@ -191,11 +191,16 @@ impl<S: Store> Session<S> {
                 let _ = self.fold(request.file, Trust::AllButNewest);
                 return Ok(true);
             }
+            Kind::LetGo => {
+                let _ = self.detach(request.file);
+                self.describe();
+                return Ok(true);
+            }
             Kind::Hello => self.welcome(request.first),
             Kind::Epoch => self.epoch(),
             Kind::Attach => beside
                 .ok_or(Refusal::Protocol)
-                .and_then(|descriptor| self.attach(descriptor, request.first == 1)),
+                .and_then(|descriptor| self.attach(descriptor, &request)),
             Kind::Segments => self.segments(request.first, request.second, request.file == 1),
             Kind::Map => self.map(&request),
             // Who asks waits for the answer: all that he wrote is durable.
@@ -261,7 +266,8 @@ impl<S: Store> Session<S> {
     }
 
     /// Attaches the file that the process has proved to have open, by having its descriptor.
-    fn attach(&mut self, descriptor: OwnedFd, for_writing: bool) -> Answer {
+    fn attach(&mut self, descriptor: OwnedFd, request: &Request) -> Answer {
+        let (for_writing, writes_little) = (request.first == 1, request.second == 1);
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if self.profile.uid != 0 && self.profile.uid != attributes.uid {
@@ -273,7 +279,7 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes)?,
+            true => self.lease(node, domain, &attributes, writes_little)?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -343,6 +349,12 @@ impl<S: Store> Session<S> {
                     reader.end();
                     return Err(watched.map_or_else(refused, |_| Refusal::Busy));
                 }
+                reader.memory.fill_if_small(
+                    self.service.files(),
+                    &node,
+                    domain,
+                    attributes.size_bytes,
+                );
                 registry.drop_from_kernel(inode);
                 reader
             }
@@ -366,14 +378,17 @@ impl<S: Store> Session<S> {
         node: Node,
         domain: Domain,
         attributes: &Attributes,
+        writes_little: bool,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
         let (registry, files) = (&self.service.shared.direct, self.service.files());
         let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
-        let (ring_blocks, spare_blocks) = (
-            u64::from(LEASE_SIZE.ring_blocks),
-            u64::from(LEASE_SIZE.spare_blocks),
-        );
+        let size = match writes_little {
+            true => LEASE_SIZE_SMALL,
+            false => LEASE_SIZE,
+        };
+        let (ring_blocks, spare_blocks) =
+            (u64::from(size.ring_blocks), u64::from(size.spare_blocks));
         let made = FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks);
         let made = made.map(|memory| Lessee::new(memory, inode, &self.process, slot, registry));
         let lessee = match made {
@@ -391,7 +406,7 @@ impl<S: Store> Session<S> {
             return Err(Refusal::Busy);
         }
         registry.may_grow(inode);
-        let granted = files.lease(&node, LEASE_SIZE, Arc::clone(&lessee) as _);
+        let granted = files.lease(&node, size, Arc::clone(&lessee) as _);
         let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain);
         let grant = match granted {
             Ok(grant) => grant,
@@ -406,6 +421,9 @@ impl<S: Store> Session<S> {
         let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
         let are_owners = blocks.all(|block| segments.is_owners(block));
         lessee.publish(&grant);
+        lessee
+            .memory
+            .fill_if_small(files, &node, domain, grant.size_bytes);
         registry.drop_from_kernel(inode);
         if !are_owners || lessee.has_ended() {
             self.let_go(held);
