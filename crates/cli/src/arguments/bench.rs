@@ -211,7 +211,7 @@ installed leaves its rows out. Beside them, without a bar (--row in_place), what
 mount with --in-place and on one without; and the cost of software: how much of an access to 4 KiB is
 the medium, and how much copying, crossing and the file system; with ext4 on a loop device as root.
 
-It takes 5 GiB of memory, and some four minutes.
+It takes 5 GiB of memory, and ten minutes or more.
 
 Examples:
   perdure bench direct --out report
