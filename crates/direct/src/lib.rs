@@ -6,6 +6,7 @@
 //! * [`protocol`]: what a process and the server say to each other over a socket.
 //! * [`layout`]: what they see both of, in memory that they share.
 //! * [`SharedMemory`]: that memory.
+//! * [`mapped`]: mappings of the program that lie on blocks.
 //! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
 
 mod attachment;
@@ -17,6 +18,7 @@ mod file;
 pub mod layout;
 mod leased;
 mod line;
+pub mod mapped;
 mod memory;
 mod policy;
 pub mod protocol;

@@ -51,14 +51,17 @@ pub enum Kind {
     /// Reply: the file with the pool's epoch, its first word. The process looks at it before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and
     /// the process stores nothing any more.
     Epoch = 9,
+    /// The process is going to map blocks of an attachment for reading into its program's memory. Reply: `words[0]` is the slot in which it says so, 0 as long as none is mapped; beside the first such
+    /// reply a socket on which the server tells that the process has to look at the states of what it has mapped. The process says there that it was late, by any message.
+    Mapping = 16,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{Attach, Detach, Epoch, Fold, Hello, Map, Outcome, Ring, Segment};
+        use Kind::{Attach, Detach, Epoch, Fold, Hello, Map, Mapping, Outcome, Ring, Segment};
         [
-            Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring, Epoch,
+            Hello, Attach, Segment, Map, Fold, Detach, Outcome, Ring, Epoch, Mapping,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)

@@ -129,6 +129,28 @@ impl Segments {
         true
     }
 
+    /// Where this process has a block mapped, with those behind it in its segment, and whether for writing. Its pages are not made ready. `None` if the server refuses the segment.
+    pub(crate) fn address_of(&self, line: &Line, block: BlockNumber) -> Option<(usize, bool)> {
+        self.unit(block)?;
+        let segment = (block.get() - self.first_block) >> self.segment_shift;
+        if !self.map_segment(line, segment, Permission::Read) {
+            return None;
+        }
+        let standing = *self
+            .standings
+            .try_lock_for(2 * WAIT)?
+            .get(segment as usize)?;
+        let address = self.region.as_ptr(block.offset(), BLOCK_BYTES);
+        let is_writable = standing.level == level(Permission::ReadWrite);
+        Some((address.expose_provenance(), is_writable))
+    }
+
+    /// Whether a block is the first one of its segment: it lies in another file than the one before.
+    pub(crate) fn begins_segment(&self, block: BlockNumber) -> bool {
+        let behind_first = block.get().wrapping_sub(self.first_block);
+        behind_first.trailing_zeros() >= self.segment_shift
+    }
+
     /// Maps a segment, if it is not yet mapped for this.
     fn map_segment(&self, line: &Line, segment: u64, permission: Permission) -> bool {
         let wanted = level(permission);

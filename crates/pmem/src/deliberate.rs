@@ -60,6 +60,8 @@ pub enum Bug {
     CountBeforeFold,
     /// What an append that did not happen left behind the end of a leased file stays there.
     LeaveLeaseTail,
+    /// The server changes a file without waiting for processes that have its blocks mapped.
+    ForgetMappings,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -9,8 +9,8 @@ use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
-    socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, send,
+    socket_with, socketpair,
 };
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ const FIRST_BLOCK: u64 = 512;
 const SPARES: u64 = 16;
 const SALT: Salt = Salt(0x5eed);
 const SLOT: usize = 3;
+const MAP_SLOT: usize = 4;
 
 /// What the server does with a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,6 +67,8 @@ pub(crate) struct Pool {
     free: Vec<BlockNumber>,
     attachment: Option<Attachment>,
     pub(crate) asked: Vec<Kind>,
+    /// Where it tells a process that it wants mappings back.
+    pub(crate) caller: Option<OwnedFd>,
     pub(crate) manner: Manner,
     pub(crate) refused_segment: Option<u64>,
 }
@@ -197,6 +200,7 @@ impl Pool {
                 .collect(),
             attachment: None,
             asked: Vec::new(),
+            caller: None,
             manner: Manner::Honest,
             refused_segment: None,
         };
@@ -260,6 +264,21 @@ impl Pool {
                     _ => Trust::All,
                 });
                 done
+            }
+            Kind::Mapping => {
+                let slot = Reply::of(&[MAP_SLOT as u64]);
+                if self.caller.is_some() {
+                    return (slot, None);
+                }
+                let (ours, theirs) = socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::SEQPACKET,
+                    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                    None,
+                )
+                .expect("sockets");
+                self.caller = Some(ours);
+                (slot, Some(theirs))
             }
             Kind::Detach => {
                 self.take_back();
@@ -405,6 +424,18 @@ impl Pool {
     /// What the process says it is busy with.
     pub(crate) fn busy_word(&self) -> u64 {
         self.process.word(slot_at(SLOT)).load(Acquire)
+    }
+
+    /// Whether the process says that blocks are mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.process.word(slot_at(MAP_SLOT)).load(Acquire) != 0
+    }
+
+    /// Wants the mappings of the file back; does not wait.
+    pub(crate) fn want_back(&mut self) {
+        self.end();
+        let caller = self.caller.as_ref().expect("something was mapped");
+        send(caller, &[1], SendFlags::DONTWAIT).expect("told");
     }
 
     pub(crate) fn counter(&self, counter: crate::layout::Counter) -> u64 {

@@ -38,20 +38,6 @@ before! {
         real::sync_file_range(number, offset, bytes, flags)
     }
 
-    fn mmap(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
-        if !table::is_kernels(number) {
-            operate::leave_to_kernel(number);
-        }
-        real::mmap(at, bytes, protection, flags, number, offset)
-    }
-
-    fn mmap64(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
-        if !table::is_kernels(number) {
-            operate::leave_to_kernel(number);
-        }
-        real::mmap64(at, bytes, protection, flags, number, offset)
-    }
-
     // These may wait for a pipe or a socket, so the position is not locked meanwhile, but given up.
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t {
         table::share(to);

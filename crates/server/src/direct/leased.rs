@@ -1,5 +1,6 @@
 //! A file that one process writes without asking.
 
+use super::mapped::Caller;
 use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::{head, slot_at};
@@ -18,12 +19,15 @@ const SPIN: Duration = Duration::from_micros(20);
 /// Number of a lease's first record.
 const FIRST_RECORD: u64 = 1;
 
-/// A process, as far as its leases are concerned.
+/// A process, as far as its leases and mappings are concerned.
 pub(super) struct Process {
+    pub(super) id: i32,
     /// What it says that it is busy with.
     pub(super) user: User,
     /// It has ended, and stores nothing any more.
     pub(super) is_dead: AtomicBool,
+    /// Where it is told to give mappings back.
+    pub(super) caller: Caller,
 }
 
 /// The holder of a lease.

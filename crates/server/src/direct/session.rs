@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
+use super::mapped::Caller;
 use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
@@ -13,7 +14,7 @@ use ::direct::transport;
 use fs::{Attributes, FsError, Node};
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use scatter::SegmentNumber;
@@ -48,6 +49,8 @@ pub(super) struct Session<S: Store> {
     /// The process's file, until it has it.
     process_file: Option<File>,
     attached: BTreeMap<u32, Held>,
+    /// Attachments that it has let go, but has not given back what it has mapped of them.
+    not_given_back: Vec<Arc<Reader>>,
     next_attachment: u32,
     /// Slots that no lease uses.
     free_slots: Vec<usize>,
@@ -60,6 +63,8 @@ pub(super) struct Session<S: Store> {
 /// What the thread waits for.
 enum Event {
     Request,
+    /// It has given mappings back for which nobody waits any longer.
+    GaveBack,
     Death,
     Stop,
 }
@@ -79,8 +84,10 @@ impl<S: Store> Session<S> {
             .users
             .enter(raw, number, direct::layout::PROCESS_BYTES)?;
         let process = Arc::new(Process {
+            id: raw,
             user,
             is_dead: false.into(),
+            caller: Caller::default(),
         });
         let profile = Arc::new(Profile {
             id: raw,
@@ -97,6 +104,7 @@ impl<S: Store> Session<S> {
             process,
             process_file: Some(file),
             attached: BTreeMap::new(),
+            not_given_back: Vec::new(),
             next_attachment: 0,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
@@ -122,6 +130,10 @@ impl<S: Store> Session<S> {
                         self.hang_up();
                     }
                 },
+                Ok(Event::GaveBack) => {
+                    self.process.caller.hear();
+                    self.look_at_mappings();
+                }
                 Ok(Event::Death) => {
                     self.process.is_dead.store(true, Ordering::Release);
                     break;
@@ -146,18 +158,32 @@ impl<S: Store> Session<S> {
     fn hang_up(&mut self) {
         // A socket that the other side has closed already says so; nothing is to be done about it.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.process.caller.close();
         self.detach_all();
     }
 
     fn wait(&self, listens: bool) -> io::Result<Event> {
         loop {
+            let caller = self.process.caller.socket();
             let mut waiting = [
                 PollFd::new(&self.service.stop, PollFlags::IN),
                 PollFd::new(&self.process_ended, PollFlags::IN),
                 PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::new(caller.unwrap_or(&self.socket), PollFlags::IN),
             ];
-            let watched = if listens { 3 } else { 2 };
-            match rustix::event::poll(&mut waiting[..watched], None) {
+            let watched = match (listens, caller) {
+                (true, Some(_)) => 4,
+                (true, None) => 3,
+                (false, _) => 2,
+            };
+            // The words of one that hung up are looked at now and then.
+            let soon = Timespec {
+                tv_sec: 0,
+                tv_nsec: 100_000_000,
+            };
+            let is_late = !listens && !self.not_given_back.is_empty();
+            match rustix::event::poll(&mut waiting[..watched], is_late.then_some(&soon)) {
+                Ok(0) => return Ok(Event::GaveBack),
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -170,6 +196,9 @@ impl<S: Store> Session<S> {
             }
             if listens && !waiting[2].revents().is_empty() {
                 return Ok(Event::Request);
+            }
+            if listens && waiting[3].revents().contains(PollFlags::IN) {
+                return Ok(Event::GaveBack);
             }
         }
     }
@@ -198,6 +227,7 @@ impl<S: Store> Session<S> {
             Kind::Fold => self.fold(request.file),
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
+            Kind::Mapping => self.mapping(request.file),
         };
         let (reply, descriptor) = outcome.unwrap_or_else(|refusal| {
             self.counts().refused(refusal);
@@ -205,7 +235,7 @@ impl<S: Store> Session<S> {
         });
         if matches!(
             kind,
-            Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome
+            Kind::Attach | Kind::Detach | Kind::Segment | Kind::Outcome | Kind::Mapping
         ) {
             self.describe();
         }
@@ -226,7 +256,12 @@ impl<S: Store> Session<S> {
         };
         for held in self.attached.values() {
             match held {
-                Held::Reading(reader, ..) => holdings.read.push(reader.inode),
+                Held::Reading(reader, ..) => {
+                    holdings.read.push(reader.inode);
+                    if reader.mappers.slot_of(&self.process).is_some() {
+                        holdings.mapped.push(reader.inode);
+                    }
+                }
                 Held::Leased(lessee, ..) => holdings.leased.push(lessee.inode),
             }
         }
@@ -328,7 +363,8 @@ impl<S: Store> Session<S> {
             Some(Attachment::Reading(reader)) => reader,
             None => {
                 let memory = FileMemory::new(attributes.size_bytes, 0, 0).map_err(failed)?;
-                let reader = Reader::new(memory, inode, attributes.size_bytes, registry);
+                let seen = self.service.files().store().seen_blocks();
+                let reader = Reader::new(memory, inode, attributes.size_bytes, registry, seen);
                 let attachment = Attachment::Reading(Arc::clone(&reader));
                 if !registry.insert(inode, attachment, |_| false) {
                     return Err(Refusal::Busy);
@@ -403,7 +439,8 @@ impl<S: Store> Session<S> {
         let are_owners = blocks.all(|block| segments.is_owners(block));
         lessee.publish(&grant);
         registry.drop_from_kernel(inode);
-        if !are_owners || lessee.has_ended() {
+        let is_seen = registry.is_seen(inode);
+        if !are_owners || is_seen || lessee.has_ended() {
             self.let_go(held);
             return Err(if are_owners {
                 Refusal::Busy
@@ -497,9 +534,63 @@ impl<S: Store> Session<S> {
         Ok((Reply::of(&[u64::from(counts)]), None))
     }
 
+    /// The process is going to map blocks of a file that it reads.
+    fn mapping(&mut self, file: u32) -> Answer {
+        let Some(Held::Reading(reader, ..)) = self.attached.get(&file) else {
+            return Err(Refusal::Ended);
+        };
+        let slot = match reader.mappers.slot_of(&self.process) {
+            Some(slot) => slot,
+            None => {
+                let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
+                reader.mappers.add(&self.process, slot);
+                slot
+            }
+        };
+        // Who has ended it meanwhile may not have seen this one; the process looks as well, before it maps.
+        if !reader.is_live() {
+            return Err(Refusal::Ended);
+        }
+        let socket = self.process.caller.open().map_err(failed)?;
+        Ok((Reply::of(&[slot as u64]), socket))
+    }
+
+    /// Whether what the process had not given back in time is given back now.
+    fn look_at_mappings(&mut self) {
+        let process = &self.process;
+        for held in self.attached.values() {
+            if let Held::Reading(reader, ..) = held {
+                reader.mappers.are_seen();
+            }
+        }
+        let mut free = Vec::new();
+        self.not_given_back.retain(|reader| {
+            let slot = reader.mappers.remove(process);
+            free.extend(slot);
+            reader.mappers.are_seen();
+            slot.is_none()
+        });
+        self.free_slots.append(&mut free);
+    }
+
     fn detach_all(&mut self) {
         while let Some((_, held)) = self.attached.pop_first() {
             self.let_go(held);
+        }
+    }
+
+    /// The process lets a file go: if it is honest, it has given back what it had mapped of it.
+    fn give_up_mappings(&mut self, reader: &Arc<Reader>) {
+        if reader.mappers.slot_of(&self.process).is_none() {
+            return;
+        }
+        if let Some(slot) = reader.mappers.remove(&self.process) {
+            return self.free_slots.push(slot);
+        }
+        reader.end();
+        match reader.mappers.remove(&self.process) {
+            Some(slot) => self.free_slots.push(slot),
+            None => self.not_given_back.push(Arc::clone(reader)),
         }
     }
 
@@ -508,6 +599,7 @@ impl<S: Store> Session<S> {
         let files = self.service.files();
         match held {
             Held::Reading(reader, node, _) => {
+                self.give_up_mappings(&reader);
                 if reader.leave() {
                     let was_live = reader.is_live();
                     reader.end();
