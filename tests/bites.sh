@@ -8,5 +8,6 @@ cargo test --package perdure-alloc --features deliberate-bugs --test bites
 cargo test --package perdure-txn --features deliberate-bugs --test bites
 cargo test --package perdure-readcache --features deliberate-bugs --lib interleavings
 cargo test --package perdure-fs --features deliberate-bugs --test copies
+cargo test --package perdure-server --features deliberate-bugs --test direct_maps
 cargo test --package perdure-alloc --features interleavings --test interleavings
 echo "deliberate bugs are noticed, interleavings are sound"

@@ -1,7 +1,7 @@
 //! Calls beside reading and writing that need to know of a descriptor.
 
 use crate::{operate, real, table};
-use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_uint, off_t, size_t, ssize_t};
 
 /// Number of a descriptor whose position is used: that of one without an offset of its own.
 fn moved(number: c_int, offset: *const off_t) -> Option<c_int> {

@@ -1,5 +1,8 @@
 //! A process that uses files directly: its requests, and its end.
 
+mod mapping;
+mod waiting;
+
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::mapped::Caller;
@@ -14,7 +17,6 @@ use ::direct::transport;
 use fs::{Attributes, FsError, Node};
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use scatter::SegmentNumber;
@@ -25,6 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Domain, Store};
+use waiting::Event;
 
 /// Bits of a mode that a write through the kernel takes away; a direct one would not.
 const SET_ID_BITS: u32 = 0o6000;
@@ -58,15 +61,6 @@ pub(super) struct Session<S: Store> {
     segments: HashMap<u32, bool>,
     /// What the process may map, and whether for writing.
     domains: Vec<(Domain, bool)>,
-}
-
-/// What the thread waits for.
-enum Event {
-    Request,
-    /// It has given mappings back for which nobody waits any longer.
-    GaveBack,
-    Death,
-    Stop,
 }
 
 impl<S: Store> Session<S> {
@@ -160,47 +154,6 @@ impl<S: Store> Session<S> {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.process.caller.close();
         self.detach_all();
-    }
-
-    fn wait(&self, listens: bool) -> io::Result<Event> {
-        loop {
-            let caller = self.process.caller.socket();
-            let mut waiting = [
-                PollFd::new(&self.service.stop, PollFlags::IN),
-                PollFd::new(&self.process_ended, PollFlags::IN),
-                PollFd::new(&self.socket, PollFlags::IN),
-                PollFd::new(caller.unwrap_or(&self.socket), PollFlags::IN),
-            ];
-            let watched = match (listens, caller) {
-                (true, Some(_)) => 4,
-                (true, None) => 3,
-                (false, _) => 2,
-            };
-            // The words of one that hung up are looked at now and then.
-            let soon = Timespec {
-                tv_sec: 0,
-                tv_nsec: 100_000_000,
-            };
-            let is_late = !listens && !self.not_given_back.is_empty();
-            match rustix::event::poll(&mut waiting[..watched], is_late.then_some(&soon)) {
-                Ok(0) => return Ok(Event::GaveBack),
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            if !waiting[0].revents().is_empty() {
-                return Ok(Event::Stop);
-            }
-            if !waiting[1].revents().is_empty() {
-                return Ok(Event::Death);
-            }
-            if listens && !waiting[2].revents().is_empty() {
-                return Ok(Event::Request);
-            }
-            if listens && waiting[3].revents().contains(PollFlags::IN) {
-                return Ok(Event::GaveBack);
-            }
-        }
     }
 
     /// Answers one request; `false` if the other side has hung up.
@@ -534,72 +487,20 @@ impl<S: Store> Session<S> {
         Ok((Reply::of(&[u64::from(counts)]), None))
     }
 
-    /// The process is going to map blocks of a file that it reads.
-    fn mapping(&mut self, file: u32) -> Answer {
-        let Some(Held::Reading(reader, ..)) = self.attached.get(&file) else {
-            return Err(Refusal::Ended);
-        };
-        let slot = match reader.mappers.slot_of(&self.process) {
-            Some(slot) => slot,
-            None => {
-                let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
-                reader.mappers.add(&self.process, slot);
-                slot
-            }
-        };
-        // Who has ended it meanwhile may not have seen this one; the process looks as well, before it maps.
-        if !reader.is_live() {
-            return Err(Refusal::Ended);
-        }
-        let socket = self.process.caller.open().map_err(failed)?;
-        Ok((Reply::of(&[slot as u64]), socket))
-    }
-
-    /// Whether what the process had not given back in time is given back now.
-    fn look_at_mappings(&mut self) {
-        let process = &self.process;
-        for held in self.attached.values() {
-            if let Held::Reading(reader, ..) = held {
-                reader.mappers.are_seen();
-            }
-        }
-        let mut free = Vec::new();
-        self.not_given_back.retain(|reader| {
-            let slot = reader.mappers.remove(process);
-            free.extend(slot);
-            reader.mappers.are_seen();
-            slot.is_none()
-        });
-        self.free_slots.append(&mut free);
-    }
-
     fn detach_all(&mut self) {
         while let Some((_, held)) = self.attached.pop_first() {
             self.let_go(held);
         }
     }
 
-    /// The process lets a file go: if it is honest, it has given back what it had mapped of it.
-    fn give_up_mappings(&mut self, reader: &Arc<Reader>) {
-        if reader.mappers.slot_of(&self.process).is_none() {
-            return;
-        }
-        if let Some(slot) = reader.mappers.remove(&self.process) {
-            return self.free_slots.push(slot);
-        }
-        reader.end();
-        match reader.mappers.remove(&self.process) {
-            Some(slot) => self.free_slots.push(slot),
-            None => self.not_given_back.push(Arc::clone(reader)),
-        }
-    }
-
     /// Ends an attachment, however far it has come.
     fn let_go(&mut self, held: Held) {
+        if let Held::Reading(reader, ..) = &held {
+            self.give_up_mappings(reader);
+        }
         let files = self.service.files();
         match held {
             Held::Reading(reader, node, _) => {
-                self.give_up_mappings(&reader);
                 if reader.leave() {
                     let was_live = reader.is_live();
                     reader.end();
