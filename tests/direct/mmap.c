@@ -340,15 +340,18 @@ struct board {
     _Atomic int ends;
 };
 
+/* The threads begin each round together: a file that was taken back is mapped by the kernel until all have closed it. */
+static pthread_barrier_t round_ends;
+static int is_last_round;
+
 static void *look_on(void *argument) {
     struct board *board = argument;
     unsigned seed = (unsigned)(uintptr_t)&board ^ (unsigned)getpid();
-    long mapped = 0, direct = 0;
-    while (!board->ends) {
+    long direct = 0;
+    while (!is_last_round) {
         int file = open("stormy", O_RDONLY | O_CLOEXEC);
         char *map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file, 0);
         CHECK(file >= 0 && map != MAP_FAILED);
-        mapped++;
         direct += is_direct(map, file);
         for (int i = 0; i < 30000 && !board->ends; i++) {
             long page = rand_r(&seed) % PAGES;
@@ -360,8 +363,10 @@ static void *look_on(void *argument) {
             }
         }
         unmap(map, PAGES, file);
+        if (pthread_barrier_wait(&round_ends) == PTHREAD_BARRIER_SERIAL_THREAD)
+            is_last_round = board->ends;
+        pthread_barrier_wait(&round_ends);
     }
-    (void)mapped;
     return (void *)direct;
 }
 
@@ -385,6 +390,7 @@ static void storm(void) {
         _exit(0);
     }
     pthread_t threads[3];
+    CHECK(pthread_barrier_init(&round_ends, NULL, 3) == 0);
     for (int i = 0; i < 3; i++)
         CHECK(pthread_create(&threads[i], NULL, look_on, board) == 0);
     const char *seconds = getenv("STORM_SECONDS");

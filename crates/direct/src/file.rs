@@ -8,7 +8,7 @@ use crate::entrance::{Generation, Inside};
 use crate::layout::Counter;
 use crate::leased::{Leased, Trouble};
 use crate::line::NoAnswer;
-use crate::mapped::Mapped;
+use crate::mapped::{Mapped, tidy};
 use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
@@ -398,6 +398,10 @@ impl File {
 
     /// Lets the file go, unless blocks of it are mapped; for what it was attached.
     fn let_go(&self, state: &mut State) -> Option<Purpose> {
+        if state.mapped.is_some() {
+            // What was given back counts no longer.
+            tidy();
+        }
         if state.is_mapped() {
             return None;
         }

@@ -12,6 +12,7 @@ mod bed;
 mod cost;
 mod fio;
 mod loops;
+mod maps;
 pub(crate) mod program;
 
 use crate::error::BenchError;
@@ -191,6 +192,13 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     loops::measure(&mut collector, options, &bed);
     fio::measure(&mut collector, options, &bed);
     applications::measure(&mut collector, options, &bed);
+    if options.only.is_empty() || options.only.iter().any(|name| name == maps::NAME) {
+        collector.tell(maps::NAME);
+        if let Err(error) = maps::measure(&mut collector, options, &bed) {
+            let topic = "absent: mapped files".to_owned();
+            collector.details.insert(topic, json!(error.to_string()));
+        }
+    }
     if options.only.is_empty() {
         collector.tell("cost of software");
         if let Err(error) = cost::measure(&mut collector, options, &bed) {

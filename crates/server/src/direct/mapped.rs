@@ -6,6 +6,7 @@ use ::direct::layout::slot_at;
 use parking_lot::Mutex;
 use pmem::BlockNumber;
 use pmem::deliberate::{self, Bug};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,9 +62,9 @@ impl Caller {
         let mut message = [0_u8; 16];
         while let Some(socket) = self.socket() {
             match rustix::net::recv(socket, &mut message, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => self.is_over.store(true, Ordering::Relaxed),
-                Ok(_) => {}
-                Err(_) => return,
+                Err(Errno::AGAIN) => return,
+                Ok((_, 1..)) | Err(Errno::INTR) => {}
+                Ok((_, 0)) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
             }
         }
     }

@@ -51,7 +51,7 @@ impl<S: Store> Session<S> {
             if listens && !waiting[2].revents().is_empty() {
                 return Ok(Event::Request);
             }
-            if listens && waiting[3].revents().contains(PollFlags::IN) {
+            if listens && !waiting[3].revents().is_empty() {
                 return Ok(Event::GaveBack);
             }
         }
