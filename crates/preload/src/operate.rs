@@ -250,7 +250,7 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
 
 /// The file behind this descriptor is about to be used in a way that only the kernel sees. Looks at a descriptor that was not looked at yet: the file may be attached by another one.
 pub(crate) fn leave_to_kernel(number: RawFd) {
-    if let Some(pin) = looked_at(number)
+    if let Some(pin) = table::look_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().leave_to_kernel(borrow(number));
@@ -259,7 +259,7 @@ pub(crate) fn leave_to_kernel(number: RawFd) {
 
 /// The file behind this descriptor is about to be mapped: which blocks can be laid over what the kernel maps. If none can, the file is left to the kernel.
 pub(crate) fn plan_mapping(number: RawFd, request: &MapRequest) -> Option<Plan> {
-    let pin = looked_at(number)?;
+    let pin = table::look_now(number)?;
     let _inside = Inside::enter()?;
     let plan = match pin.is_readable() {
         true => pin.file().plan_mapping(borrow(number), request),
@@ -283,23 +283,10 @@ pub(crate) fn lay(number: RawFd, plan: Plan, found: *mut c_void) {
 
 /// The kernel is about to read from the file behind this descriptor without asking how long it is.
 pub(crate) fn tell_kernel_size(number: RawFd) {
-    if let Some(pin) = looked_at(number)
+    if let Some(pin) = table::look_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().tell_kernel_size(borrow(number));
-    }
-}
-
-/// The description, if it is ours; looks now, however seldom the number was used.
-fn looked_at(number: RawFd) -> Option<Pin> {
-    loop {
-        match table::find(number, false) {
-            Found::Ours(pin) => return Some(pin),
-            Found::Kernel => return None,
-            // The count goes up until it is looked at; not in the middle of a call of this thread.
-            Found::Counted(_) if crate::thread::is_inside() => return None,
-            Found::Counted(_) => {}
-        }
     }
 }
 
