@@ -65,23 +65,30 @@ static void check_all(const char *map, uint64_t seed, long first, long behind, u
             CHECK(version_at(map, seed, page, at) == version);
 }
 
-/* Whether an address belongs to another file system than the file: then it lies on blocks. */
-static int is_direct(const void *address, int file) {
-    struct stat status;
-    CHECK(fstat(file, &status) == 0);
+/* Whether an address belongs to another file system than the file: then it lies on blocks. -1: while others map, the list may lack it. */
+static int look_up(const void *address, dev_t device) {
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps);
     char line[4096];
-    int found = 0, direct = 0;
+    int direct = -1;
     while (fgets(line, sizeof line, maps)) {
         unsigned long start, end;
         unsigned major, minor;
         CHECK(sscanf(line, "%lx-%lx %*s %*x %x:%x", &start, &end, &major, &minor) == 4);
         if ((uintptr_t)address >= start && (uintptr_t)address < end)
-            found = 1, direct = makedev(major, minor) != status.st_dev;
+            direct = makedev(major, minor) != device;
     }
-    CHECK(found);
     fclose(maps);
+    return direct;
+}
+
+static int is_direct(const void *address, int file) {
+    struct stat status;
+    CHECK(fstat(file, &status) == 0);
+    int direct = -1;
+    for (int i = 0; i < 1000 && direct < 0; i++)
+        direct = look_up(address, status.st_dev);
+    CHECK(direct >= 0);
     return direct;
 }
 
@@ -508,7 +515,12 @@ static void stopped_and_killed(void) {
     fclose(holder.says);
     start = now();
     other_writes(0, "held", 9, 0, PAGES, 3);
-    CHECK(now() - start < 1);
+    double took = now() - start;
+    start = now();
+    other_writes(0, "held", 9, 0, PAGES, 4);
+    double usual = now() - start;
+    printf("a write below a killed process took %.0f ms, the same again %.0f ms\n", 1000 * took, 1000 * usual);
+    CHECK(took < 3 * usual + 0.5);
 }
 
 int main(int count, char **arguments) {

@@ -87,8 +87,7 @@ struct Mapper {
 impl Mapper {
     /// Whether it has nothing mapped. Who made his file of words shorter has never.
     fn has_none(&self) -> bool {
-        self.process.is_dead.load(Ordering::Acquire)
-            || self.process.user.word(slot_at(self.slot)) == Some(0)
+        self.process.user.word(slot_at(self.slot)) == Some(0) || self.process.has_ended()
     }
 
     fn is(&self, process: &Arc<Process>) -> bool {

@@ -81,6 +81,7 @@ impl<S: Store> Session<S> {
             id: raw,
             user,
             is_dead: false.into(),
+            ended: process_ended.try_clone()?,
             caller: Caller::default(),
         });
         let profile = Arc::new(Profile {
