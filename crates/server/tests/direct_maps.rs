@@ -242,13 +242,41 @@ fn nobody_sees_what_was_before_a_write_that_has_returned() {
     assert!(direct > 2, "{direct} mappings on blocks");
 }
 
+/// Maps, writes a page through the mount and looks at it at once, again and again: how many of these mappings lay on blocks, and how often what had been before was seen. Ends with the first, or after so long.
+fn write_and_look(mounted: &Mounted, duration: Duration) -> (u64, u64) {
+    let file = mounted.make("looked at");
+    let (mut direct, mut stale) = (0, 0);
+    let begin = Instant::now();
+    for version in 2.. {
+        if stale > 0 || begin.elapsed() > duration {
+            break;
+        }
+        let mapping = Mapping::new(&Client::default(), &mounted.open("looked at"));
+        direct += u64::from(mapping.is_direct);
+        let at = version as usize % PAGES;
+        let _there = mapping.word(at);
+        file.write_all_at(&page(version), (at * PAGE) as u64)
+            .expect("write");
+        stale += u64::from(mapping.word(at) < version);
+    }
+    (direct, stale)
+}
+
+#[test]
+fn who_writes_sees_it_in_his_mapping() {
+    let mounted = mount();
+    let (direct, stale) = write_and_look(&mounted, Duration::from_secs(1));
+    assert_eq!(stale, 0, "{direct} mappings on blocks");
+    assert!(direct > 5, "{direct} mappings on blocks");
+}
+
 #[cfg(feature = "deliberate-bugs")]
 #[test]
 fn a_server_that_does_not_wait_is_noticed() {
     use pmem::deliberate::{Bug, set};
     let mounted = mount();
     set(Some(Bug::ForgetMappings));
-    let (direct, stale) = storm(&mounted, Duration::from_secs(2));
+    let (direct, stale) = write_and_look(&mounted, Duration::from_secs(20));
     set(None);
     assert!(stale > 0, "{direct} mappings on blocks");
 }
