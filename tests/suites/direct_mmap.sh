@@ -23,7 +23,8 @@ with open(name, "wb") as file:
 killed=0
 for ((round = 1; round <= ${SERVER_KILLS:-5}; round++)); do
     python3 -c "$make" "$mnt/held" 21 512
-    direct "$programs/mmap" hold "$mnt/held" 21 >"$work/holder" &
+    # Without a function, so that the number is the program's.
+    LD_PRELOAD=$preload "$programs/mmap" hold "$mnt/held" 21 >"$work/holder" 2>&1 &
     holder=$!
     for _ in {1..200}; do ! grep -q mapped "$work/holder" || break; sleep 0.02; done
     grep -q 'mapped.* 1$' "$work/holder" || fail "not on blocks: $(cat "$work/holder")"
