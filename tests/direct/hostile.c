@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 2
+#define VERSION 3
 #define AT_ONCE 32
-enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH };
+enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
 
 struct discovery {
@@ -299,7 +299,7 @@ static void nonsense(const char *own, const char *others) {
         for (int j = 0; j < 6; j++)
             chosen[j] = with[any() % 6];
         struct reply reply;
-        if (tell(line, bytes, length, chosen, count) < 0 || (request.kind != RING && !hear(line, &reply, NULL)) || any() % 200 == 0)
+        if (tell(line, bytes, length, chosen, count) < 0 || (request.kind != RING && request.kind != LET_GO && !hear(line, &reply, NULL)) || any() % 200 == 0)
             close(line), line = -1;
     }
     for (int j = 0; j < 6; j++)

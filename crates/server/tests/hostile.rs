@@ -96,6 +96,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => ask(Kind::Detach),
         1 => ask(Kind::Outcome),
         1 => ask(Kind::Ring),
+        1 => ask(Kind::LetGo),
         1 => ask(Kind::Epoch),
         1 => ask(Kind::Hello),
         8 => records.prop_map(|(words, is_whole)| Step::Record(words, is_whole)),
@@ -209,7 +210,7 @@ impl Liar<'_> {
         if transport::send(socket, &request, descriptor.as_slice(), SendFlags::empty()).is_err() {
             return false;
         }
-        if kind == Kind::Ring as u32 {
+        if kind == Kind::Ring as u32 || kind == Kind::LetGo as u32 {
             return true;
         }
         match transport::receive_many::<Reply>(socket) {
