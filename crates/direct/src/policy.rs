@@ -126,7 +126,7 @@ impl Policy {
 
     /// An attachment has ended that lived through so many operations.
     pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64) {
-        self.all_operations += operations;
+        self.all_operations = self.all_operations.saturating_add(operations);
         self.pause_mut(purpose).shorten(operations);
     }
 
