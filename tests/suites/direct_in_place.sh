@@ -33,7 +33,7 @@ for job in "blocks --bs=4k" "small --bs=512" "mixed --bsrange=512-64k --bs_unali
     watch_again
     before=$(of_server records_folded)
     # shellcheck disable=SC2086
-    set -- --name="$name" --filename="$dir/$name" --ioengine=psync --size=8m --rw=randwrite --verify=crc32c --verify_fatal=1 --do_verify=1 --minimal --thread $options
+    set -- --name="$name" --aux-path="$work" --filename="$dir/$name" --ioengine=psync --size=8m --rw=randwrite --verify=crc32c --verify_fatal=1 --do_verify=1 --minimal --thread $options
     direct timeout 60 fio "$@" >"$work/fio.log" 2>&1 || { tail -n 20 "$work/fio.log"; fail "fio $name"; }
     timeout 60 fio "$@" --verify_only=1 >"$work/fio.log" 2>&1 || { tail -n 20 "$work/fio.log"; fail "fio $name, from outside"; }
     case $name in

@@ -4,12 +4,19 @@
 //! of them waited for the page of one request, nobody would answer that one. (Two threads, and a program that appends faster than they drop: the mount stood still.)
 
 use fuser::{INodeNo, Notifier};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+/// Where a file of a byte or more ended at some moment, for a kernel that may take it for shorter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct End {
+    pub(crate) size_bytes: u64,
+    pub(crate) last_byte: u8,
+}
+
 /// The way to a thread that drops. The thread ends when this is dropped.
-pub(super) struct Dropper(Sender<u64>);
+pub(super) struct Dropper(Sender<(u64, End)>);
 
 impl Dropper {
     pub(super) fn start(notifier: Notifier) -> io::Result<Dropper> {
@@ -21,19 +28,30 @@ impl Dropper {
     }
 
     /// Soon, not at once.
-    pub(super) fn want(&self, inode: u64) {
+    pub(super) fn want(&self, inode: u64, end: End) {
         // The thread is there as long as this is.
-        let _ = self.0.send(inode);
+        let _ = self.0.send((inode, end));
     }
 }
 
-fn drop_wanted(wanted: &Receiver<u64>, notifier: &Notifier) {
+fn drop_wanted(wanted: &Receiver<(u64, End)>, notifier: &Notifier) {
     while let Ok(first) = wanted.recv() {
-        // A file that came a thousand times meanwhile is dropped once.
-        let inodes: BTreeSet<u64> = wanted.try_iter().chain([first]).collect();
-        for inode in inodes {
+        // A file that came a thousand times meanwhile is dropped once, and ends where it ended last.
+        let files: BTreeMap<u64, End> = [first].into_iter().chain(wanted.try_iter()).collect();
+        for (inode, end) in files {
+            tell_end(notifier, inode, end);
             drop_from_kernel(notifier, inode);
         }
+    }
+}
+
+/// Tells the kernel where the file ended, by the last byte: there is no other way to.
+///
+/// For dropping has a side effect: an answer to `GETATTR` that is on its way is thrown away, and the `read` that had asked, because it did not know where the file ends, goes by what the kernel believed before. That
+/// was the end before the last lease. The byte goes with the pages a moment later, and if the file was made shorter meanwhile, who reads learns it from the server's answer.
+fn tell_end(notifier: &Notifier, inode: u64, end: End) {
+    if let Err(error) = notifier.store(INodeNo(inode), end.size_bytes - 1, &[end.last_byte]) {
+        tracing::debug!(inode, %error, "the kernel does not learn where a file ends");
     }
 }
 

@@ -19,6 +19,7 @@ mod registry;
 mod session;
 mod sessions;
 
+pub(crate) use dropper::End;
 pub(crate) use registry::Registry;
 
 use crate::Mounting;

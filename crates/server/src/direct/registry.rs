@@ -4,7 +4,7 @@
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
 use super::counts::{Counts, Present};
-use super::dropper::{Dropper, drop_from_kernel};
+use super::dropper::{Dropper, End, drop_from_kernel};
 use super::leased::Lessee;
 use super::profile::Profiles;
 use super::reading::Reader;
@@ -192,10 +192,10 @@ impl Registry {
         }
     }
 
-    /// The same soon, for a caller that answers requests.
-    pub(crate) fn drop_from_kernel_soon(&self, inode: u64) {
+    /// The same soon, for a caller that answers requests, of a file that has grown beyond what the kernel knows.
+    pub(crate) fn drop_from_kernel_soon(&self, inode: u64, end: End) {
         if let Some(dropper) = self.dropper.get() {
-            dropper.want(inode);
+            dropper.want(inode, end);
         }
     }
 }

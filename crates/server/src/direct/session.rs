@@ -276,6 +276,14 @@ impl<S: Store> Session<S> {
         if for_writing && attributes.mode & SET_ID_BITS != 0 {
             return Err(Refusal::Unsuitable);
         }
+        if self
+            .service
+            .shared
+            .direct
+            .may_have_grown(attributes.inode.get())
+        {
+            refresh(descriptor.as_fd());
+        }
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
@@ -580,6 +588,13 @@ impl Held {
             Held::Leased(lessee, ..) => &lessee.memory,
         }
     }
+}
+
+/// Makes the kernel ask where a file of ours ends. When the attachment makes it drop what it has, answers that are on their way are thrown away; who reads then goes by this one.
+fn refresh(descriptor: BorrowedFd<'_>) {
+    let look = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_FORCE_SYNC;
+    // What comes of it is the kernel's affair.
+    let _ = rustix::fs::statx(descriptor, c"", look, rustix::fs::StatxFlags::SIZE);
 }
 
 fn no_attachment() -> Attached {

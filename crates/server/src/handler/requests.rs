@@ -26,6 +26,7 @@ use super::namespace::Blueprint;
 use super::{Described, Handler};
 use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::{self, CACHE_LIFETIME};
+use crate::direct::End;
 use crate::edge::Subject;
 use crate::statistics::Operation;
 
@@ -293,9 +294,15 @@ impl<S: Store> Filesystem for Handler<S> {
             self.write_from(number, offset, data, write_flags)
         });
         reply_written(written, reply);
-        if went_to != offset {
+        if went_to != offset
+            && let Some(&last_byte) = data.last()
+        {
             // It believes that the file ended earlier, and may have kept the data as what was there.
-            self.shared.direct.drop_from_kernel_soon(number.0);
+            let end = End {
+                size_bytes: went_to + data.len() as u64,
+                last_byte,
+            };
+            self.shared.direct.drop_from_kernel_soon(number.0, end);
         }
     }
 
