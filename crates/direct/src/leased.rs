@@ -265,7 +265,7 @@ impl Leased {
     }
 
     /// Overwrites a whole block, if nobody has to be asked and nothing is due: `false`, and nothing happened, if not.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn overwrite_block(
         &mut self,
         connection: &Connection,
