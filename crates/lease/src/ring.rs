@@ -11,11 +11,17 @@ pub const RECORDS_PER_BLOCK: u64 = (BLOCK_BYTES / RECORD_BYTES) as u64;
 pub trait Medium {
     /// Copies bytes out.
     fn read(&self, at: Offset, into: &mut [u8]);
+    /// What was read there is not needed again before the holder writes it anew.
+    fn release(&self, at: Offset, length: usize);
 }
 
 impl Medium for Region {
     fn read(&self, at: Offset, into: &mut [u8]) {
         Region::read(self, at, into);
+    }
+
+    fn release(&self, at: Offset, length: usize) {
+        Region::release(self, at, length);
     }
 }
 

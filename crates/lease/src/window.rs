@@ -1,7 +1,7 @@
 //! Records of a ring that were copied out of it to be judged: the holder can change the ring at any moment, but not the copies.
 
 use crate::judge::GROUP_RECORDS_MAX;
-use crate::record::{Record, Salt};
+use crate::record::{RECORD_BYTES, Record, Salt};
 use crate::ring::{Medium, Ring};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -71,6 +71,7 @@ impl<'r, M: Medium> Window<'r, M> {
         self.records.resize(known + count, Record::new_zeroed());
         let copies = &mut self.records[known..];
         self.medium.read(place, copies.as_mut_bytes());
+        self.medium.release(place, copies.len() * RECORD_BYTES);
         let (first, salt) = (self.next, self.salt);
         let is_whole = |(number, record): (u64, &Record)| record.is_whole(first + number, salt);
         let whole = (0..)

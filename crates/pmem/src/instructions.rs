@@ -10,6 +10,7 @@ use std::arch::x86_64::{
     _mm256_stream_si256, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_stream_si512,
 };
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::copy::Content;
@@ -160,6 +161,23 @@ pub(crate) unsafe fn flush_lines(first: *const u8, lines: u64, with: FlushInstru
             }
         }
     }
+}
+
+/// Lets lines go out of all caches, if the processor can do that without waiting for each.
+///
+/// # Safety
+/// The lines are mapped.
+#[inline]
+pub(crate) unsafe fn release_lines(first: *const u8, lines: u64) {
+    if can_evict() {
+        // SAFETY: the caller's, and the processor has the instruction.
+        unsafe { flush_lines(first, lines, FlushInstruction::Clflushopt) };
+    }
+}
+
+fn can_evict() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| FlushInstruction::available().contains(&FlushInstruction::Clflushopt))
 }
 
 /// Waits until every earlier flush and non-temporal store of this processor has been accepted by the medium.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromBytes;
 
+use crate::address::lines_touched;
 use crate::emulator::Emulator;
 use crate::mapping::Mapping;
 use crate::media::wait_until;
@@ -369,6 +370,19 @@ impl Region {
     #[inline]
     pub fn prefetch(&self, at: Offset) {
         crate::prefetch(self.base.as_ptr().wrapping_add(at.get() as usize));
+    }
+
+    /// Lets the lines of a range that was read go out of the caches: another processor that writes them next, past the caches, need not have them taken from this one. A hint.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    #[inline]
+    pub fn release(&self, at: Offset, length: usize) {
+        let first = self.address(at, length);
+        if !self.flags.any() {
+            // SAFETY: inside the region.
+            unsafe { instructions::release_lines(first, lines_touched(at, length)) };
+        }
     }
 }
 

@@ -51,6 +51,8 @@ pub trait Store: Send + Sync + 'static {
     fn equals(&self, at: Offset, bytes: &[u8]) -> bool;
     /// Hints that `at` will be loaded soon.
     fn prefetch(&self, at: Offset);
+    /// Hints that what was read there is not needed again before somebody else writes it, past the caches.
+    fn release(&self, at: Offset, length: usize);
     /// Copies bulk data out of a block.
     fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]);
     /// The same for a thread of its own, which may outlive a borrow; whole blocks. Ends before the store is closed.
@@ -282,6 +284,11 @@ impl Store for PmemStore {
     #[inline]
     fn prefetch(&self, at: Offset) {
         self.region.prefetch(at);
+    }
+
+    #[inline]
+    fn release(&self, at: Offset, length: usize) {
+        self.region.release(at, length);
     }
 
     #[inline]

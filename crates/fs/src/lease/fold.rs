@@ -106,6 +106,10 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
     fn read(&self, at: Offset, into: &mut [u8]) {
         self.0.read(at, into);
     }
+
+    fn release(&self, at: Offset, length: usize) {
+        self.0.release(at, length);
+    }
 }
 
 /// Where the blocks of a leased file are.
