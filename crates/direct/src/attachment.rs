@@ -314,7 +314,8 @@ impl Attachment {
         let all = add(&self.tally.operations, 1);
         if all <= COUNTED_ONE_BY_ONE || all.is_multiple_of(COUNTED_TOGETHER) {
             self.report(connection);
-            if all.is_multiple_of(OPERATIONS_PER_LOOK) {
+            // Who writes looks by the clock.
+            if purpose == Purpose::Reading && all.is_multiple_of(OPERATIONS_PER_LOOK) {
                 connection.line().notice_hangup();
             }
         }
