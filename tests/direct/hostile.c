@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 3
+#define VERSION 4
 #define AT_ONCE 32
 enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
