@@ -7,6 +7,7 @@ use super::lock::{block_signals, restore_signals};
 use super::table;
 use crate::socket::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -111,9 +112,13 @@ fn wait(socket: BorrowedFd<'_>, is_left_over: bool) -> bool {
         return false;
     }
     let mut message = [0_u8; 16];
-    while events.contains(PollFlags::IN)
-        && matches!(recv(socket, &mut message, RecvFlags::DONTWAIT), Ok((bytes, _)) if bytes > 0)
-    {
+    while events.contains(PollFlags::IN) {
+        match recv(socket, &mut message, RecvFlags::DONTWAIT) {
+            Ok((_, 1..)) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            // No socket of the server's either.
+            Ok((_, 0)) | Err(_) => return false,
+        }
     }
     true
 }

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pmem::BlockNumber;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
@@ -123,17 +124,33 @@ impl Mapping {
         (0..self.pages).map(|page| self.byte(page)).collect()
     }
 
-    /// As the preload library does it.
-    fn unmap(&self, pages: std::ops::Range<usize>) {
-        let area = Area {
+    fn area(&self, pages: &Range<usize>) -> Area {
+        Area {
             start: self.address(pages.start),
             bytes: pages.len() * PAGE,
-        };
+        }
+    }
+
+    /// As the preload library does it. Never twice: other threads may have something there by then.
+    fn unmap(&self, pages: Range<usize>) {
+        let area = self.area(&pages);
         let call = || {
             // SAFETY: a part of this mapping.
             unsafe { munmap(with_exposed_provenance_mut(area.start), area.bytes) }
         };
         mapped::changing(area, call, Result::is_ok).expect("unmapped");
+    }
+
+    /// Maps zeros over a part of it.
+    fn replace(&self, pages: Range<usize>) {
+        let area = self.area(&pages);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        let call = || {
+            let at = with_exposed_provenance_mut(area.start);
+            // SAFETY: a part of this mapping.
+            unsafe { rustix::mm::mmap_anonymous(at, area.bytes, ProtFlags::READ, flags) }
+        };
+        mapped::changing(area, call, Result::is_ok).expect("mapped");
     }
 }
 
@@ -162,16 +179,9 @@ fn parts_are_unmapped() {
     let bed = Bed::new(PAGES);
     let mapping = bed.map(PAGES);
     mapping.unmap(0..2);
-    mapping.unmap(10..20);
     mapping.unmap(60..64);
     // Somebody else is where it was.
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: these pages were just unmapped, and nobody else maps at fixed addresses.
-    let stranger = unsafe {
-        let at = with_exposed_provenance_mut(mapping.address(10));
-        rustix::mm::mmap_anonymous(at, 5 * PAGE, ProtFlags::READ, flags)
-    };
-    stranger.expect("mapped");
+    mapping.replace(10..20);
     assert_eq!(
         (mapping.byte(2), mapping.byte(9), mapping.byte(59)),
         (byte(2), byte(9), byte(59))
@@ -182,7 +192,7 @@ fn parts_are_unmapped() {
         assert_eq!(mapping.byte(page), KERNELS, "page {page}");
     }
     assert_eq!(mapping.byte(12), 0, "the stranger's");
-    mapping.unmap(0..PAGES);
+    mapping.unmap(2..60);
 }
 
 #[test]
@@ -310,8 +320,8 @@ fn many_threads_map_and_unmap_while_the_server_wants_it_back() {
                 for page in 0..PAGES {
                     assert!(expected(page).contains(&mapping.byte(page)), "page {page}");
                 }
-                mapping.unmap(0..round % PAGES + 1);
-                mapping.unmap(0..PAGES);
+                mapping.unmap(0..round + 1);
+                mapping.unmap(round + 1..PAGES);
             }
         };
         std::thread::scope(|scope| {
