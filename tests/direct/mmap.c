@@ -3,6 +3,7 @@
  *
  *   mmap DIRECTORY                     all of it; with the library at least some of the mappings must lie on blocks
  *   mmap hold FILE SEED                maps the file and looks at it until it is told to end (SIGTERM); a page may end in SIGBUS, but must never be anything else. Says "mapped" first.
+ *   mmap lock FILE SEED                maps the file and has all memory locked
  *   mmap write FILE SEED FIRST COUNT VERSION, truncate FILE BYTES          for itself */
 #include "check.h"
 #include <setjmp.h>
@@ -348,6 +349,30 @@ struct board {
 };
 
 /* The threads begin each round together: a file that was taken back is mapped by the kernel until all have closed it. */
+/* Locked memory is the kernel's, and nobody waits for anybody. */
+static int lock_role(char **arguments) {
+    uint64_t seed = strtoull(arguments[3], NULL, 10);
+    int first_file, second_file;
+    char *first = map_file(arguments[2], PAGES, MAP_SHARED, &first_file);
+    expect_direct(first, first_file);
+    double begin = now();
+    if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        CHECK(errno == EPERM || errno == ENOMEM);
+        return 0;
+    }
+    char *second = map_file(arguments[2], PAGES, MAP_PRIVATE, &second_file);
+    CHECK(now() - begin < 0.9);
+    CHECK(!is_direct(first, first_file) && !is_direct(second, second_file));
+    check_all(first, seed, 0, PAGES, 1);
+    check_all(second, seed, 0, PAGES, 1);
+    return 0;
+}
+
+static void locked(void) {
+    make("locked", 9, PAGES);
+    end_other(begin_other(has_library, (const char *[]){self, "lock", "locked", "9", NULL}));
+}
+
 static pthread_barrier_t round_ends;
 static int is_last_round;
 static long rounds;
@@ -535,6 +560,8 @@ int main(int count, char **arguments) {
         return write_role(arguments);
     if (count == 4 && strcmp(arguments[1], "hold") == 0)
         return hold_role(arguments);
+    if (count == 4 && strcmp(arguments[1], "lock") == 0)
+        return lock_role(arguments);
     if (count == 4 && strcmp(arguments[1], "truncate") == 0)
         return truncate(arguments[2], atol(arguments[3])) ? 1 : 0;
     begin(count, arguments);
@@ -543,6 +570,7 @@ int main(int count, char **arguments) {
     others_truncate_and_unlink();
     children();
     changed_mappings();
+    locked();
     storm();
     stopped_and_killed();
     CHECK(!has_library || direct_mappings > 20);

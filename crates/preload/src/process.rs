@@ -121,8 +121,10 @@ pub(crate) extern "C" fn after_fork_in_parent() {
 
 /// Whatever is mapped is the kernel's from now on.
 pub(crate) fn map_nothing() {
+    let errno = thread::errno();
     // Never ended.
     mapped::begin_fork();
+    thread::set_errno(errno);
 }
 
 /// As `pthread_atfork` wants it: in the child.

@@ -132,6 +132,7 @@ behind! {
     pkey_mprotect(at: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int;
     madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
     mlock(at: *mut c_void, bytes: size_t) -> c_int;
+    mlockall(flags: c_int) -> c_int;
     mlock2(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
     remap_file_pages(at: *mut c_void, bytes: size_t, protection: c_int, page: size_t, flags: c_int) -> c_int;
     vmsplice(pipe: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t;

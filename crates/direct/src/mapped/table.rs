@@ -313,8 +313,11 @@ pub fn leave_to_kernel(area: Area) {
         return;
     }
     let range = area.range();
-    lock().restore_where(|piece, _| piece.within(&range).is_some());
-    tidy();
+    let restored = lock().restore_where(|piece, _| piece.within(&range).is_some());
+    // Only then: the program's allocator, which calls this for memory of its own, may hold locks without which nothing can be freed.
+    if restored.done > 0 {
+        tidy();
+    }
 }
 
 /// Makes a call of the program that unmaps an area or maps something else there, if `succeeded` says so of its result.

@@ -3,7 +3,7 @@
 //! What lies straight on blocks is told to the kernel before a call does to it what only the kernel can do to its own mappings. As long as there is none such, a call costs a load and a branch.
 
 use crate::client::mapped::{self, Area, MapRequest};
-use crate::{operate, real, table, thread};
+use crate::{operate, process, real, table, thread};
 use libc::{c_int, c_void, off_t, size_t};
 
 /// Calls of `madvise` that change nothing but how soon pages come and go.
@@ -120,6 +120,12 @@ before! {
     fn mlock2(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int {
         leave(at, bytes);
         real::mlock2(at, bytes, flags)
+    }
+
+    // The kernel reads all that is mapped, shadows too, and with `MCL_FUTURE` each mapping while it is made.
+    fn mlockall(flags: c_int) -> c_int {
+        process::map_nothing();
+        real::mlockall(flags)
     }
 
     fn remap_file_pages(at: *mut c_void, bytes: size_t, protection: c_int, page: size_t, flags: c_int) -> c_int {
