@@ -124,7 +124,7 @@ impl File {
 
     /// Overwrites a whole block, if this thread writes the file alone and nothing is in the way: `true` if it did, durable at return. It executes no locked instruction, and few stores; else it did nothing, and
     /// [`write_at`](Self::write_at) does what is to be done.
-    #[inline]
+    #[inline(always)]
     pub fn overwrite_block(&self, block: &[u8; BLOCK_BYTES], offset: u64) -> bool {
         let Some(_inside) = self.enter() else {
             return false;

@@ -265,7 +265,7 @@ impl Leased {
     }
 
     /// Overwrites a whole block, if nobody has to be asked and nothing is due: `false`, and nothing happened, if not.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn overwrite_block(
         &mut self,
         connection: &Connection,
@@ -529,10 +529,15 @@ impl Leased {
     fn keep_room(&mut self, connection: &Connection) {
         self.pick_up(connection);
         let next = self.writer.next();
-        let is_short = next - self.folded > self.records_enough
-            || self.writer.spare_blocks() < self.spares_enough;
-        if is_short && next >= self.tell_at {
-            self.tell_at = next + self.records_enough.min(self.spares_enough as u64).max(1);
+        let lacks_records = next - self.folded > self.records_enough;
+        let lacks_spares = self.writer.spare_blocks() < self.spares_enough;
+        if (lacks_records || lacks_spares) && next >= self.tell_at {
+            // Folding a few records costs hardly less than folding thousands: the server is not told again while it is at it.
+            let patience = match lacks_spares {
+                true => self.records_enough.min(self.spares_enough as u64),
+                false => self.records_enough / 2,
+            };
+            self.tell_at = next + patience.max(1);
             connection.line().tell(Kind::Ring, self.attachment.number());
         }
     }

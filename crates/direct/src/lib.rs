@@ -36,3 +36,4 @@ pub use client::Client;
 pub use discover::server_of;
 pub use file::File;
 pub use memory::{MemoryError, SharedMemory};
+pub use pmem::BLOCK_BYTES;

@@ -1,6 +1,6 @@
 //! One record of a ring: a line.
 
-use pmem::{BLOCK_BYTES, LINE_BYTES, crc32c};
+use pmem::{BLOCK_BYTES, LINE_BYTES, crc32c, crc32c_of_line};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a record.
@@ -57,9 +57,8 @@ const CHECKSUM_WORD: usize = std::mem::offset_of!(Record, checksum) / size_of::<
 const SALT_WORD: usize = std::mem::offset_of!(Record, reserved) / size_of::<u64>();
 
 impl Record {
-    /// The words of the record with its checksum. Made of whole words: whoever streams words that halves were just stored into waits until these have left the store buffer,
-    /// behind the data.
-    #[inline]
+    /// The words of the record with its checksum. Made of whole words, in registers: whoever reads back what was just stored waits until that has left the store buffer, behind the data.
+    #[inline(always)]
     pub(crate) fn sealed_words(&self, salt: Salt) -> Words {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut words = [
@@ -72,7 +71,7 @@ impl Record {
             pair(self.data_checksum, 0),
             self.reserved ^ salt.0,
         ];
-        let checksum = crc32c(words.as_bytes());
+        let checksum = crc32c_of_line(&words);
         words[CHECKSUM_WORD] = pair(self.data_checksum, checksum);
         words[SALT_WORD] = self.reserved;
         words

@@ -13,7 +13,6 @@ use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Region, crc32c};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -236,7 +235,7 @@ impl Writer {
             reserved: 0,
         };
         let words = record.sealed_words(self.salt);
-        batch.join(self.region.write_streaming(at, words.as_bytes()));
+        batch.join(self.region.write_line_streaming(at, words));
         self.region.fence(batch);
         map.set(index, block);
         Ok(())
@@ -413,7 +412,7 @@ impl Writer {
             };
             let words = record.sealed_words(self.salt);
             let at = self.ring.place(self.next);
-            batch.join(self.region.write_streaming(at, words.as_bytes()));
+            batch.join(self.region.write_line_streaming(at, words));
             self.next += 1;
         }
         self.region.fence(batch);

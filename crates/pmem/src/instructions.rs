@@ -180,6 +180,18 @@ pub(crate) enum Source {
 /// until they have left the store buffer, behind all that was streamed before.
 const WORDWISE_BYTES_MAX: usize = 4 * LINE_BYTES;
 
+/// Writes a line with non-temporal stores, word by word from registers.
+///
+/// # Safety
+/// `to` is aligned to a line, which is mapped and writable. A fence must follow before another thread is told of it.
+#[inline(always)]
+pub(crate) unsafe fn stream_line(to: *mut u8, line: [u64; LINE_BYTES / WORD_BYTES]) {
+    for (index, word) in line.into_iter().enumerate() {
+        // SAFETY: inside the caller's line.
+        unsafe { _mm_stream_si64(to.add(index * WORD_BYTES).cast(), word as i64) };
+    }
+}
+
 /// Writes `length` bytes at `to` with non-temporal stores.
 ///
 /// # Safety

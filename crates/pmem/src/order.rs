@@ -8,8 +8,9 @@ use crate::copy::{self, Content};
 use crate::counters;
 use crate::crc32c::crc32c;
 use crate::emulator::{Origin, thread_number};
-use crate::instructions::{self, FlushInstruction, stream_plain};
+use crate::instructions::{self, FlushInstruction, stream_line, stream_plain};
 use crate::{LINE_BYTES, Offset, Region, WORD_BYTES};
+use zerocopy::IntoBytes;
 
 /// Bytes stored with ordinary stores: they are in the processor's cache and may or may not survive a power cut.
 #[must_use = "stored bytes are not durable before they are flushed and fenced"]
@@ -116,6 +117,29 @@ impl Region {
     #[inline]
     pub fn write_streaming(&self, at: Offset, bytes: &[u8]) -> Flushed {
         self.stream_content(at, Content::Bytes(bytes))
+    }
+
+    /// Writes a line past the caches, from registers; otherwise as [`write_streaming`](Self::write_streaming). A line that was put together in memory just now would be read back from
+    /// there, which has to wait until everything streamed before it has left the processor.
+    #[inline(always)]
+    pub fn write_line_streaming(
+        &self,
+        at: Offset,
+        line: [u64; LINE_BYTES / WORD_BYTES],
+    ) -> Flushed {
+        if self.flags.any() || !at.is_aligned(LINE_BYTES as u64) {
+            return self.write_line_slowly(at, line);
+        }
+        // SAFETY: a whole aligned line inside the region.
+        unsafe { stream_line(self.address(at, LINE_BYTES), line) };
+        counters::count_streamed(LINE_BYTES, 1);
+        Flushed::nothing(self)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_line_slowly(&self, at: Offset, line: [u64; LINE_BYTES / WORD_BYTES]) -> Flushed {
+        self.write_streaming(at, line.as_bytes())
     }
 
     /// Writes bytes past the caches and returns their CRC32C as well, which costs nothing while a whole block drains.

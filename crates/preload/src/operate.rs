@@ -7,6 +7,7 @@ use crate::client::mapped::{MapRequest, Plan};
 use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
+use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, ssize_t};
 use rustix::fs::{Mode, OFlags, SeekFrom, Statx, fcntl_getfl, fstat, open, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
@@ -67,9 +68,9 @@ pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Opti
 }
 
 /// `pwrite` of a whole block without a lock, if this thread writes the file alone.
-#[inline]
-pub(crate) fn overwrite_block(number: RawFd, data: &[u8], offset: i64) -> bool {
-    let (Ok(block), Ok(offset)) = (data.try_into(), u64::try_from(offset)) else {
+#[inline(always)]
+pub(crate) fn overwrite_block(number: RawFd, block: &[u8; BLOCK_BYTES], offset: i64) -> bool {
+    let Ok(offset) = u64::try_from(offset) else {
         return false;
     };
     let Some(pin) = table::pinned(number) else {

@@ -82,7 +82,7 @@ impl Readers {
 }
 
 impl Pin {
-    #[inline]
+    #[inline(always)]
     fn on(index: usize) -> Pin {
         let chunk = PLACES[index / CHUNK_PLACES].get_or(no_places);
         let place = &chunk[index % CHUNK_PLACES];
@@ -144,7 +144,7 @@ impl Drop for Pin {
 }
 
 /// Pins what an index leads to, if it still stands in the table after that.
-#[inline]
+#[inline(always)]
 pub(crate) fn pin(index: usize, still_stands: impl FnOnce() -> bool) -> Option<Pin> {
     let pin = Pin::on(index);
     still_stands().then_some(pin)
@@ -199,6 +199,7 @@ pub(crate) fn remove_entry(index: usize) {
         });
 }
 
+#[cold]
 fn end(place: &Place) {
     // What is dropped may lock what the interrupted thread has locked.
     let Some(_inside) = Inside::enter() else {

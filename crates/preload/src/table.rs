@@ -139,7 +139,7 @@ fn made_as(word: u64) -> Option<Name> {
 }
 
 /// What a number leads to, if it is ours and was looked at before.
-#[inline]
+#[inline(always)]
 pub(crate) fn pinned(number: RawFd) -> Option<Pin> {
     let entry = entry(number)?;
     let word = entry.load(Acquire);
@@ -185,7 +185,7 @@ pub(crate) fn landed(number: RawFd, word: u64) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn pin(entry: &'static AtomicU64, word: u64) -> Option<Pin> {
     if process::settle() {
         return None;

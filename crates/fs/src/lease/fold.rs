@@ -132,7 +132,8 @@ impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
 }
 
 impl<S: Store> Core<S> {
-    /// Folds what there is, but no more than one round of the ring: a holder who writes on and on does not keep the server here.
+    /// Folds what there is, but no more than one round of the ring: a holder who writes on and on does not keep the server here. Nor, if he is going on, what he writes meanwhile: a transaction that could
+    /// have folded more has come to his newest record, and the next ones would fold a handful each, while he waits for their lines of memory.
     pub(super) fn fold_round(
         &self,
         parties: &mut Parties<'_>,
@@ -140,11 +141,16 @@ impl<S: Store> Core<S> {
     ) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
         let end = words.next + u64::from(words.ring_blocks) * RECORDS_PER_BLOCK;
-        let mut folded = Folded::Some;
-        while folded == Folded::Some && self.words(parties)?.next < end {
-            folded = self.fold(parties, trust, u64::MAX)?;
+        loop {
+            let first = self.words(parties)?.next;
+            let folded = self.fold(parties, trust, u64::MAX)?;
+            let next = self.words(parties)?.next;
+            let has_caught_up =
+                trust == Trust::AllButNewest && next - first < parties.blocks.records_per_fold;
+            if folded != Folded::Some || next >= end || has_caught_up {
+                return Ok(folded);
+            }
         }
-        Ok(folded)
     }
 
     /// Folds at least what the holder had acknowledged when this began, while he goes on.

@@ -10,7 +10,6 @@ use crate::record::{NO_SLOT, Record};
 use pmem::deliberate::{self, Bug};
 use pmem::{Flushed, Offset, WORD_BYTES};
 use std::ops::RangeInclusive;
-use zerocopy::IntoBytes;
 
 const WORD: u64 = WORD_BYTES as u64;
 
@@ -142,7 +141,7 @@ impl Writer {
         self.vouched = Vouched::nothing(self.next);
         self.stamped_at = Some(now);
         let words = record.sealed_words(self.salt);
-        Ok(self.region.write_streaming(at, words.as_bytes()))
+        Ok(self.region.write_line_streaming(at, words))
     }
 
     /// Streams bytes in whole aligned words, so that none of them is torn.

@@ -4,6 +4,7 @@ use super::data::{reading_vector, writing_vector};
 use crate::buffers::{self, Named};
 use crate::operate::{self, Way};
 use crate::{real, table};
+use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::ReadWriteFlags;
 use std::slice;
@@ -22,15 +23,33 @@ unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: of
     }
 }
 
+/// The short way of `pwrite`: a whole block, of a file that this thread alone writes. `false` if there is another way to go, and nothing has happened.
+///
 /// # Safety
 ///
 /// As for `pwrite`.
+#[inline(always)]
+unsafe fn overwrites_block(
+    number: c_int,
+    data: *const c_void,
+    bytes: size_t,
+    offset: off_t,
+) -> bool {
+    if bytes != BLOCK_BYTES || data.is_null() {
+        return false;
+    }
+    // SAFETY: so many bytes are there, as the caller promises.
+    let block = unsafe { &*data.cast::<[u8; BLOCK_BYTES]>() };
+    operate::overwrite_block(number, block, offset)
+}
+
+/// # Safety
+///
+/// As for `pwrite`. Not inline, so that what it needs of the stack is no burden to the short way.
+#[inline(never)]
 unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
-        Named::Memory(data) if operate::overwrite_block(number, &data, offset) => {
-            Way::Done(Ok(bytes))
-        }
         Named::Memory(data) => operate::write_at(number, slice::from_ref(&data), offset, false),
         _ => Way::Kernel,
     }
@@ -113,12 +132,29 @@ macro_rules! at_offset {
 
 at_offset!(pread, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
 at_offset!(pread64, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
-at_offset!(pwrite, writing_at(data: *const c_void, bytes: size_t, offset: off_t));
-at_offset!(pwrite64, writing_at(data: *const c_void, bytes: size_t, offset: off_t));
 at_offset!(preadv2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(preadv64v2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(pwritev2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(pwritev64v2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
+
+macro_rules! block_first {
+    ($($name:ident),*) => {$(
+        before! {
+            fn $name(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> ssize_t {
+                if table::is_kernels(number) {
+                    return real::$name(number, data, bytes, offset);
+                }
+                if overwrites_block(number, data, bytes, offset) {
+                    return BLOCK_BYTES as ssize_t;
+                }
+                writing_at(number, data, bytes, offset)
+                    .or(number, || real::$name(number, data, bytes, offset))
+            }
+        }
+    )*};
+}
+
+block_first!(pwrite, pwrite64);
 
 /// # Safety
 ///
