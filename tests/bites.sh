@@ -11,5 +11,6 @@ cargo test --package perdure-fs --features deliberate-bugs --test copies
 cargo test --package perdure-fs --features deliberate-bugs --test secret
 cargo test --package perdure-crashlab --features deliberate-bugs --test in_place
 cargo test --package perdure-crashlab --features deliberate-bugs --test hostile
+cargo test --package perdure-server --features deliberate-bugs --test direct_maps
 cargo test --package perdure-alloc --features interleavings --test interleavings
 echo "deliberate bugs are noticed, interleavings are sound"

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 3
+#define VERSION 4
 #define AT_ONCE 32
-enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO };
+enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
 
 struct discovery {
@@ -291,7 +291,7 @@ static void nonsense(const char *own, const char *others) {
                 }
             }
         }
-        struct request request = {(uint32_t)(any() % 12), (uint32_t)(any() % 3), any() % 3 ? any() % 600 : any(), any() % 3 ? any() % 2 : any()};
+        struct request request = {(uint32_t)(any() % 13), (uint32_t)(any() % 3), any() % 3 ? any() % 600 : any(), any() % 3 ? any() % 2 : any()};
         unsigned char bytes[256];
         memcpy(bytes, &request, sizeof request);
         size_t length = any() % 20 ? sizeof request : any() % sizeof bytes, count = any() % 3 ? any() % 2 : any() % 6;

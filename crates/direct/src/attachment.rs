@@ -165,6 +165,17 @@ impl Attachment {
         Entry::of(self.memory.word(self.layout.entry_at(index)).load(Relaxed))
     }
 
+    /// Where block `index` of the file is, whether or not this process can go there; asks the server if it does not know. `None` if there is no such block, or no answer.
+    pub(crate) fn place_of(&self, connection: &Connection, index: u64) -> Option<Entry> {
+        if index >= self.layout.capacity_blocks {
+            return None;
+        }
+        if self.entry(index) == Entry::Unknown {
+            self.ask_for_map(connection, index / MAP_CHUNK);
+        }
+        Some(self.entry(index)).filter(|entry| *entry != Entry::Unknown)
+    }
+
     /// As [`known`](Self::known), but asks the server for what is missing.
     #[cold]
     pub(crate) fn learn(&self, connection: &Connection, index: u64) -> Option<Place> {
@@ -216,7 +227,7 @@ impl Attachment {
     }
 
     /// Blocks that the map names near `index`.
-    fn blocks_around(&self, index: u64) -> impl Iterator<Item = BlockNumber> {
+    pub(crate) fn blocks_around(&self, index: u64) -> impl Iterator<Item = BlockNumber> {
         let chunks = self.window(index / MAP_CHUNK);
         let indices = chunks.start * MAP_CHUNK..chunks.end * MAP_CHUNK;
         indices.filter_map(|index| match self.entry(index) {

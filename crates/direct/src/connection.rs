@@ -3,6 +3,7 @@
 use crate::file::File;
 use crate::layout::{COUNTERS, Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
+use crate::mapped::{Keeper, Keeping};
 use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
 use crate::segments::Segments;
@@ -78,6 +79,7 @@ pub(crate) struct Connection {
     early: [AtomicU64; COUNTERS],
     /// The files by inode: one process has one view of each.
     files: Mutex<HashMap<u64, Weak<File>>>,
+    keeping: Keeping,
 }
 
 impl Connection {
@@ -90,6 +92,7 @@ impl Connection {
             failed: Mutex::new(None),
             early: Default::default(),
             files: Mutex::default(),
+            keeping: Keeping::default(),
         })
     }
 
@@ -208,6 +211,15 @@ impl Connection {
             second,
         };
         self.link().line.ask(request, descriptor)
+    }
+
+    /// The thread that gives mappings back, if there is one; it starts with the socket that comes with the server's first answer about a mapping.
+    pub(crate) fn keeper(&self, beside: Option<OwnedFd>) -> Option<Arc<Keeper>> {
+        self.keeping.keeper(beside, |socket| {
+            if let Some(world) = self.world {
+                world.remember(socket.trace());
+            }
+        })
     }
 
     /// Counts, for users to see: two threads that count at once may count once.

@@ -1,5 +1,6 @@
 //! A file of a mount in this process.
 
+mod mapping;
 mod status;
 
 use crate::attachment::Attachment;
@@ -8,6 +9,7 @@ use crate::entrance::{Generation, Inside};
 use crate::layout::Counter;
 use crate::leased::{Leased, Trouble};
 use crate::line::NoAnswer;
+use crate::mapped::{Mapped, tidy};
 use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
@@ -39,6 +41,19 @@ struct State {
     /// What the kernel said of the file since it is attached.
     base: Option<status::Base>,
     policy: Policy,
+    /// Of an attachment for reading: what its mappings have in common, once there was one.
+    mapped: Option<Arc<Mapped>>,
+    /// The program has no descriptor of it any more.
+    is_closed: bool,
+}
+
+impl State {
+    /// Whether blocks of the file are mapped: then the attachment stays.
+    fn is_mapped(&self) -> bool {
+        self.mapped
+            .as_ref()
+            .is_some_and(|mapped| mapped.is_in_use())
+    }
 }
 
 /// What came of a read.
@@ -71,6 +86,8 @@ impl File {
                 holds: Holds::Nothing,
                 base: None,
                 policy: Policy::default(),
+                mapped: None,
+                is_closed: false,
             }),
         }
     }
@@ -177,6 +194,7 @@ impl File {
         if let Some(_inside) = self.enter()
             && let Some(mut state) = self.exclusive()
         {
+            self.leave_mappings(&state);
             self.let_go(&mut state);
             state.policy.give_up(Purpose::Reading);
             state.policy.give_up(Purpose::Writing);
@@ -211,6 +229,7 @@ impl File {
         let _inside = self.enter()?;
         let mut state = self.exclusive()?;
         self.let_go(&mut state);
+        state.is_closed = true;
         Some(state.policy.start_again())
     }
 
@@ -367,6 +386,10 @@ impl File {
     #[cold]
     fn attach_for_writing(&self, state: &mut State, descriptor: BorrowedFd<'_>) {
         self.end_if_over(state);
+        // It goes through the kernel, and has the mappings taken back.
+        if state.is_mapped() {
+            return;
+        }
         // The write that comes now would end it, and look as if somebody else had.
         if self.let_go(state).is_some() {
             state.policy.count_again();
@@ -379,11 +402,13 @@ impl File {
         if self.connection.is_lost() {
             return;
         }
-        let mode = || fcntl_getfl(descriptor).map_or(OFlags::empty(), |f| f & OFlags::ACCMODE);
-        let may_write = || mode() == OFlags::RDWR;
-        let Some(purpose) = state.policy.decide(operation, may_write) else {
-            return;
-        };
+        if let Some(purpose) = state.policy.decide(operation, || may_write(descriptor)) {
+            self.attach_for(state, descriptor, purpose);
+        }
+    }
+
+    fn attach_for(&self, state: &mut State, descriptor: BorrowedFd<'_>, purpose: Purpose) {
+        state.is_closed = false;
         if !self.connection.establish() {
             return;
         }
@@ -408,7 +433,7 @@ impl File {
                 let is_final = match refusal {
                     Refusal::NotYours | Refusal::Unsuitable | Refusal::Protocol => true,
                     // Another descriptor may be open for more.
-                    Refusal::NotOurs => may_write(),
+                    Refusal::NotOurs => may_write(descriptor),
                     _ => false,
                 };
                 match is_final {
@@ -444,8 +469,19 @@ impl File {
         }
     }
 
-    /// Lets the file go; for what it was attached.
+    /// Lets the file go, unless blocks of it are mapped; for what it was attached.
     fn let_go(&self, state: &mut State) -> Option<Purpose> {
+        if state.mapped.is_some() {
+            // What was given back counts no longer.
+            tidy();
+        }
+        if state.is_mapped() {
+            return None;
+        }
+        if state.mapped.take().is_some_and(|mapped| mapped.is_left()) {
+            state.policy.give_up(Purpose::Reading);
+            state.policy.give_up(Purpose::Writing);
+        }
         let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
         state.base = None;
         let attachment = match &holds {
@@ -463,6 +499,11 @@ impl File {
         state.policy.lived(purpose, attachment.operations());
         Some(purpose)
     }
+}
+
+/// Whether a descriptor would do for a lease.
+fn may_write(descriptor: BorrowedFd<'_>) -> bool {
+    fcntl_getfl(descriptor).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR)
 }
 
 impl Drop for File {

@@ -7,6 +7,7 @@
 //! * [`layout`]: what they see both of, in memory that they share.
 //! * [`SharedMemory`]: that memory.
 //! * [`bias`]: how threads of a process go in and out without a locked instruction.
+//! * [`mapped`]: mappings of the program that lie on blocks.
 //! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
 
 mod attachment;
@@ -19,6 +20,7 @@ mod file;
 pub mod layout;
 mod leased;
 mod line;
+pub mod mapped;
 mod memory;
 mod policy;
 pub mod protocol;

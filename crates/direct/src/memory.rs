@@ -1,7 +1,7 @@
 //! Memory that a process and the server see both of: the only file of this crate that maps it.
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
@@ -127,6 +127,28 @@ impl SharedMemory {
         map(file, bytes, protection, MapFlags::SHARED)
     }
 
+    /// The first `bytes` once more, for who outlives this; read-only, if this is.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`].
+    pub fn again(&self, bytes: usize) -> Result<SharedMemory, MemoryError> {
+        // SAFETY: with an old length of 0 the mapping, which is shared, stays, and its beginning is mapped once more, at an address of the kernel's choice.
+        let base = unsafe {
+            mremap(
+                self.base.as_ptr().cast(),
+                0,
+                bytes.min(self.private_at),
+                MremapFlags::MAYMOVE,
+            )?
+        };
+        Ok(SharedMemory {
+            base: NonNull::new(base.cast()).ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?,
+            bytes: bytes.min(self.private_at),
+            private_at: bytes.min(self.private_at),
+        })
+    }
+
     /// The word at a byte offset. Only who may store into the memory may store into it: else the processor ends the process.
     ///
     /// # Panics
@@ -191,6 +213,11 @@ mod tests {
         );
         mapped.word(4096).store(2, Relaxed);
         assert_eq!(made.word(4096).load(Relaxed), 1, "a copy of its own");
+        let again = mapped.again(64).expect("again");
+        drop(mapped);
+        made.word(8).store(5, Relaxed);
+        assert_eq!(again.word(8).load(Relaxed), 5, "it outlives the first");
+        let mapped = SharedMemory::map(&file, 8192, Some(4096)).expect("map");
         made.word(8).store(9, Relaxed);
         assert_eq!(mapped.word(8).load(Relaxed), 9);
     }

@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -54,14 +54,19 @@ pub enum Kind {
     Epoch = 9,
     /// As `Detach`; no reply. Requests are answered in their order, so whatever comes later finds the file let go.
     LetGo = 10,
+    /// The process is going to map blocks of an attachment for reading into its program's memory. Reply: `words[0]` is the slot in which it says so, 0 as long as none is mapped; beside the first such
+    /// reply a socket on which the server tells that the process has to look at the states of what it has mapped. The process says there that it was late, by any message.
+    Mapping = 11,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Outcome, Ring, Segments};
+        use Kind::{
+            Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Mapping, Outcome, Ring, Segments,
+        };
         [
-            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo,
+            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo, Mapping,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)

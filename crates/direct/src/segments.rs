@@ -149,6 +149,34 @@ impl Segments {
         true
     }
 
+    /// Where this process has a block mapped, with those behind it in its segment, and whether for writing. Its pages are not made ready; other blocks may be needed `soon`, as above. `None` if the
+    /// server refuses the segment.
+    pub(crate) fn address_of(
+        &self,
+        line: &Line,
+        block: BlockNumber,
+        soon: impl Iterator<Item = BlockNumber>,
+    ) -> Option<(usize, bool)> {
+        self.unit(block)?;
+        let segment = self.segment(block)?;
+        if !self.map_segment(line, segment, Permission::Read, soon) {
+            return None;
+        }
+        let standing = *self
+            .standings
+            .try_lock_for(2 * WAIT)?
+            .get(segment as usize)?;
+        let address = self.region.as_ptr(block.offset(), BLOCK_BYTES);
+        let is_writable = standing.level == level(Permission::ReadWrite);
+        Some((address.expose_provenance(), is_writable))
+    }
+
+    /// Whether a block is the first one of its segment: it lies in another file than the one before.
+    pub(crate) fn begins_segment(&self, block: BlockNumber) -> bool {
+        let behind_first = block.get().wrapping_sub(self.first_block);
+        behind_first.trailing_zeros() >= self.segment_shift
+    }
+
     /// Maps a segment, if it is not yet mapped for this.
     fn map_segment(
         &self,

@@ -30,14 +30,25 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Connects to a name in the abstract namespace.
-    pub(crate) fn connect(name: &[u8]) -> io::Result<Socket> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    /// A socket that is connected already.
+    pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Socket> {
         let high = NUMBERS
             .iter()
             .find_map(|number| fcntl_dupfd_cloexec(&socket, *number).ok());
         let socket = high.unwrap_or(socket);
+        let Some(identity) = identity(socket.as_raw_fd()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        Ok(Socket {
+            number: socket.into_raw_fd(),
+            identity,
+        })
+    }
+
+    /// Connects to a name in the abstract namespace.
+    pub(crate) fn connect(name: &[u8]) -> io::Result<Socket> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         for side in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, side, Some(WAIT))?;
         }
@@ -48,13 +59,7 @@ impl Socket {
                 return Err(error.into());
             }
         }
-        let Some(identity) = identity(socket.as_raw_fd()) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        Ok(Socket {
-            number: socket.into_raw_fd(),
-            identity,
-        })
+        Socket::adopt(socket)
     }
 
     /// The descriptor, if it still is this socket's.

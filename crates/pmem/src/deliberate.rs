@@ -70,6 +70,8 @@ pub enum Bug {
     BelieveHoldersBlock,
     /// The server believes whatever size a record of a leased file's holder names.
     BelieveHoldersSize,
+    /// The server changes a file without waiting for processes that have its blocks mapped.
+    ForgetMappings,
 }
 
 #[cfg(feature = "deliberate-bugs")]

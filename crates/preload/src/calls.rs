@@ -15,6 +15,7 @@ macro_rules! before {
 mod data;
 mod data_at;
 mod descriptors;
+mod memory;
 mod open;
 mod others;
 mod process;

@@ -5,6 +5,7 @@ mod double;
 
 #[cfg(feature = "double")]
 pub(crate) use self::double::{Client, File};
+pub(crate) use direct::mapped;
 #[cfg(not(feature = "double"))]
 pub(crate) use direct::{Client, File};
 
@@ -26,6 +27,7 @@ pub(crate) fn client() -> &'static Client {
 /// In a child of `fork`: forgets everything, locks nothing.
 pub(crate) fn forget() {
     DESCRIPTIONS.abandon();
+    mapped::forget();
     if let Some(client) = CLIENT.get() {
         client.forget();
     }

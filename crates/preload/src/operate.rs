@@ -3,11 +3,12 @@
 //! What the file does not do directly is done by a system call at the library's position, so the kernel's need not be set. Those calls are no cancellation points, as nothing may
 //! be cancelled while the position is locked.
 
+use crate::client::mapped::{MapRequest, Plan};
 use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
-use crate::thread::{Inside, set_errno};
+use crate::thread::{self, Inside, set_errno};
 use direct::BLOCK_BYTES;
-use libc::{c_int, ssize_t};
+use libc::{c_int, c_void, ssize_t};
 use rustix::fs::{Mode, OFlags, SeekFrom, Statx, fcntl_getfl, fstat, open, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
@@ -345,6 +346,30 @@ pub(crate) fn leave_to_kernel(number: RawFd) {
     {
         pin.file().leave_to_kernel(borrow(number));
     }
+}
+
+/// The file behind this descriptor is about to be mapped: which blocks can be laid over what the kernel maps. If none can, the file is left to the kernel.
+pub(crate) fn plan_mapping(number: RawFd, request: &MapRequest) -> Option<Plan> {
+    let pin = table::find_now(number)?;
+    let _inside = Inside::enter()?;
+    let plan = match pin.is_readable() {
+        true => pin.file().plan_mapping(borrow(number), request),
+        false => None,
+    };
+    if plan.is_none() {
+        pin.file().leave_to_kernel(borrow(number));
+    }
+    plan
+}
+
+/// The kernel has mapped what was planned, or could not.
+pub(crate) fn lay(number: RawFd, plan: Plan, found: *mut c_void) {
+    let errno = thread::errno();
+    let is_laid = found != libc::MAP_FAILED && plan.lay(found.expose_provenance(), borrow(number));
+    if !is_laid && found != libc::MAP_FAILED {
+        leave_to_kernel(number);
+    }
+    thread::set_errno(errno);
 }
 
 /// The kernel is about to read from the file behind this descriptor without asking how long it is.

@@ -1,5 +1,6 @@
 //! What happens to the process as a whole: children, other programs, and the end of direct access.
 
+use crate::client::mapped;
 use crate::log::say;
 use crate::thread;
 use crate::{client, slab, table};
@@ -39,6 +40,7 @@ pub(crate) fn may_look() -> bool {
 pub(crate) fn switch_off(why: &str) {
     say(format_args!("direct access is off: {why}"));
     STATE.store(OFF, SeqCst);
+    map_nothing();
     table::give_up();
 }
 
@@ -65,7 +67,13 @@ fn prepare_for_children() -> bool {
     unsafe { &*mark }.store(1, SeqCst);
     MARK.store(mark, SeqCst);
     // SAFETY: the three functions are as the C library wants them, and stay as long as the process: the library is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) == 0 }
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork),
+        ) == 0
+    }
 }
 
 /// To be called before anything of what the table leads to is touched. If this is a child that nobody has told us of, it forgets its parent's files (P4), and says true.
@@ -101,9 +109,28 @@ pub(crate) fn share_all() {
 /// As `pthread_atfork` wants it.
 pub(crate) extern "C" fn before_fork() {
     share_all();
+    let errno = thread::errno();
+    mapped::begin_fork();
+    thread::set_errno(errno);
+}
+
+/// As `pthread_atfork` wants it: in the parent.
+pub(crate) extern "C" fn after_fork_in_parent() {
+    mapped::end_fork();
+}
+
+/// Whatever is mapped is the kernel's from now on.
+pub(crate) fn map_nothing() {
+    let errno = thread::errno();
+    // Never ended.
+    mapped::begin_fork();
+    thread::set_errno(errno);
 }
 
 /// As `pthread_atfork` wants it: in the child.
 pub(crate) extern "C" fn after_fork() {
-    settle();
+    if !settle() {
+        // Nothing was prepared, so nothing is forgotten.
+        mapped::end_fork();
+    }
 }

@@ -126,6 +126,16 @@ behind! {
     sync_file_range(number: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int;
     mmap(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void;
     mmap64(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void;
+    munmap(at: *mut c_void, bytes: size_t) -> c_int;
+    mremap(at: *mut c_void, bytes: size_t, new_bytes: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    mprotect(at: *mut c_void, bytes: size_t, protection: c_int) -> c_int;
+    pkey_mprotect(at: *mut c_void, bytes: size_t, protection: c_int, key: c_int) -> c_int;
+    madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
+    mlock(at: *mut c_void, bytes: size_t) -> c_int;
+    mlockall(flags: c_int) -> c_int;
+    mlock2(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
+    remap_file_pages(at: *mut c_void, bytes: size_t, protection: c_int, page: size_t, flags: c_int) -> c_int;
+    vmsplice(pipe: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t;
     sendfile(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t;
     sendfile64(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t;
     splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, bytes: size_t, flags: c_uint) -> ssize_t;

@@ -169,6 +169,11 @@ fn publish_direct(direct: &DirectStatus, mountpoint: &str) {
             direct.files_read,
         ),
         (
+            "perdure_direct_files_mapped",
+            "Files of which a process has blocks mapped into its memory",
+            direct.files_mapped,
+        ),
+        (
             "perdure_direct_segments",
             "Segments handed out, once for each process",
             direct.segments,
@@ -217,6 +222,16 @@ fn publish_direct_counts(direct: &DirectStatus, mountpoint: &str) {
             "perdure_direct_records_folded_total",
             "Records of direct writes that became part of their files",
             direct.records_folded,
+        ),
+        (
+            "perdure_direct_mappings_taken_back_total",
+            "Processes told to give back what they had mapped of a file",
+            direct.mappings_taken_back,
+        ),
+        (
+            "perdure_direct_mappings_not_given_back_total",
+            "Those that did not in time",
+            direct.mappings_not_given_back,
         ),
     ];
     for (name, meaning, value) in counters {

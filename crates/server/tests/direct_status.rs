@@ -186,11 +186,14 @@ fn metrics_have_the_same_counts() {
         format!("processes{{}} {}", counts.processes),
         format!("leases{{}} {}", counts.leases),
         format!("files_read{{}} {}", counts.files_read),
+        "files_mapped{} 0".to_owned(),
         format!("segments{{}} {}", counts.segments),
         format!("attached_total{{}} {}", counts.attached),
         format!("leases_granted_total{{}} {}", counts.leases_granted),
         "leases_taken_back_total{} 1".to_owned(),
         "leases_forced_total{} 0".to_owned(),
+        "mappings_taken_back_total{} 0".to_owned(),
+        "mappings_not_given_back_total{} 0".to_owned(),
         format!("records_folded_total{{}} {}", counts.records_folded),
     ];
     for (reason, count) in counts.refusals.by_reason() {

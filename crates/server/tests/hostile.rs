@@ -98,6 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => ask(Kind::Ring),
         1 => ask(Kind::LetGo),
         1 => ask(Kind::Epoch),
+        2 => ask(Kind::Mapping),
         1 => ask(Kind::Hello),
         8 => records.prop_map(|(words, is_whole)| Step::Record(words, is_whole)),
         2 => (word(), word()).prop_map(|(at, word)| Step::Busy(at, word)),

@@ -8,6 +8,7 @@
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
+//! * [`seen`]: blocks that nobody gets yet, because a process may still see them.
 //! * [`homes`]: metadata blocks that are named by an index and move.
 //! * [`record`]: the bytes of a journal record.
 //! * [`journal`], [`checkpoint`], [`recovery`]: the life of a record.
@@ -31,6 +32,7 @@ pub mod record;
 pub mod recovery;
 pub mod salvage;
 pub mod saved;
+pub mod seen;
 pub mod store;
 pub mod transaction;
 pub mod users;

@@ -15,6 +15,7 @@ use crate::pool::{self, Lock, Mapped, Mode};
 use crate::read_speed::ReadSpeed;
 use crate::recovery::{self, Replay};
 use crate::saved;
+use crate::seen::SeenBlocks;
 use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
@@ -70,6 +71,8 @@ pub trait Store: Send + Sync + 'static {
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
     /// A process that had the segment mapped is gone.
     fn take_in(&self, segment: SegmentNumber);
+    /// Blocks that somebody may still see after their files have let them go.
+    fn seen_blocks(&self) -> &Arc<SeenBlocks>;
     /// Whether what is flushed and fenced is durable.
     fn class(&self) -> DurabilityClass;
     /// Starts rebuilding the allocator; the store has marked its own blocks.
@@ -109,6 +112,7 @@ pub struct PmemStore {
     domains: Arc<Domains>,
     homes: Homes,
     allocator: OnceLock<Allocator>,
+    seen: Arc<SeenBlocks>,
     mode: Mode,
     /// Whether journals stay where they are.
     keeps_journals: AtomicBool,
@@ -185,6 +189,7 @@ impl PmemStore {
             domains,
             homes: Homes::default(),
             allocator: OnceLock::new(),
+            seen: Arc::default(),
             mode,
             keeps_journals: AtomicBool::new(false),
             replay,
@@ -242,8 +247,15 @@ impl PmemStore {
         &self.journals
     }
 
-    /// Hands blocks back to the allocator.
+    /// Hands blocks back to the allocator, but for those that somebody may still see.
     pub(crate) fn release(&self, freed: &[Extent]) {
+        match self.seen.is_any() {
+            false => self.hand_back(freed),
+            true => self.hand_back(&self.seen.sort_out(freed)),
+        }
+    }
+
+    fn hand_back(&self, freed: &[Extent]) {
         let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
         self.allocator()
             .free_all(&freed[leaked..], |extent, error| {
@@ -347,6 +359,10 @@ impl Store for PmemStore {
         self.allocator().let_go(segment);
     }
 
+    fn seen_blocks(&self) -> &Arc<SeenBlocks> {
+        &self.seen
+    }
+
     fn class(&self) -> DurabilityClass {
         self.region.class()
     }
@@ -427,6 +443,7 @@ impl Store for PmemStore {
     fn close(&self, state: &[u8]) {
         // Journals stay: `state` says which blocks are in use, theirs included.
         let freed = self.journals.checkpoint(self.journals.checkpointed(), None);
+        self.seen.forget();
         self.release(&freed);
         self.domains.save_wear(&self.allocator().wear());
         if !saved::save(&self.region, self.allocator(), state) {

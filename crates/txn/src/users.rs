@@ -191,10 +191,15 @@ pub(crate) fn stop_former(pool: &Path) -> Result<Former, OpenError> {
     let listed = |prefix| files_of(&folder, prefix).map_err(io_error(&folder, "list"));
     stop(pool, &folder, listed(PROCESS_PREFIX)?)?;
     let mut former = Former::Gone;
-    for (path, _) in listed(FORMER_PREFIX)? {
+    let begin = Instant::now();
+    for (path, process) in listed(FORMER_PREFIX)? {
         match File::open(&path).is_ok_and(|file| is_gone(&file)) {
             true => drop(fs::remove_file(&path)),
-            false => former = Former::Alive,
+            false => {
+                // It was stopped when its server ended in order, and still sees blocks of its files.
+                wait_until_idle(pool, &path, &process, begin)?;
+                former = Former::Alive;
+            }
         }
     }
     Ok(former)

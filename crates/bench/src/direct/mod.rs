@@ -13,6 +13,7 @@ mod cost;
 mod fio;
 mod in_place;
 mod loops;
+mod maps;
 pub(crate) mod program;
 
 use crate::error::BenchError;
@@ -45,7 +46,7 @@ pub struct DirectOptions {
     pub runs: usize,
     /// Operations of a loop before those that count.
     pub warm_up: u64,
-    /// Rows to measure, by name, `in_place` among them, which has no bar; all, and the cost of software, if empty.
+    /// Rows to measure, by name, `in_place` and `mmap_read` among them, which have no bar; all, and the cost of software, if empty.
     pub only: Vec<String>,
     /// Told what begins.
     pub progress: Option<fn(&str)>,
@@ -193,6 +194,7 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     fio::measure(&mut collector, options, &bed);
     applications::measure(&mut collector, options, &bed);
     in_place::measure(&mut collector, options, &bed);
+    maps::measure(&mut collector, options, &bed);
     if options.only.is_empty() {
         collector.tell("cost of software");
         if let Err(error) = cost::measure(&mut collector, options, &bed) {

@@ -29,6 +29,10 @@ pub(crate) enum Operation {
     Append,
     /// `open` and `close`.
     OpenClose,
+    /// A copy of a block at a random place of a mapping of the file.
+    MapRead,
+    /// `mmap` of the file, a look at each of its pages, `munmap`. The kernel forgets the pages that it has of it before, so each look is the first.
+    MapPass,
 }
 
 /// A loop, as the experiment orders it.
@@ -101,6 +105,7 @@ struct Work {
     order: Order,
     path: CString,
     descriptor: libc::c_int,
+    mapped: Option<Mapped>,
     page: Box<Page>,
     places: Places,
     /// Bytes appended since the file was empty.
@@ -117,11 +122,16 @@ impl Work {
     fn open(order: Order, path: CString) -> io::Result<Work> {
         let flags = match order.operation {
             Operation::Append => libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT,
-            Operation::Read => libc::O_RDONLY,
+            Operation::Read | Operation::MapRead | Operation::MapPass => libc::O_RDONLY,
             Operation::Overwrite | Operation::OpenClose => libc::O_RDWR,
         };
         let descriptor = open(&path, flags | order.flags)?;
+        let mapped = match order.operation {
+            Operation::MapRead => Some(Mapped::new(descriptor, order.file_bytes)?),
+            _ => None,
+        };
         Ok(Work {
+            mapped,
             path,
             descriptor,
             page: Page::filled(),
@@ -138,7 +148,11 @@ impl Work {
         // What is there afterwards was read.
         self.page.number(0);
         let (nanoseconds, calls) = self.round(count)?;
-        let moves = count > 0 && self.order.operation != Operation::OpenClose;
+        let moves = count > 0
+            && !matches!(
+                self.order.operation,
+                Operation::OpenClose | Operation::MapPass
+            );
         let each = |sum: f64| sum / count.max(1) as f64;
         Ok(Answer {
             nanoseconds: each(nanoseconds),
@@ -197,6 +211,19 @@ impl Work {
                     self.appended += bytes as u64;
                     libc::write(self.descriptor, page, bytes)
                 }
+                Operation::MapRead => {
+                    let mapped = self.mapped.as_ref();
+                    let from = mapped.map(|mapped| mapped.start.add(self.offset as usize));
+                    let from = from.ok_or(io::ErrorKind::InvalidInput)?;
+                    page.cast::<u8>()
+                        .copy_from_nonoverlapping(from.cast(), BLOCK_BYTES);
+                    BLOCK_BYTES as isize
+                }
+                Operation::MapPass => {
+                    libc::posix_fadvise(self.descriptor, 0, 0, libc::POSIX_FADV_DONTNEED);
+                    Mapped::new(self.descriptor, self.order.file_bytes)?.look_at_all();
+                    BLOCK_BYTES as isize
+                }
                 Operation::OpenClose => {
                     let descriptor = open(&self.path, libc::O_RDWR | self.order.flags)?;
                     checked(libc::close(descriptor) as isize)?;
@@ -208,6 +235,51 @@ impl Work {
             true => Ok(()),
             false => Err(io::Error::other("it moved less than was asked for")),
         }
+    }
+}
+
+/// A mapping of a whole file, for reading.
+struct Mapped {
+    start: *const u8,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(descriptor: libc::c_int, bytes: u64) -> io::Result<Mapped> {
+        let bytes = bytes as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice. By the C library's function, which a preloaded library may stand before.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                descriptor,
+                0,
+            )
+        };
+        match start == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(Mapped {
+                start: start.cast(),
+                bytes,
+            }),
+        }
+    }
+
+    /// Reads a byte of each page.
+    fn look_at_all(&self) {
+        for at in (0..self.bytes).step_by(BLOCK_BYTES) {
+            // SAFETY: inside the mapping, and the file is that long.
+            unsafe { self.start.add(at).read_volatile() };
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nobody has a reference into it.
+        unsafe { libc::munmap(self.start.cast_mut().cast(), self.bytes) };
     }
 }
 

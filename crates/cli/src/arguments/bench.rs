@@ -207,9 +207,10 @@ pub(crate) struct ReadCache {
 #[command(after_help = "\
 Loops of single operations, fio, redis, sqlite and RocksDB run with the library of `perdure run` on
 a mount, without it on the same mount, and on tmpfs, in rounds that alternate. A program that is not
-installed leaves its rows out. Beside them, without a bar (--row in_place), what an overwrite costs on a
-mount with --in-place and on one without; and the cost of software: how much of an access to 4 KiB is
-the medium, and how much copying, crossing and the file system; with ext4 on a loop device as root.
+installed leaves its rows out. Beside them, without a bar, what an overwrite costs on a mount with
+--in-place and on one without (--row in_place); what reading a mapped file costs (--row mmap_read); and
+the cost of software: how much of an access to 4 KiB is the medium, and how much copying, crossing and
+the file system; with ext4 on a loop device as root.
 
 It takes 5 GiB of memory, and ten minutes or more.
 

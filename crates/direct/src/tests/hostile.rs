@@ -3,18 +3,21 @@
 use super::server::{INODE, listen_somewhere, writable_file};
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
+use crate::mapped::MapRequest;
 use crate::memory::SharedMemory;
 use crate::protocol::{Attached, Kind, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
 use proptest::prelude::*;
-use rustix::net::{SendFlags, accept};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept, socketpair};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use zerocopy::IntoBytes;
 
 const SEGMENT_BYTES: u64 = 1 << 20;
+/// Of a file that is only read: enough to be mapped.
+const MAPPED_BYTES: usize = 300_000;
 
 /// How an answer differs from an honest one.
 #[derive(Clone, Debug)]
@@ -86,7 +89,7 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 memory.word(at + 8).store(257 + slot, Relaxed);
             }
             memory.word(head::REFILLS).store(8, Relaxed);
-            for index in 0..8 {
+            for index in 0..MAPPED_BYTES.div_ceil(BLOCK_BYTES) as u64 {
                 memory
                     .word(layout.entry_at(index))
                     .store((300 + index) << 3 | 4, Relaxed);
@@ -102,8 +105,11 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
             }
             let attached = Attached {
                 file: 1,
-                is_lease: 1,
-                size_bytes: 30_000,
+                is_lease: request.first,
+                size_bytes: match request.first {
+                    0 => MAPPED_BYTES as u64,
+                    _ => 30_000,
+                },
                 capacity_blocks: layout.capacity_blocks,
                 ring_blocks: 1,
                 spare_blocks: 8,
@@ -117,6 +123,16 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
         Kind::Segments => {
             let segments = (0..request.second.count_ones()).map(|_| segment());
             (Reply::of(&[request.second]), segments.collect())
+        }
+        Kind::Mapping => {
+            let (_, theirs) = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )
+            .expect("sockets");
+            (Reply::of(&[1]), vec![theirs])
         }
         _ => (Reply::of(&[1]), Vec::new()),
     }
@@ -162,6 +178,16 @@ fn use_file(name: &[u8]) {
     let file = connection.file(INODE).expect("a file");
     let descriptor = std::fs::File::open("/dev/null").expect("open");
     let descriptor = descriptor.as_fd();
+    let request = MapRequest {
+        bytes: MAPPED_BYTES,
+        protection: libc::PROT_READ,
+        flags: libc::MAP_SHARED,
+        offset: 0,
+    };
+    for _ in 0..2 {
+        let _ = file.plan_mapping(descriptor, &request);
+    }
+    file.close();
     let data = vec![7; 9000];
     for round in 0..100_u64 {
         let offset = round * 1234 % 33_000;

@@ -3,4 +3,5 @@
 mod files;
 mod forked;
 mod hostile;
+mod maps;
 mod server;

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen,
-    socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, send,
+    socket_with, socketpair,
 };
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::BTreeMap;
@@ -32,6 +32,7 @@ const FIRST_BLOCK: u64 = 512;
 const SPARES: u64 = 16;
 const SALT: Salt = Salt(0x5eed);
 const SLOT: usize = 3;
+const MAP_SLOT: usize = 4;
 
 /// What the server does with a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,6 +69,8 @@ pub(crate) struct Pool {
     free: Vec<BlockNumber>,
     attachment: Option<Attachment>,
     pub(crate) asked: Vec<Kind>,
+    /// Where it tells a process that it wants mappings back.
+    pub(crate) caller: Option<OwnedFd>,
     pub(crate) manner: Manner,
     pub(crate) refused_segment: Option<u64>,
     /// Descriptors of segments that arrive beside one answer, as if the process could have no more.
@@ -219,6 +222,7 @@ impl Pool {
                 .collect(),
             attachment: None,
             asked: Vec::new(),
+            caller: None,
             manner: Manner::Honest,
             refused_segment: None,
             descriptors_max: usize::MAX,
@@ -278,6 +282,21 @@ impl Pool {
                     _ => Trust::All,
                 });
                 done
+            }
+            Kind::Mapping => {
+                let slot = Reply::of(&[MAP_SLOT as u64]);
+                if self.caller.is_some() {
+                    return (slot, Vec::new());
+                }
+                let (ours, theirs) = socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::SEQPACKET,
+                    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                    None,
+                )
+                .expect("sockets");
+                self.caller = Some(ours);
+                (slot, vec![theirs])
             }
             Kind::Detach | Kind::LetGo => {
                 self.take_back();
@@ -444,6 +463,18 @@ impl Pool {
     /// What the process says it is busy with.
     pub(crate) fn busy_word(&self) -> u64 {
         self.process.word(slot_at(SLOT)).load(Acquire)
+    }
+
+    /// Whether the process says that blocks are mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.process.word(slot_at(MAP_SLOT)).load(Acquire) != 0
+    }
+
+    /// Wants the mappings of the file back; does not wait.
+    pub(crate) fn want_back(&mut self) {
+        self.end();
+        let caller = self.caller.as_ref().expect("something was mapped");
+        send(caller, &[1], SendFlags::DONTWAIT).expect("told");
     }
 
     pub(crate) fn counter(&self, counter: crate::layout::Counter) -> u64 {

@@ -1,7 +1,7 @@
 //! Calls beside reading and writing that need to know of a descriptor.
 
 use crate::{operate, real, table};
-use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_uint, off_t, size_t, ssize_t};
 
 /// Number of a descriptor whose position is used: that of one without an offset of its own.
 fn moved(number: c_int, offset: *const off_t) -> Option<c_int> {
@@ -36,20 +36,6 @@ before! {
             return 0;
         }
         real::sync_file_range(number, offset, bytes, flags)
-    }
-
-    fn mmap(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
-        if !table::is_kernels(number) {
-            operate::leave_to_kernel(number);
-        }
-        real::mmap(at, bytes, protection, flags, number, offset)
-    }
-
-    fn mmap64(at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, number: c_int, offset: off_t) -> *mut c_void {
-        if !table::is_kernels(number) {
-            operate::leave_to_kernel(number);
-        }
-        real::mmap64(at, bytes, protection, flags, number, offset)
     }
 
     // These may wait for a pipe or a socket, so the position is not locked meanwhile, but given up.

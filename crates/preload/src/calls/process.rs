@@ -33,10 +33,24 @@ unsafe fn share_sent(message: *const libc::msghdr) {
 
 /// A child that shares this process's memory and not its descriptors: the table means nothing any more.
 pub(super) fn check_clone(flags: c_int) {
+    const OTHER_PROCESS: c_int = libc::CLONE_THREAD | libc::CLONE_VFORK;
     if flags & libc::CLONE_VM == 0 {
         process::before_fork();
-    } else if flags & libc::CLONE_FILES == 0 {
+        return;
+    }
+    if flags & OTHER_PROCESS == 0 {
+        // It may outlive this one, and nobody would give back what is in its memory.
+        process::map_nothing();
+    }
+    if flags & libc::CLONE_FILES == 0 {
         process::switch_off("a child shares the memory and not the descriptors");
+    }
+}
+
+/// In the parent, after [`check_clone`].
+pub(super) fn check_cloned(flags: c_int) {
+    if flags & libc::CLONE_VM == 0 {
+        process::after_fork_in_parent();
     }
 }
 
@@ -62,8 +76,9 @@ before! {
     fn _Fork() -> pid_t {
         process::before_fork();
         let child = real::_Fork();
-        if child == 0 {
-            process::after_fork();
+        match child {
+            0 => process::after_fork(),
+            _ => process::after_fork_in_parent(),
         }
         child
     }
@@ -78,7 +93,9 @@ before! {
         child: *mut c_void,
     ) -> c_int {
         check_clone(flags);
-        real::clone(start, stack, flags, argument, parent, tls, child)
+        let number = real::clone(start, stack, flags, argument, parent, tls, child);
+        check_cloned(flags);
+        number
     }
 
     fn unshare(flags: c_int) -> c_int {

@@ -1,6 +1,6 @@
 //! `syscall`: system calls that a program makes by their number, where they concern a descriptor.
 
-use super::{data, data_at, descriptors, others, process as children, status};
+use super::{data, data_at, descriptors, memory, others, process as children, status};
 use crate::{process, real, table};
 use libc::{c_int, c_long, c_uint};
 
@@ -36,6 +36,16 @@ before! {
             libc::SYS_copy_file_range => {
                 others::copy_file_range(first, b as _, c as c_int, d as _, e as _, f as c_uint) as c_long
             }
+            libc::SYS_mmap => memory::mmap(a as _, b as _, c as c_int, d as c_int, e as c_int, f) as c_long,
+            libc::SYS_munmap => c_long::from(memory::munmap(a as _, b as _)),
+            libc::SYS_mremap => memory::mremap(a as _, b as _, c as _, d as c_int, e as _) as c_long,
+            libc::SYS_mprotect => c_long::from(memory::mprotect(a as _, b as _, c as c_int)),
+            libc::SYS_pkey_mprotect => c_long::from(memory::pkey_mprotect(a as _, b as _, c as c_int, d as c_int)),
+            libc::SYS_madvise => c_long::from(memory::madvise(a as _, b as _, c as c_int)),
+            libc::SYS_mlock => c_long::from(memory::mlock(a as _, b as _)),
+            libc::SYS_mlockall => c_long::from(memory::mlockall(first)),
+            libc::SYS_mlock2 => c_long::from(memory::mlock2(a as _, b as _, c as c_int)),
+            libc::SYS_vmsplice => memory::vmsplice(first, b as _, c as _, d as c_uint) as c_long,
             libc::SYS_sendmsg => children::sendmsg(first, b as _, c as c_int) as c_long,
             libc::SYS_sendmmsg => c_long::from(children::sendmmsg(first, b as _, c as c_uint, d as c_int)),
             libc::SYS_unshare => c_long::from(children::unshare(first)),
@@ -67,8 +77,10 @@ unsafe fn cloned(number: c_long, flags: c_int, [a, b, c, d, e, f]: [c_long; 6]) 
     children::check_clone(flags);
     // SAFETY: the caller's promise.
     let child = unsafe { real::syscall(number, a, b, c, d, e, f) };
-    if child == 0 {
-        process::after_fork();
+    match child {
+        0 if flags & libc::CLONE_VM == 0 => process::after_fork(),
+        0 => {}
+        _ => children::check_cloned(flags),
     }
     child
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::leaked::Leaked;
+use direct::mapped::{MapRequest, Plan};
 
 type Files = Mutex<HashMap<(u64, u64), Weak<File>>>;
 
@@ -164,6 +165,16 @@ impl File {
     /// As the real one.
     pub(crate) fn is_durable(&self) -> bool {
         self.may().is_some()
+    }
+
+    /// As the real one, where nothing lies on blocks.
+    pub(crate) fn plan_mapping(
+        self: &Arc<Self>,
+        _: BorrowedFd<'_>,
+        _: &MapRequest,
+    ) -> Option<Plan> {
+        let _ = self.may();
+        None
     }
 
     /// As the real one.

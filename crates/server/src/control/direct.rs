@@ -14,6 +14,8 @@ pub struct DirectStatus {
     pub leases: u64,
     /// Files that some of them read directly now.
     pub files_read: u64,
+    /// Files among them of which a process has blocks mapped into its memory now.
+    pub files_mapped: u64,
     /// Segments that they may have mapped now, each as often as it was handed out to a process.
     pub segments: u64,
     /// Attachments made since the mount, as all that follows: files times processes, anew whenever one had ended.
@@ -26,6 +28,10 @@ pub struct DirectStatus {
     pub leases_forced: u64,
     /// Records of direct writes that have become part of their files.
     pub records_folded: u64,
+    /// Processes that were told to give back what they had mapped of a file, because somebody else wanted it.
+    pub mappings_taken_back: u64,
+    /// Those among them that did not in time (they are stopped): what they see of the file is not given to others before they do.
+    pub mappings_not_given_back: u64,
     /// Requests of processes that were refused, by reason.
     pub refusals: Refusals,
 }
@@ -84,6 +90,9 @@ pub struct ClientStatus {
     pub files_read: Vec<u64>,
     /// Inodes of files that are leased to it.
     pub files_leased: Vec<u64>,
+    /// Inodes of files that it has mapped into its memory since it reads them directly.
+    #[serde(default)]
+    pub files_mapped: Vec<u64>,
     /// Segments that it may have mapped.
     pub segments: u64,
     /// Reads done directly, by the process's own count, as all that follows.

@@ -28,6 +28,8 @@ pub(super) struct Counts {
     pub(super) records_folded: Count,
     /// Processes that found no place.
     pub(super) not_taken_in: Count,
+    pub(super) mappings_taken_back: Count,
+    pub(super) mappings_not_given_back: Count,
     /// By number of the refusal.
     refusals: [Count; Refusal::Failed as usize + 1],
 }
@@ -38,6 +40,7 @@ pub(super) struct Present {
     pub(super) processes: u64,
     pub(super) leases: u64,
     pub(super) files_read: u64,
+    pub(super) files_mapped: u64,
     pub(super) segments: u64,
 }
 
@@ -55,12 +58,15 @@ impl Counts {
             processes: present.processes,
             leases: present.leases,
             files_read: present.files_read,
+            files_mapped: present.files_mapped,
             segments: present.segments,
             attached: self.attached.get(),
             leases_granted: self.leases_granted.get(),
             leases_taken_back: self.leases_taken_back.get(),
             leases_forced: self.leases_forced.get(),
             records_folded: self.records_folded.get(),
+            mappings_taken_back: self.mappings_taken_back.get(),
+            mappings_not_given_back: self.mappings_not_given_back.get(),
             refusals: Refusals {
                 protocol: refused(Refusal::Protocol),
                 not_ours: refused(Refusal::NotOurs),

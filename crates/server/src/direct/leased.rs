@@ -1,11 +1,14 @@
 //! A file that one process writes without asking.
 
+use super::mapped::Caller;
 use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::{head, slot_at};
 use fs::lease::{Grant, Holder, LeaseRemains, TakenBack};
 use lease::{Busy, Spare, State, Trust, Word};
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,12 +21,27 @@ const SPIN: Duration = Duration::from_micros(20);
 /// Number of a lease's first record.
 const FIRST_RECORD: u64 = 1;
 
-/// A process, as far as its leases are concerned.
+/// A process, as far as its leases and mappings are concerned.
 pub(super) struct Process {
+    pub(super) id: i32,
     /// What it says that it is busy with.
     pub(super) user: User,
     /// It has ended, and stores nothing any more.
     pub(super) is_dead: AtomicBool,
+    /// Readable when it has ended: the thread that says so above may itself be the one that waits.
+    pub(super) ended: OwnedFd,
+    /// Where it is told to give mappings back.
+    pub(super) caller: Caller,
+}
+
+impl Process {
+    /// Whether it has ended, by the kernel's word.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.ended, PollFlags::IN)];
+        self.is_dead.load(Ordering::Acquire)
+            || rustix::event::poll(&mut polled, Some(&Timespec::default()))
+                .is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// The holder of a lease.

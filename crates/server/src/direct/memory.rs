@@ -4,7 +4,7 @@ use ::direct::layout::{self, CAPACITY_BLOCKS_MAX, CAPACITY_BLOCKS_MIN, Entry, La
 use ::direct::{MemoryError, SharedMemory};
 use fs::{FileSystem, FsError, Node};
 use parking_lot::Mutex;
-use pmem::BLOCK_BYTES;
+use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::SegmentNumber;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -100,6 +100,21 @@ impl FileMemory {
         word.store(next, Ordering::Release);
     }
 
+    /// The blocks of a file of `size_bytes` that processes may know of. Takes no lock.
+    pub(super) fn blocks_at(&self, size_bytes: u64) -> Vec<BlockNumber> {
+        let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
+        let entries = (0..blocks.min(self.layout.capacity_blocks)).map(|index| {
+            let word = self.shared.word(self.layout.entry_at(index));
+            Entry::of(word.load(Ordering::Acquire))
+        });
+        entries
+            .filter_map(|entry| match entry {
+                Entry::Place(lease::Place::At(block)) => Some(block),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// A word of the head.
     pub(super) fn head(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
         debug_assert!(at < layout::head::BYTES);
@@ -123,7 +138,7 @@ impl<'f, S: Store> Segments<'f, S> {
         }
     }
 
-    pub(super) fn is_owners(&mut self, block: pmem::BlockNumber) -> bool {
+    pub(super) fn is_owners(&mut self, block: BlockNumber) -> bool {
         let geometry = self.files.store().geometry();
         let Some(behind_header) = block.get().checked_sub(geometry.first_block().get()) else {
             return false;

@@ -5,6 +5,7 @@
 //!
 //! * [`registry`]: which files are attached, for the requests that come through the kernel.
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
+//! * `mapped`: processes that have blocks of a file in their program's memory, and how they give them back.
 //! * `memory`: what processes see of it.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
@@ -12,6 +13,7 @@
 mod counts;
 mod dropper;
 mod leased;
+mod mapped;
 mod memory;
 mod profile;
 mod reading;

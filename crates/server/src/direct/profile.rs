@@ -21,6 +21,8 @@ pub(super) struct Holdings {
     pub(super) read: Vec<u64>,
     /// Inodes of files that are leased to it.
     pub(super) leased: Vec<u64>,
+    /// Inodes of files of which it has, or had, blocks mapped.
+    pub(super) mapped: Vec<u64>,
     /// Segments that it has got.
     pub(super) segments: usize,
 }
@@ -32,6 +34,7 @@ impl Profile {
         let Holdings {
             read,
             leased,
+            mapped,
             segments,
         } = self.holdings.lock().clone();
         let command = std::fs::read_to_string(format!("/proc/{}/comm", self.id));
@@ -41,6 +44,7 @@ impl Profile {
             command: command.map_or_else(|_| String::new(), |name| name.trim().to_owned()),
             files_read: read,
             files_leased: leased,
+            files_mapped: mapped,
             segments: segments as u64,
             reads: count(Counter::Reads),
             read_bytes: count(Counter::ReadBytes),

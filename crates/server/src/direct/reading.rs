@@ -1,11 +1,13 @@
 //! A file that processes read without asking.
 
+use super::mapped::Mappers;
 use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::head;
 use fs::lease::Watcher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use txn::seen::SeenBlocks;
 
 /// From here on what is read does not count. Any number but that of a live attachment.
 const ENDED: u64 = 1;
@@ -17,6 +19,8 @@ pub(crate) struct Reader {
     pub(super) size_bytes: u64,
     /// Processes that have it attached.
     users: AtomicUsize,
+    /// Those of them that have blocks of it mapped.
+    pub(super) mappers: Mappers,
     registry: Arc<Registry>,
     this: Weak<Reader>,
 }
@@ -27,12 +31,14 @@ impl Reader {
         inode: u64,
         size_bytes: u64,
         registry: &Arc<Registry>,
+        seen: &Arc<SeenBlocks>,
     ) -> Arc<Reader> {
         Arc::new_cyclic(|this| Reader {
             memory,
             inode,
             size_bytes,
             users: AtomicUsize::new(0),
+            mappers: Mappers::new(seen),
             registry: Arc::clone(registry),
             this: this.clone(),
         })
@@ -53,13 +59,15 @@ impl Reader {
         self.state().load(Ordering::Acquire) != ENDED
     }
 
-    /// What is read from here on does not count. A reader copies, then looks at the state; so the state changes before the blocks do.
+    /// What is read from here on does not count. A reader copies, then looks at the state; so the state changes before the blocks do. Who has mapped blocks gives them back, or has been waited for as long as he is
+    /// worth it.
     pub(super) fn end(&self) {
         self.state().store(ENDED, Ordering::Relaxed);
         pmem::full_fence();
         if let Some(this) = self.this.upgrade() {
             self.registry.remove(self.inode, &Attachment::Reading(this));
         }
+        self.mappers.take_back(&self.registry.counts);
     }
 
     fn state(&self) -> &AtomicU64 {
@@ -70,6 +78,19 @@ impl Reader {
 impl Watcher for Reader {
     fn ended(&self) {
         self.end();
+        let counts = &self.registry.counts;
+        if self
+            .mappers
+            .keep_seen(counts, || self.memory.blocks_at(self.size_bytes))
+        {
+            tracing::info!(
+                inode = self.inode,
+                "a process does not give back what it has mapped of a file; the blocks stay as they are until it does"
+            );
+            if let Some(this) = self.this.upgrade() {
+                self.registry.add_seen(&this);
+            }
+        }
     }
 
     fn attributes_changed(&self) {

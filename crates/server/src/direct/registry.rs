@@ -13,7 +13,7 @@ use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::connection::CACHE_LIFETIME;
@@ -48,6 +48,8 @@ pub(crate) struct Registry {
     files: Mutex<HashMap<u64, Attachment>>,
     /// Files that were leased since the kernel learnt of them: where they end, it may not know.
     grown: Mutex<HashSet<u64>>,
+    /// Attachments that have ended, and blocks of which a process still sees.
+    seen: Mutex<HashMap<u64, Vec<Weak<Reader>>>>,
     socket: OnceLock<String>,
     /// Processes overwrite in place.
     is_in_place: AtomicBool,
@@ -95,13 +97,50 @@ impl Registry {
         self.socket.get()?;
         let (processes, segments) = self.profiles.totals();
         let (leases, files_read) = self.files_by_kind();
+        let files_mapped = self.files_mapped();
         Some(self.counts.status(Present {
             in_place: self.is_in_place.load(Ordering::Relaxed),
             processes,
             segments,
             leases,
             files_read,
+            files_mapped,
         }))
+    }
+
+    /// Files of which some process has blocks mapped.
+    fn files_mapped(&self) -> u64 {
+        let files: Vec<Attachment> = self.files.lock().values().cloned().collect();
+        let is_mapped = |attachment: &&Attachment| match attachment {
+            Attachment::Reading(reader) => reader.mappers.count() > 0,
+            Attachment::Leased(_) => false,
+        };
+        files.iter().filter(is_mapped).count() as u64
+    }
+
+    /// A process still sees blocks of an attachment that has ended.
+    pub(super) fn add_seen(&self, reader: &Arc<Reader>) {
+        let mut seen = self.seen.lock();
+        seen.entry(reader.inode)
+            .or_default()
+            .push(Arc::downgrade(reader));
+    }
+
+    /// Whether a process still sees blocks that the file has, or had: then nobody can lease it, who would use them for other parts of it.
+    pub(super) fn is_seen(&self, inode: u64) -> bool {
+        let mut seen = self.seen.lock();
+        let Some(readers) = seen.get_mut(&inode) else {
+            return false;
+        };
+        readers.retain(|reader| {
+            let reader = reader.upgrade();
+            reader.is_some_and(|reader| reader.mappers.are_seen())
+        });
+        let is_seen = !readers.is_empty();
+        if !is_seen {
+            seen.remove(&inode);
+        }
+        is_seen
     }
 
     /// Files that are leased, and files that are read.

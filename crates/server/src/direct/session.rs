@@ -1,7 +1,11 @@
 //! A process that uses files directly: its requests, and its end.
 
+mod mapping;
+mod waiting;
+
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
+use super::mapped::Caller;
 use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
@@ -16,7 +20,6 @@ use fs::{Attributes, FsError, Node};
 use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
-use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use scatter::SegmentNumber;
@@ -27,6 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Domain, Store};
+use waiting::Event;
 
 /// Bits of a mode that a write through the kernel takes away; a direct one would not.
 const SET_ID_BITS: u32 = 0o6000;
@@ -51,6 +55,8 @@ pub(super) struct Session<S: Store> {
     /// The process's file, until it has it.
     process_file: Option<File>,
     attached: BTreeMap<u32, Held>,
+    /// Attachments that it has let go, but has not given back what it has mapped of them.
+    not_given_back: Vec<Arc<Reader>>,
     next_attachment: u32,
     /// Slots that no lease uses.
     free_slots: Vec<usize>,
@@ -58,13 +64,6 @@ pub(super) struct Session<S: Store> {
     segments: HashMap<u32, bool>,
     /// What the process may map, and whether for writing.
     domains: Vec<(Domain, bool)>,
-}
-
-/// What the thread waits for.
-enum Event {
-    Request,
-    Death,
-    Stop,
 }
 
 impl<S: Store> Session<S> {
@@ -82,8 +81,11 @@ impl<S: Store> Session<S> {
             .users
             .enter(raw, number, direct::layout::PROCESS_BYTES)?;
         let process = Arc::new(Process {
+            id: raw,
             user,
             is_dead: false.into(),
+            ended: process_ended.try_clone()?,
+            caller: Caller::default(),
         });
         let profile = Arc::new(Profile {
             id: raw,
@@ -100,6 +102,7 @@ impl<S: Store> Session<S> {
             process,
             process_file: Some(file),
             attached: BTreeMap::new(),
+            not_given_back: Vec::new(),
             next_attachment: 0,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
@@ -125,6 +128,10 @@ impl<S: Store> Session<S> {
                         self.hang_up();
                     }
                 },
+                Ok(Event::GaveBack) => {
+                    self.process.caller.hear();
+                    self.look_at_mappings();
+                }
                 Ok(Event::Death) => {
                     self.process.is_dead.store(true, Ordering::Release);
                     break;
@@ -149,32 +156,8 @@ impl<S: Store> Session<S> {
     fn hang_up(&mut self) {
         // A socket that the other side has closed already says so; nothing is to be done about it.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.process.caller.close();
         self.detach_all();
-    }
-
-    fn wait(&self, listens: bool) -> io::Result<Event> {
-        loop {
-            let mut waiting = [
-                PollFd::new(&self.service.stop, PollFlags::IN),
-                PollFd::new(&self.process_ended, PollFlags::IN),
-                PollFd::new(&self.socket, PollFlags::IN),
-            ];
-            let watched = if listens { 3 } else { 2 };
-            match rustix::event::poll(&mut waiting[..watched], None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            if !waiting[0].revents().is_empty() {
-                return Ok(Event::Stop);
-            }
-            if !waiting[1].revents().is_empty() {
-                return Ok(Event::Death);
-            }
-            if listens && !waiting[2].revents().is_empty() {
-                return Ok(Event::Request);
-            }
-        }
     }
 
     /// Answers one request; `false` if the other side has hung up.
@@ -207,6 +190,7 @@ impl<S: Store> Session<S> {
             Kind::Fold => self.fold(request.file, Trust::All),
             Kind::Detach => self.detach(request.file),
             Kind::Outcome => self.outcome(&request),
+            Kind::Mapping => self.mapping(request.file),
         };
         let (reply, beside) = outcome.unwrap_or_else(|refusal| {
             self.counts().refused(refusal);
@@ -214,7 +198,7 @@ impl<S: Store> Session<S> {
         });
         if matches!(
             kind,
-            Kind::Attach | Kind::Detach | Kind::Segments | Kind::Outcome
+            Kind::Attach | Kind::Detach | Kind::Segments | Kind::Outcome | Kind::Mapping
         ) {
             self.describe();
         }
@@ -235,7 +219,12 @@ impl<S: Store> Session<S> {
         };
         for held in self.attached.values() {
             match held {
-                Held::Reading(reader, ..) => holdings.read.push(reader.inode),
+                Held::Reading(reader, ..) => {
+                    holdings.read.push(reader.inode);
+                    if reader.mappers.slot_of(&self.process).is_some() {
+                        holdings.mapped.push(reader.inode);
+                    }
+                }
                 Held::Leased(lessee, ..) => holdings.leased.push(lessee.inode),
             }
         }
@@ -346,7 +335,8 @@ impl<S: Store> Session<S> {
             Some(Attachment::Reading(reader)) => reader,
             None => {
                 let memory = FileMemory::new(attributes.size_bytes, 0, 0).map_err(failed)?;
-                let reader = Reader::new(memory, inode, attributes.size_bytes, registry);
+                let seen = self.service.files().store().seen_blocks();
+                let reader = Reader::new(memory, inode, attributes.size_bytes, registry, seen);
                 let attachment = Attachment::Reading(Arc::clone(&reader));
                 if !registry.insert(inode, attachment, |_| false) {
                     return Err(Refusal::Busy);
@@ -433,7 +423,8 @@ impl<S: Store> Session<S> {
             .memory
             .fill_if_small(files, &node, domain, grant.size_bytes);
         registry.drop_from_kernel(inode);
-        if !are_owners || lessee.has_ended() {
+        let is_seen = registry.is_seen(inode);
+        if !are_owners || is_seen || lessee.has_ended() {
             self.let_go(held);
             return Err(if are_owners {
                 Refusal::Busy
@@ -556,6 +547,9 @@ impl<S: Store> Session<S> {
 
     /// Ends an attachment, however far it has come.
     fn let_go(&mut self, held: Held) {
+        if let Held::Reading(reader, ..) = &held {
+            self.give_up_mappings(reader);
+        }
         let files = self.service.files();
         match held {
             Held::Reading(reader, node, _) => {

@@ -17,12 +17,19 @@ pub(super) struct Line<'a>(pub(super) &'a DirectStatus);
 impl fmt::Display for Line<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direct = self.0;
-        writeln!(
+        write!(
             out,
-            "direct     {}, {}, {} read; {} attached, {} taken back, {} forced{}",
+            "direct     {}, {}, {} read",
             Counted(direct.processes, "process", "processes"),
             Counted(direct.leases, "lease", "leases"),
             Counted(direct.files_read, "file", "files"),
+        )?;
+        if direct.files_mapped > 0 {
+            write!(out, " ({} mapped)", direct.files_mapped)?;
+        }
+        writeln!(
+            out,
+            "; {} attached, {} taken back, {} forced{}",
             direct.attached,
             direct.leases_taken_back,
             direct.leases_forced,
@@ -171,6 +178,7 @@ impl Row {
         let inodes = [
             ("leased", &client.files_leased),
             ("read", &client.files_read),
+            ("mapped", &client.files_mapped),
         ];
         for (what, inodes) in inodes.iter().filter(|(_, inodes)| !inodes.is_empty()) {
             details.push(format!("{what} inodes {}", Inodes(inodes)));
@@ -240,6 +248,7 @@ mod tests {
             command: "redis-server".to_owned(),
             files_read: Vec::new(),
             files_leased: vec![12],
+            files_mapped: Vec::new(),
             segments: 3,
             reads: 0,
             read_bytes: 0,
@@ -267,8 +276,9 @@ mod tests {
             "direct     2 processes, 3 leases, 5 files read; 12 attached, 4 taken back, 0 forced\n"
         );
         (direct.processes, direct.leases, direct.files_read) = (1, 1, 1);
+        direct.files_mapped = 1;
         let line = Line(&direct).to_string();
-        let begin = "direct     1 process, 1 lease, 1 file read; ";
+        let begin = "direct     1 process, 1 lease, 1 file read (1 mapped); ";
         assert!(line.starts_with(begin), "{line}");
         direct.in_place = true;
         let line = Line(&direct).to_string();

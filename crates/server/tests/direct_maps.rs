@@ -1,0 +1,282 @@
+//! Mappings that lie on the blocks of a file, on a real mount: what others write is seen at once, what is stopped keeps its blocks, what is gone keeps nothing.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use direct::Client;
+use direct::mapped::{self, Area, MapRequest};
+use fs::{FileSystem, MountOptions};
+use parking_lot::{Mutex, MutexGuard};
+use perdure_server::control::{DirectStatus, Question, Status, ask};
+use perdure_server::{Mounting, Running, spawn};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use tempfile::TempDir;
+use txn::{FormatOptions, Mode, PmemStore};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 128;
+const BYTES: usize = PAGES * PAGE;
+
+/// Mappings are the process's, and so is a deliberate bug: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Mounted {
+    running: Option<Running<PmemStore>>,
+    folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn mount() -> Mounted {
+    let turn = TURN.lock();
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let (pool, place) = (folder.path().join("pool"), folder.path().join("mnt"));
+    std::fs::create_dir(&place).expect("a mount point");
+    let options = FormatOptions {
+        size_bytes: 256 << 20,
+        volatile: true,
+        ..FormatOptions::default()
+    };
+    let owner = (rustix::process::geteuid(), rustix::process::getegid());
+    fs::mkfs(&pool, &options, (owner.0.as_raw(), owner.1.as_raw())).expect("mkfs");
+    let store = PmemStore::open(&pool, Mode::ReadWrite, true).expect("open");
+    let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
+    let running = spawn(files, &Mounting::new(&pool, &place)).expect("serve");
+    Mounted {
+        running: Some(running),
+        folder,
+        _turn: turn,
+    }
+}
+
+impl Mounted {
+    fn open(&self, name: &str) -> File {
+        File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.folder.path().join("mnt").join(name))
+            .expect("open")
+    }
+
+    fn status(&self) -> DirectStatus {
+        let answer = ask(&self.folder.path().join("pool"), Question::Stat).expect("stat");
+        let status: Status = serde_json::from_str(&answer).expect("JSON");
+        status.direct.expect("direct access")
+    }
+
+    /// A file each of whose words is 1.
+    fn make(&self, name: &str) -> File {
+        let file = self.open(name);
+        file.write_all_at(&page(1).repeat(PAGES), 0).expect("write");
+        file
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.unmount().expect("unmounted");
+        }
+    }
+}
+
+fn page(version: u64) -> Vec<u8> {
+    version.to_ne_bytes().repeat(PAGE / 8)
+}
+
+/// A mapping of a whole file, made as the preload library does it.
+struct Mapping {
+    start: *mut u8,
+    is_direct: bool,
+}
+
+// SAFETY: it is memory that is only read.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(client: &Client, file: &File) -> Mapping {
+        let request = MapRequest {
+            bytes: BYTES,
+            protection: libc::PROT_READ,
+            flags: libc::MAP_SHARED,
+            offset: 0,
+        };
+        let looked = client.look(file.as_fd()).expect("a file of the mount");
+        let plan = looked.plan_mapping(file.as_fd(), &request);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        let start = start.expect("mapped");
+        let is_direct = plan.is_some_and(|plan| plan.lay(start.expose_provenance(), file.as_fd()));
+        if !is_direct {
+            looked.leave_to_kernel(file.as_fd());
+        }
+        Mapping {
+            start: start.cast(),
+            is_direct,
+        }
+    }
+
+    fn word(&self, page: usize) -> u64 {
+        // SAFETY: mapped as long as this lives, and aligned.
+        unsafe { self.start.add(page * PAGE).cast::<u64>().read_volatile() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let area = Area {
+            start: self.start.addr(),
+            bytes: BYTES,
+        };
+        // SAFETY: nobody uses it any more.
+        let call = || unsafe { munmap(self.start.cast(), BYTES) };
+        mapped::changing(area, call, Result::is_ok).expect("unmapped");
+    }
+}
+
+#[test]
+fn what_others_write_is_seen_at_once() {
+    let mounted = mount();
+    let file = mounted.make("file");
+    let client = Client::default();
+    let mapping = Mapping::new(&client, &mounted.open("file"));
+    assert!(mapping.is_direct);
+    assert_eq!(mounted.status().files_mapped, 1);
+    assert!((0..PAGES).all(|page| mapping.word(page) == 1));
+    file.write_all_at(&page(2), 5 * PAGE as u64).expect("write");
+    assert_eq!((mapping.word(5), mapping.word(6)), (2, 1));
+    let direct = mounted.status();
+    assert_eq!((direct.files_mapped, direct.mappings_taken_back), (0, 1));
+    file.write_all_at(&page(3), 5 * PAGE as u64).expect("write");
+    assert_eq!(mapping.word(5), 3, "by the kernel now");
+    drop(mapping);
+    // Whoever begins anew maps directly again.
+    let again = Mapping::new(&Client::default(), &mounted.open("file"));
+    assert!(again.is_direct);
+    assert_eq!((again.word(4), again.word(5)), (1, 3));
+    assert_eq!(mounted.status().mappings_not_given_back, 0);
+}
+
+#[test]
+fn a_reader_by_the_kernel_and_a_change_of_mode_take_it_back() {
+    let mounted = mount();
+    let file = mounted.make("file");
+    let client = Client::default();
+    let mapping = Mapping::new(&client, &mounted.open("file"));
+    assert!(mapping.is_direct);
+    let taken_back = || mounted.status().mappings_taken_back;
+    let mut read = [0; 8];
+    file.read_exact_at(&mut read, 0).expect("read");
+    assert_eq!(taken_back(), 1);
+    assert!((0..PAGES).all(|page| mapping.word(page) == 1));
+    drop(mapping);
+    let again = Mapping::new(&Client::default(), &mounted.open("file"));
+    assert!(again.is_direct);
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("mode");
+    assert_eq!(taken_back(), 2);
+    assert!((0..PAGES).all(|page| again.word(page) == 1));
+}
+
+/// One thread writes pages and says so; others map, look whether they see at least that, and map again. How many mappings lay on blocks, and how often somebody saw what had been before.
+fn storm(mounted: &Mounted, duration: Duration) -> (u64, u64) {
+    let file = mounted.make("stormy");
+    let written: Arc<Vec<AtomicU64>> = Arc::new((0..PAGES).map(|_| AtomicU64::new(1)).collect());
+    let (ends, direct, stale) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let look_on = |seed: usize| {
+        let mut at = seed;
+        while !ends.load(Ordering::Relaxed) {
+            let mapping = Mapping::new(&Client::default(), &mounted.open("stormy"));
+            direct.fetch_add(u64::from(mapping.is_direct), Ordering::Relaxed);
+            for _ in 0..20_000 {
+                at = (at + 37) % PAGES;
+                let before = written[at].load(Ordering::SeqCst);
+                if mapping.word(at) < before {
+                    stale.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let look_on = &look_on;
+            scope.spawn(move || look_on(seed));
+        }
+        let begin = Instant::now();
+        let mut version = 2;
+        while begin.elapsed() < duration {
+            let at = (version as usize * 31) % PAGES;
+            let bytes = page(version);
+            // Small ones go into the block that there is.
+            let length = if version.is_multiple_of(3) { 8 } else { PAGE };
+            file.write_all_at(&bytes[..length], (at * PAGE) as u64)
+                .expect("write");
+            written[at].store(version, Ordering::SeqCst);
+            version += 1;
+            std::thread::sleep(Duration::from_micros(version * 97 % 3000));
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    (direct.into_inner(), stale.into_inner())
+}
+
+#[test]
+fn nobody_sees_what_was_before_a_write_that_has_returned() {
+    let mounted = mount();
+    let (direct, stale) = storm(&mounted, Duration::from_secs(2));
+    assert_eq!(stale, 0, "{direct} mappings on blocks");
+    assert!(direct > 2, "{direct} mappings on blocks");
+}
+
+/// Maps, writes a page through the mount and looks at it at once, again and again: how many of these mappings lay on blocks, and how often what had been before was seen. Ends with the first, or after so long.
+fn write_and_look(mounted: &Mounted, duration: Duration) -> (u64, u64) {
+    let file = mounted.make("looked at");
+    let (mut direct, mut stale) = (0, 0);
+    let begin = Instant::now();
+    for version in 2.. {
+        if stale > 0 || begin.elapsed() > duration {
+            break;
+        }
+        let mapping = Mapping::new(&Client::default(), &mounted.open("looked at"));
+        direct += u64::from(mapping.is_direct);
+        let at = version as usize % PAGES;
+        let _there = mapping.word(at);
+        file.write_all_at(&page(version), (at * PAGE) as u64)
+            .expect("write");
+        stale += u64::from(mapping.word(at) < version);
+    }
+    (direct, stale)
+}
+
+#[test]
+fn who_writes_sees_it_in_his_mapping() {
+    let mounted = mount();
+    let (direct, stale) = write_and_look(&mounted, Duration::from_secs(1));
+    assert_eq!(stale, 0, "{direct} mappings on blocks");
+    assert!(direct > 5, "{direct} mappings on blocks");
+}
+
+#[cfg(feature = "deliberate-bugs")]
+#[test]
+fn a_server_that_does_not_wait_is_noticed() {
+    use pmem::deliberate::{Bug, set};
+    let mounted = mount();
+    set(Some(Bug::ForgetMappings));
+    let (direct, stale) = write_and_look(&mounted, Duration::from_secs(20));
+    set(None);
+    assert!(stale > 0, "{direct} mappings on blocks");
+}
