@@ -36,8 +36,8 @@ pub enum Kind {
     Hello = 1,
     /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. Reply: [`Attached`] in `words`, and beside it the memory that both see.
     Attach = 2,
-    /// Segments from `first` on, [`SEGMENTS_AT_ONCE`] at most: one for each bit of `second`, the lowest being `first`; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the
-    /// process gets, and beside it are their descriptors in this order. Refused if it gets none.
+    /// The segments of a [`Row`], which `first` and `second` make; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the process gets, and beside it are their descriptors in this
+    /// order. Refused if it gets none.
     Segments = 3,
     /// Fill in the map's entries from `first` on, `second` of them, both multiples of [`crate::layout::MAP_CHUNK`]; [`CHUNKS_AT_ONCE`] chunks at most.
     Map = 4,
@@ -89,6 +89,60 @@ pub struct Request {
 
 /// Segments that one request can ask for, and so descriptors beside a message. Not more: for a moment they are among those that the program may have.
 pub const SEGMENTS_AT_ONCE: usize = 32;
+
+/// Segments that one request asks for: [`SEGMENTS_AT_ONCE`] places in a row, at equal distances, each with a bit that says whether it is wanted.
+///
+/// The segments of a file are either neighbours or, in a pool whose allocator has levelled its wear, all over it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Row {
+    /// Number of the first one.
+    pub first: u64,
+    /// From one to the next.
+    pub distance: u64,
+    /// Which are wanted.
+    pub bits: u64,
+}
+
+impl Row {
+    /// All places.
+    pub const ALL: u64 = (1 << SEGMENTS_AT_ONCE) - 1;
+
+    /// What a request says.
+    pub fn of(request: &Request) -> Row {
+        Row {
+            first: request.first,
+            distance: 1 + (request.second >> SEGMENTS_AT_ONCE),
+            bits: request.second & Row::ALL,
+        }
+    }
+
+    /// The row as [`Request::second`].
+    pub fn word(&self) -> u64 {
+        self.bits | (self.distance - 1) << SEGMENTS_AT_ONCE
+    }
+
+    /// The segment at a place; `None` if there is no such number.
+    pub fn segment(&self, place: u64) -> Option<u64> {
+        self.distance
+            .checked_mul(place)
+            .and_then(|far| self.first.checked_add(far))
+    }
+
+    /// The place of a segment, if it has one.
+    pub fn place(&self, segment: u64) -> Option<u64> {
+        let far = segment.checked_sub(self.first)?;
+        let is_there =
+            far.is_multiple_of(self.distance) && far / self.distance < SEGMENTS_AT_ONCE as u64;
+        is_there.then(|| far / self.distance)
+    }
+
+    /// Places that are wanted, and what is there.
+    pub fn wanted(self) -> impl Iterator<Item = (u64, u64)> {
+        let is_wanted = move |place: &u64| self.bits & 1 << place != 0;
+        let places = (0..SEGMENTS_AT_ONCE as u64).filter(is_wanted);
+        places.filter_map(move |place| Some((place, self.segment(place)?)))
+    }
+}
 
 /// Chunks of the map that one request can ask for.
 pub const CHUNKS_AT_ONCE: u64 = 64;
@@ -255,3 +309,47 @@ const _: () = {
     assert!(std::mem::offset_of!(Request, first) == 8);
     assert!(std::mem::offset_of!(Reply, words) == 8);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_which_segments_it_means() {
+        for (first, distance, bits) in [(64, 1, 1), (3, 32, 0x8000_0001), (0, 7, Row::ALL)] {
+            let row = Row {
+                first,
+                distance,
+                bits,
+            };
+            let request = Request {
+                kind: Kind::Segments as u32,
+                file: 0,
+                first: row.first,
+                second: row.word(),
+            };
+            assert_eq!(Row::of(&request), row);
+            for (place, segment) in row.wanted() {
+                assert_eq!(row.place(segment), Some(place));
+                assert_eq!(segment, first + place * distance);
+            }
+            assert_eq!(row.wanted().count() as u32, bits.count_ones());
+            assert_eq!(row.place(first + 32 * distance), None);
+            assert_eq!(
+                first.checked_sub(1).and_then(|before| row.place(before)),
+                None
+            );
+        }
+        let hostile = Request {
+            kind: Kind::Segments as u32,
+            file: 1,
+            first: u64::MAX,
+            second: u64::MAX,
+        };
+        assert_eq!(
+            Row::of(&hostile).wanted().count(),
+            1,
+            "no number is beyond the largest"
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! The pool's segments, as far as this process has them.
 
 use crate::line::{Line, NoAnswer};
-use crate::protocol::{Kind, Request, SEGMENTS_AT_ONCE, Welcome};
+use crate::protocol::{Kind, Request, Row, SEGMENTS_AT_ONCE, Welcome};
 use crate::socket::WAIT;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
@@ -15,8 +15,8 @@ const POOL_BYTES_MAX: u64 = 1 << 46;
 /// Blocks whose pages are mapped together at first use: 2 MiB.
 const UNIT_BLOCKS_SHIFT_MAX: u32 = 9;
 
-/// Segments that are asked for together if they are needed together: neighbours, beginning at a multiple of this.
-const GROUP: u64 = SEGMENTS_AT_ONCE as u64;
+/// Segments that can be asked for together if they are needed together.
+const TOGETHER: u64 = SEGMENTS_AT_ONCE as u64;
 
 /// How far a unit, or a segment, is ready for use.
 const NOT_YET: u8 = 0;
@@ -198,65 +198,76 @@ impl Segments {
         if standing.is_refused(wanted) {
             return false;
         }
-        let bits = self.with_others(&standings, segment, wanted, soon);
-        let alone = 1 << (segment % GROUP);
-        self.ask_for(line, &mut standings, segment / GROUP, bits, permission);
+        let row = self.with_others(&standings, segment, wanted, soon);
+        self.ask_for(line, &mut standings, row, permission);
         let standing = standings[segment as usize];
-        if standing.level < wanted && !standing.is_refused(wanted) && bits != alone {
+        if standing.level < wanted && !standing.is_refused(wanted) && !row.bits.is_power_of_two() {
             // The descriptors that this process may have went to the others.
-            self.ask_for(line, &mut standings, segment / GROUP, alone, permission);
+            let alone = Row {
+                first: segment,
+                distance: 1,
+                bits: 1,
+            };
+            self.ask_for(line, &mut standings, alone, permission);
         }
         standings[segment as usize].level >= wanted
     }
 
-    /// The bits of a segment in its group and of those others in it that are needed soon and neither mapped nor refused.
+    /// A segment, and of those others that are needed soon, and neither mapped nor refused, as many as fit into a row with it: of its neighbours, or of those at some distance from each other.
     fn with_others(
         &self,
         standings: &[Standing],
         segment: u64,
         wanted: u8,
         soon: impl Iterator<Item = BlockNumber>,
-    ) -> u64 {
-        let mut bits = 1 << (segment % GROUP);
-        let others = soon.filter_map(|block| self.segment(block));
-        for other in others.filter(|other| other / GROUP == segment / GROUP) {
+    ) -> Row {
+        // The allocator goes from zone to zone, whose numbers have their bits reversed: what it gives lies at distances of powers of two.
+        let far = (standings.len() as u64)
+            .div_ceil(TOGETHER)
+            .next_power_of_two();
+        let [mut near, mut far] = [1, far].map(|distance| {
+            let place = segment / distance % TOGETHER;
+            Row {
+                first: segment - place * distance,
+                distance,
+                bits: 1 << place,
+            }
+        });
+        for other in soon.filter_map(|block| self.segment(block)) {
             let is_open =
                 |standing: &Standing| standing.level < wanted && !standing.is_refused(wanted);
             if standings.get(other as usize).is_some_and(is_open) {
-                bits |= 1 << (other % GROUP);
+                for row in [&mut near, &mut far] {
+                    row.bits |= row.place(other).map_or(0, |place| 1 << place);
+                }
             }
         }
-        bits
+        match far.bits.count_ones() > near.bits.count_ones() {
+            true => far,
+            false => near,
+        }
     }
 
-    /// Asks the server for segments of a group, and maps what it gives. What it does not give it refuses; of what it says that it gives there may be fewer descriptors than this process has room for.
-    fn ask_for(
-        &self,
-        line: &Line,
-        standings: &mut [Standing],
-        group: u64,
-        bits: u64,
-        permission: Permission,
-    ) {
+    /// Asks the server for the segments of a row, and maps what it gives. What it does not give it refuses; of what it says that it gives there may be fewer descriptors than this process has room for.
+    fn ask_for(&self, line: &Line, standings: &mut [Standing], row: Row, permission: Permission) {
         let request = Request {
             kind: Kind::Segments as u32,
             file: u32::from(permission == Permission::ReadWrite),
-            first: group * GROUP,
-            second: bits,
+            first: row.first,
+            second: row.word(),
         };
         let (given, descriptors) = match line.ask_for_many(request, None) {
             Err(NoAnswer::Lost) => return,
             Err(NoAnswer::Refused(_)) => (0, Vec::new()),
-            Ok((reply, descriptors)) => (reply.words[0] & bits, descriptors),
+            Ok((reply, descriptors)) => (reply.words[0] & row.bits, descriptors),
         };
         let mut descriptors = descriptors.into_iter();
-        for bit in (0..GROUP).filter(|bit| bits & 1 << bit != 0) {
-            let segment = group * GROUP + bit;
+        for (place, segment) in row.wanted() {
             let standing = &mut standings[segment as usize];
-            let descriptor = match given & 1 << bit {
+            let descriptor = match given & 1 << place {
                 0 => None,
                 _ => match descriptors.next() {
-                    None if !bits.is_power_of_two() => continue,
+                    None if !row.bits.is_power_of_two() => continue,
                     descriptor => descriptor,
                 },
             };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::Mounted;
 use direct::layout::{Layout, PROCESS_BYTES};
-use direct::protocol::{Attached, Kind, Reply, Request, VERSION, Welcome};
+use direct::protocol::{Attached, Kind, Reply, Request, Row, VERSION, Welcome};
 use direct::{Client, transport};
 use lease::{NO_SLOT, Record, Salt};
 use proptest::prelude::*;
@@ -229,9 +229,10 @@ impl Liar<'_> {
 
     fn note(&mut self, kind: Option<Kind>, request: &Request, reply: &Reply, beside: Vec<File>) {
         if kind == Some(Kind::Segments) {
-            let is_granted = |bit: &u64| reply.words[0] >> bit & 1 == 1;
-            let numbers = (0..64).filter(is_granted).map(|bit| request.first + bit);
-            self.segments.extend(numbers.zip(beside));
+            let is_granted = |(place, _): &(u64, u64)| reply.words[0] >> place & 1 == 1;
+            let granted = Row::of(request).wanted().filter(is_granted);
+            self.segments
+                .extend(granted.map(|(_, number)| number).zip(beside));
             return;
         }
         match (kind, beside.into_iter().next()) {

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
 use crate::mapped::MapRequest;
 use crate::memory::SharedMemory;
-use crate::protocol::{Attached, Kind, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome};
+use crate::protocol::{Attached, Kind, Reply, Request, Row, SEGMENTS_AT_ONCE, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
 use proptest::prelude::*;
@@ -121,8 +121,9 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
             (attached.reply(), vec![file])
         }
         Kind::Segments => {
-            let segments = (0..request.second.count_ones()).map(|_| segment());
-            (Reply::of(&[request.second]), segments.collect())
+            let bits = Row::of(request).bits;
+            let segments = (0..bits.count_ones()).map(|_| segment());
+            (Reply::of(&[bits]), segments.collect())
         }
         Kind::Mapping => {
             let (_, theirs) = socketpair(

@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, PROCESS_BYTES, head, slot_at};
 use crate::memory::SharedMemory;
-use crate::protocol::{Attached, Kind, Refusal, Reply, Request, VERSION, Welcome};
+use crate::protocol::{Attached, Kind, Refusal, Reply, Request, Row, VERSION, Welcome};
 use crate::transport;
 use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
 use parking_lot::Mutex;
@@ -313,16 +313,16 @@ impl Pool {
     }
 
     fn segments(&self, request: &Request) -> (Reply, Vec<OwnedFd>) {
-        let is_given = |bit: &u64| {
-            request.second & 1 << bit != 0 && self.refused_segment != Some(request.first + bit)
-        };
-        let given: Vec<u64> = (0..64).filter(is_given).collect();
+        let wanted = Row::of(request).wanted();
+        let given: Vec<(u64, u64)> = wanted
+            .filter(|(_, segment)| self.refused_segment != Some(*segment))
+            .collect();
         let sent = given.iter().take(self.descriptors_max);
-        let files = sent.map(|bit| {
-            let file = &self.files[(request.first + bit) as usize];
+        let files = sent.map(|(_, segment)| {
+            let file = &self.files[*segment as usize];
             file.try_clone().expect("copied").into()
         });
-        let bits = given.iter().fold(0, |bits, bit| bits | 1 << bit);
+        let bits = given.iter().fold(0, |bits, (place, _)| bits | 1 << place);
         match bits {
             0 => (Reply::refused(Refusal::NotYours), Vec::new()),
             bits => (Reply::of(&[bits]), files.collect()),

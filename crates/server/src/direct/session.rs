@@ -13,7 +13,7 @@ use super::registry::Attachment;
 use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
 use ::direct::layout::{MAP_CHUNK, SLOTS};
 use ::direct::protocol::{
-    Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, SEGMENTS_AT_ONCE, VERSION, Welcome,
+    Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, Row, VERSION, Welcome,
 };
 use ::direct::transport;
 use fs::{Attributes, FsError, Node};
@@ -184,7 +184,7 @@ impl<S: Store> Session<S> {
             Kind::Attach => beside
                 .ok_or(Refusal::Protocol)
                 .and_then(|descriptor| self.attach(descriptor, &request)),
-            Kind::Segments => self.segments(request.first, request.second, request.file == 1),
+            Kind::Segments => self.segments(Row::of(&request), request.file == 1),
             Kind::Map => self.map(&request),
             // Who asks waits for the answer: all that he wrote is durable.
             Kind::Fold => self.fold(request.file, Trust::All),
@@ -455,15 +455,14 @@ impl<S: Store> Session<S> {
     }
 
     /// The descriptors of those segments that the process may have.
-    fn segments(&mut self, first: u64, bits: u64, for_writing: bool) -> Answer {
+    fn segments(&mut self, row: Row, for_writing: bool) -> Answer {
         let (mut given, mut descriptors) = (0, Vec::new());
         let mut why_not = Refusal::Protocol;
-        for bit in (0..SEGMENTS_AT_ONCE as u64).filter(|bit| bits & 1 << bit != 0) {
-            let number = first.checked_add(bit).and_then(|it| u32::try_from(it).ok());
-            let segment = number.ok_or(Refusal::Protocol);
+        for (place, number) in row.wanted() {
+            let segment = u32::try_from(number).map_err(|_| Refusal::Protocol);
             match segment.and_then(|number| self.segment(number, for_writing)) {
                 Ok(file) => {
-                    given |= 1 << bit;
+                    given |= 1 << place;
                     descriptors.push(file.into());
                 }
                 Err(refusal) => why_not = refusal,
