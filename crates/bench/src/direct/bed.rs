@@ -94,17 +94,26 @@ impl Bed {
         name: &str,
         order: &Order,
     ) -> Result<Program, BenchError> {
-        let path = self
-            .directory(side)
-            .join(format!("{name}-{side:?}").to_lowercase());
         if order.operation != Operation::Append {
-            fill(&path, order.file_bytes)?;
+            fill(&self.path(side, name), order.file_bytes)?;
         }
-        Program::start(
-            self.command(side, Path::new("/proc/self/exe")),
-            &path,
-            order,
-        )
+        self.start_again(side, name, order)
+    }
+
+    /// The same on the file as it is.
+    pub(super) fn start_again(
+        &self,
+        side: Side,
+        name: &str,
+        order: &Order,
+    ) -> Result<Program, BenchError> {
+        let command = self.command(side, Path::new("/proc/self/exe"));
+        Program::start(command, &self.path(side, name), order)
+    }
+
+    fn path(&self, side: Side, name: &str) -> PathBuf {
+        let name = format!("{name}-{side:?}").to_lowercase();
+        self.directory(side).join(name)
     }
 }
 
