@@ -19,7 +19,7 @@ help: ## this list
 run: ## a mounted file system that survives kill -9, in one command
 	@scripts/demo.sh
 
-test: ## everything CI runs, about 25 minutes: lints, unit tests, suites on a mount, crash states, fuzzing, benches
+test: ## everything CI runs, about 50 minutes on two processors: lints, unit tests, suites on a mount, crash states, fuzzing, benches
 	@scripts/install-tools.sh build run test
 	@tests/run.sh
 
