@@ -100,9 +100,15 @@ static void holds_no_secret(const struct reply *welcome, uint64_t number, const 
     }
 }
 
-/* A run of segments gives those that one by one are given, and no other. */
-static void run(int line, const struct reply *welcome, uint64_t first, uint64_t expected, uint32_t writes) {
-    struct reply reply = ask(line, SEGMENTS, writes, first, UINT64_MAX, -1, heard);
+/* What was given one by one, to read and to write. */
+static unsigned char given_alone[2][1 << 16];
+
+/* A row of segments at such a distance gives those that one by one are given, and no other. */
+static void row(int line, const struct reply *welcome, uint64_t first, uint64_t distance, uint32_t writes) {
+    uint64_t expected = 0;
+    for (uint64_t bit = 0, number = first; bit < AT_ONCE && number < welcome->words[3]; bit++, number += distance)
+        expected |= (uint64_t)given_alone[writes][number] << bit;
+    struct reply reply = ask(line, SEGMENTS, writes, first, UINT32_MAX | (distance - 1) << AT_ONCE, -1, heard);
     uint64_t given = reply.refusal ? 0 : reply.words[0];
     CHECK(given == expected && heard_count == (size_t)__builtin_popcountll(given));
     size_t next = 0;
@@ -111,7 +117,7 @@ static void run(int line, const struct reply *welcome, uint64_t first, uint64_t 
             continue;
         void *map = mmap(NULL, welcome->words[2], PROT_READ, MAP_SHARED, heard[next], 0);
         CHECK(map != MAP_FAILED);
-        holds_no_secret(welcome, first + bit, map);
+        holds_no_secret(welcome, first + bit * distance, map);
         munmap(map, welcome->words[2]);
         errno = 0;
         CHECK(writes || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heard[next], 0) == MAP_FAILED);
@@ -121,7 +127,9 @@ static void run(int line, const struct reply *welcome, uint64_t first, uint64_t 
 
 /* All segments that the server gives: nothing of others stands in them. */
 static void segments(int line, const struct reply *welcome, unsigned char **maps) {
-    uint64_t given[2] = {0, 0};
+    static const uint64_t distances[] = {2, 7, 32, 64, 1ul << 32};
+    CHECK(welcome->words[3] <= sizeof given_alone[0]);
+    memset(given_alone, 0, sizeof given_alone);
     for (uint64_t number = 0; number < welcome->words[3]; number++) {
         for (uint64_t writes = 0; writes < 2; writes++) {
             int file;
@@ -133,7 +141,7 @@ static void segments(int line, const struct reply *welcome, unsigned char **maps
             }
             CHECK(file >= 0 && heard_count == 1 && reply.words[0] == 1);
             granted++;
-            given[writes] |= 1ul << number % AT_ONCE;
+            given_alone[writes][number] = 1;
             void *map = mmap(NULL, welcome->words[2], PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file, 0);
             CHECK(map != MAP_FAILED);
             holds_no_secret(welcome, number, map);
@@ -146,11 +154,13 @@ static void segments(int line, const struct reply *welcome, unsigned char **maps
                 fcntl(file, F_ADD_SEALS, F_SEAL_WRITE);
             close(file);
         }
-        if ((number + 1) % AT_ONCE == 0 || number + 1 == welcome->words[3])
-            for (uint32_t writes = 0; writes < 2; writes++) {
-                run(line, welcome, number - number % AT_ONCE, given[writes], writes);
-                given[writes] = 0;
-            }
+    }
+    for (uint32_t writes = 0; writes < 2; writes++) {
+        for (uint64_t first = 0; first < welcome->words[3]; first += AT_ONCE)
+            row(line, welcome, first, 1, writes);
+        for (uint64_t first = 0; first < welcome->words[3] && first < AT_ONCE; first++)
+            for (size_t i = 0; i < sizeof distances / sizeof *distances; i++)
+                row(line, welcome, first, distances[i], writes);
     }
     for (uint64_t bits = 1; bits; bits = bits == 1 ? UINT64_MAX : 0) {
         struct reply reply = ask(line, SEGMENTS, 0, welcome->words[3], bits, -1, NULL);
