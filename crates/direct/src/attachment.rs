@@ -68,6 +68,7 @@ impl Attachment {
         purpose: Purpose,
         writes_little: bool,
     ) -> Result<(Attachment, Attached), NoAnswer> {
+        connection.line().tell_of(inode);
         let is_lease = purpose == Purpose::Writing;
         let (first, second) = (u64::from(is_lease), u64::from(writes_little));
         let (reply, memory) = connection.ask(Kind::Attach, 0, first, second, Some(descriptor))?;
@@ -344,6 +345,12 @@ impl Attachment {
             word.store(0, Relaxed);
             connection.count(counter, amount);
         }
+    }
+
+    /// As [`detach`](Self::detach), but the server hears of it when there is something else to be said.
+    pub(crate) fn detach_later(&self, connection: &Connection, inode: u64) {
+        self.report(connection);
+        connection.line().tell_later(self.number, inode);
     }
 
     /// Lets the file go. Until the server has heard so it keeps the blocks that this process might still be storing into.

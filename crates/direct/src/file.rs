@@ -228,7 +228,13 @@ impl File {
     pub fn close(&self) -> Option<u64> {
         let _inside = self.enter()?;
         let mut state = self.exclusive()?;
-        self.let_go(&mut state);
+        let state = &mut *state;
+        if let Holds::Lease(leased) = &mut state.holds
+            && state.mapped.is_none()
+        {
+            leased.detach_closed(&self.connection, self.inode);
+        }
+        self.let_go(state);
         state.is_closed = true;
         Some(state.policy.start_again())
     }

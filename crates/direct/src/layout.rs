@@ -41,6 +41,11 @@ pub const fn slot_at(slot: usize) -> usize {
     slot * SLOT_BYTES
 }
 
+/// Where a process says which attachment it has left, of those that had the slot ([`lease::leave`]).
+pub const fn left_at(slot: usize) -> usize {
+    slot * SLOT_BYTES + size_of::<u64>()
+}
+
 /// Where a process counts.
 pub const fn counter_at(counter: Counter) -> usize {
     SLOTS * SLOT_BYTES + counter as usize * size_of::<u64>()

@@ -2,7 +2,7 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::layout::{SLOTS, head, slot_at};
+use crate::layout::{SLOTS, head, left_at, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, Kind, Refusal};
@@ -46,6 +46,9 @@ pub(crate) enum Trouble {
     TooSmall,
 }
 
+/// Of a file larger than this the server hears at once that it is closed: until then nobody gets the blocks of a removed file.
+const LATER_BYTES_MAX: u64 = 1 << 20;
+
 /// Leases of this process.
 static LEASES: AtomicUsize = AtomicUsize::new(0);
 
@@ -79,6 +82,8 @@ pub(crate) struct Leased {
     writer: Writer,
     /// Where in the process's memory it says what it is busy with.
     slot_at: usize,
+    /// Where in it it says that it has left.
+    left_at: usize,
     /// Records before this number are folded, as far as the writer has heard.
     folded: u64,
     /// Refills that the writer has got.
@@ -105,7 +110,7 @@ pub(crate) struct Leased {
     room_until: u64,
     /// It was asked for by who expected to write little: it is not folded to go on, but given back.
     is_small: bool,
-    /// The server has been told that this process has let go.
+    /// The server has been told that this process has let go, or will be.
     has_let_go: bool,
     _counted: Counted,
 }
@@ -177,6 +182,7 @@ impl Leased {
         let mut leased = Leased {
             writer,
             slot_at: slot_at(attached.slot as usize),
+            left_at: left_at(attached.slot as usize),
             folded: attached.next,
             refills: 0,
             received: 0,
@@ -234,8 +240,24 @@ impl Leased {
     /// Lets the file go, unless that was said already.
     pub(crate) fn detach(&self, connection: &Connection) {
         if !self.has_let_go {
+            self.leave(connection);
             self.attachment.detach(connection);
         }
+    }
+
+    /// The same, beforehand, for a file that is closed, if the server may hear of it later, with another question: of a journal that is made anew for each transaction with the next one's.
+    pub(crate) fn detach_closed(&mut self, connection: &Connection, inode: u64) {
+        if self.has_let_go || !self.is_small || self.size_bytes() > LATER_BYTES_MAX {
+            return;
+        }
+        self.leave(connection);
+        self.attachment.detach_later(connection, inode);
+        self.has_let_go = true;
+    }
+
+    fn leave(&self, connection: &Connection) {
+        let word = connection.process().word(self.left_at);
+        lease::leave(word, self.attachment.number());
     }
 
     /// Writes all of `data`, which is `total` bytes, at `offset`: in pieces, each of which is all or nothing. Bytes written; fewer than all if there was trouble behind the first piece.

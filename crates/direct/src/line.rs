@@ -27,6 +27,14 @@ pub(crate) struct Line {
     socket: Socket,
     turn: Mutex<()>,
     is_lost: AtomicBool,
+    later: Mutex<Vec<Later>>,
+}
+
+/// A file that this process has let go, and the server has not heard so.
+#[derive(Debug)]
+struct Later {
+    attachment: u32,
+    inode: u64,
 }
 
 impl Line {
@@ -36,6 +44,7 @@ impl Line {
             socket: Socket::connect(name)?,
             turn: Mutex::new(()),
             is_lost: AtomicBool::new(false),
+            later: Mutex::default(),
         })
     }
 
@@ -90,6 +99,8 @@ impl Line {
         let hung_up = || io::Error::from(io::ErrorKind::BrokenPipe);
         let socket = self.socket.descriptor().ok_or_else(hung_up)?;
         transport::send(socket, request, descriptor.as_slice(), SendFlags::empty())?;
+        // The server is awake now, and nobody waits for what it does behind its answer.
+        self.catch_up();
         // The socket's own time-out begins anew with each signal.
         let deadline = Instant::now() + WAIT;
         loop {
@@ -114,6 +125,30 @@ impl Line {
         socket.is_some_and(|socket| {
             transport::send(socket, &request, &[], SendFlags::DONTWAIT).is_ok()
         })
+    }
+
+    /// Tells the server that `attachment`, of `inode`, was let go, behind the next question: to wake it for that alone takes longer than a request to the kernel. One waits at a time; the one before is told now.
+    ///
+    /// The server knows without being told, once it looks ([`lease::leave`]), and does at the end of the process.
+    pub(crate) fn tell_later(&self, attachment: u32, inode: u64) {
+        self.catch_up();
+        if !self.is_lost() {
+            self.later.lock().push(Later { attachment, inode });
+        }
+    }
+
+    /// Tells the server what waits, if it is about `inode`: the file is about to be attached again.
+    pub(crate) fn tell_of(&self, inode: u64) {
+        let is_waiting = self.later.lock().iter().any(|later| later.inode == inode);
+        if is_waiting {
+            self.catch_up();
+        }
+    }
+
+    fn catch_up(&self) {
+        // What does not fit into the server's queue waits for the next time.
+        let tell = |later: &mut Later| self.tell(Kind::LetGo, later.attachment);
+        self.later.lock().extract_if(.., tell).for_each(drop);
     }
 
     /// Looks whether the server has hung up. Who asks it nothing would not notice, and write on into blocks that a next server gives to others.

@@ -10,6 +10,8 @@
 //! Who is busy for too long (stopped, or in a debugger) is not waited for: the lease is *forced* from him. The server then takes what is in the ring by then. When he goes on, he
 //! looks at the state after his record's fence, and asks the server whether it took the record. He may still store into his spare blocks, which nobody gets before he has answered or is dead,
 //! and into the block that he said he was busy with, which the server replaces. So a write of several blocks in place says each of them in turn, when the one before is fenced.
+//!
+//! A holder who is done with a file says so in a third word, for ever: from him a lease is taken back without the server's fence, which interrupts every processor that he ran on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,6 +77,18 @@ impl Busy {
             word => Busy::Block(word - FIRST_BLOCK),
         }
     }
+}
+
+/// Says, by `word`, that the holder has left what the server calls `number` and begins no write there any more.
+pub fn leave(word: &impl Word, number: u32) {
+    // Release: who hears of it sees all that was written.
+    word.store(u64::from(number), Ordering::Release);
+}
+
+/// Whether the holder has left `number`, which is not 0. Then all that he wrote is visible and durable, and a [`seal`](State::seal) needs no fence on his processors.
+#[must_use]
+pub fn has_left(word: &impl Word, number: u32) -> bool {
+    word.load(Ordering::Acquire) == u64::from(number)
 }
 
 /// The server's side of the two words.
@@ -243,6 +257,46 @@ mod tests {
     #[should_panic(expected = "counted")]
     fn a_server_without_its_fence_is_caught() {
         explore(|| {}, true);
+    }
+
+    /// A holder writes one record and leaves the file; the server takes the lease back without its fence if `may_go` says so of the holder's word.
+    fn explore_leaving(may_go: fn(&Model) -> bool) {
+        loom::model(move || {
+            let shared = Arc::new((Shared::default(), Model::new(0)));
+            let theirs = Arc::clone(&shared);
+            let holder = loom::thread::spawn(move || {
+                let holding = holding(&theirs.0);
+                if holding.begin(Busy::SpareBlocks) {
+                    theirs.0.record.store(1, Ordering::Relaxed);
+                    assert!(holding.end(), "nobody forces it");
+                }
+                leave(&theirs.1, 7);
+            });
+            let server = State {
+                state: &shared.0.state,
+                busy: &shared.0.busy,
+            };
+            let counted = may_go(&shared.1).then(|| {
+                server.seal(|| {});
+                (server.busy(), shared.0.record.load(Ordering::Relaxed))
+            });
+            holder.join().expect("the holder ends");
+            if let Some(counted) = counted {
+                let record = shared.0.record.load(Ordering::Relaxed);
+                assert_eq!(counted, (Busy::Idle, record), "written after he left");
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_written_before_the_holder_left_is_counted_without_a_fence() {
+        explore_leaving(|word| has_left(word, 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "written after he left")]
+    fn a_server_that_takes_what_another_attachment_left_for_this_one_is_caught() {
+        explore_leaving(|word| has_left(word, 0));
     }
 
     /// A holder overwrites two blocks in place; the server takes the lease back, and forces it if he is busy. What is stored later goes into the block that the server then has to replace.

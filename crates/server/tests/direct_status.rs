@@ -229,3 +229,30 @@ fn a_mount_without_direct_access_says_nothing_of_it() {
     let older: Status = serde_json::from_value(older).expect("an older server is understood");
     assert_eq!(older.direct, None);
 }
+
+#[test]
+fn of_removed_journals_one_at_most_waits_to_be_let_go() {
+    let mounted = Mounted::new();
+    let client = Client::default();
+    for number in 0..20 {
+        let name = format!("journal {}", number % 2);
+        let journal = Shared::create(&mounted, &name, &client);
+        journal.direct.expect_use();
+        assert_eq!(journal.write(3), 3);
+        journal.direct.close();
+        let path = mounted.path(&name);
+        if number % 5 == 0 {
+            // Whoever reads it before the server has heard finds all of it, and takes it from nobody.
+            let found = std::fs::read(&path).expect("read by somebody else");
+            assert_eq!(found.len(), 3 * BLOCK);
+        }
+        std::fs::remove_file(&path).expect("remove");
+    }
+    let begin = std::time::Instant::now();
+    while direct_status(&mounted).leases > 1 && begin.elapsed().as_secs() < 5 {
+        std::thread::yield_now();
+    }
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases_granted, after.leases_taken_back), (20, 0));
+    assert_eq!((after.leases, after.records_folded), (1, 19 * 3));
+}

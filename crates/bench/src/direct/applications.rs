@@ -119,8 +119,8 @@ fn redis(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     for server in servers {
         started.push(server?);
     }
-    let count = options.amount(50_000.0).to_string();
-    let rates = in_turn(options.runs, SIDES.len(), |side, _| {
+    let count = options.amount(10_000.0).to_string();
+    let rates = in_turn(options.program_runs, SIDES.len(), |side, _| {
         let mut command = Command::new(&benchmark);
         command.arg("-s").arg(&started[side].socket);
         command.args(["-t", "set", "-c", "1", "--csv", "-n", &count]);
@@ -155,20 +155,21 @@ fn redis_rate(text: &str) -> Option<f64> {
 
 /// Transactions of one insert each, with a rollback journal; with a write-ahead log in the note.
 fn sqlite(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
-    const PER_SECOND: f64 = 2000.0;
     let program = find("sqlite3", "sqlite3")?;
-    let count = options.amount(PER_SECOND);
-    let modes = ["delete", "wal"];
-    let scripts = modes.map(|mode| write_script(bed, mode, count));
+    let modes = [("delete", 500.0), ("wal", 4000.0)];
+    let scripts = modes.map(|(mode, per_second)| {
+        let count = options.amount(per_second);
+        write_script(bed, mode, count).map(|script| (script, count))
+    });
     let [delete, wal] = scripts;
     let scripts = [delete?, wal?];
     let kinds = [Side::Direct, Side::Fuse];
     let _pin = Pinned::to(first_processor());
     // Both modes on both sides.
-    let rates = in_turn(options.runs, 4, |number, _| {
-        let (side, script) = (kinds[number % 2], &scripts[number / 2]);
+    let rates = in_turn(options.program_runs, 4, |number, _| {
+        let (side, (script, count)) = (kinds[number % 2], &scripts[number / 2]);
         let seconds = insert(bed, side, &program, script)?;
-        Ok(count as f64 / seconds)
+        Ok(*count as f64 / seconds)
     })?;
     let wal = pair(&rates[2], &rates[3]);
     let note = format!(
@@ -217,7 +218,7 @@ fn rocksdb(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     const PER_SECOND: f64 = 10_000.0;
     let program = find("db_bench", "rocksdb-tools")?;
     let writes = options.amount(PER_SECOND);
-    let rates = in_turn(options.runs, SIDES.len(), |number, _| {
+    let rates = in_turn(options.program_runs, SIDES.len(), |number, _| {
         let side = SIDES[number];
         let database = bed.directory(side).join(format!("rocksdb-{side:?}"));
         let mut command = bed.command(side, &program);

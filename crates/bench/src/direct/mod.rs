@@ -42,8 +42,10 @@ pub struct DirectOptions {
     pub seconds: f64,
     /// Rounds of each loop.
     pub rounds: usize,
-    /// Runs of each other program.
+    /// Runs of fio.
     pub runs: usize,
+    /// Runs of each other program: shorter ones, and more of them, because what they wait for is mostly other processors.
+    pub program_runs: usize,
     /// Operations of a loop before those that count.
     pub warm_up: u64,
     /// Rows to measure, by name, `in_place` and `mmap_read` among them, which have no bar; all, and the cost of software, if empty.
@@ -65,6 +67,7 @@ impl DirectOptions {
             seconds: 2.0,
             rounds: 15,
             runs: 3,
+            program_runs: 9,
             warm_up: 10_000,
             only: Vec::new(),
             progress: None,
@@ -75,14 +78,15 @@ impl DirectOptions {
     #[must_use]
     pub fn lasting(self, seconds: f64) -> DirectOptions {
         const SHORT: f64 = 0.5;
-        let (rounds, runs) = match seconds < SHORT {
-            true => (3, 1),
-            false => (self.rounds, self.runs),
+        let (rounds, runs, program_runs) = match seconds < SHORT {
+            true => (3, 1, 1),
+            false => (self.rounds, self.runs, self.program_runs),
         };
         DirectOptions {
             seconds,
             rounds,
             runs,
+            program_runs,
             ..self
         }
     }
@@ -188,6 +192,7 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     setup.insert("seconds".to_owned(), json!(options.seconds));
     setup.insert("rounds".to_owned(), json!(options.rounds));
     setup.insert("runs".to_owned(), json!(options.runs));
+    setup.insert("program_runs".to_owned(), json!(options.program_runs));
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let bed = Bed::make(options)?;
     loops::measure(&mut collector, options, &bed);

@@ -477,6 +477,22 @@ fn the_last_handle_lets_the_file_go() {
 }
 
 #[test]
+fn of_a_small_file_that_is_closed_the_server_hears_with_the_next_question() {
+    let bed = Bed::new(&[]);
+    bed.file.expect_use();
+    assert_eq!(bed.append(b"a journal"), Some((9, 9)));
+    bed.file.close();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(bed.server.let_go(0), 0, "nothing is worth to wake it");
+    // The next one is about the same file, so it comes behind.
+    bed.file.expect_use();
+    assert_eq!(bed.append(b", again"), Some((7, 16)));
+    assert_eq!(bed.server.let_go(1), 1);
+    assert_eq!(bed.server.asked(Kind::Attach), 2);
+    assert_eq!(bed.server.content(), b"a journal, again");
+}
+
+#[test]
 fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_needs_more() {
     let bed = Bed::new(&[]);
     bed.file.expect_use();

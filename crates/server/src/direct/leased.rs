@@ -3,9 +3,9 @@
 use super::mapped::Caller;
 use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
-use ::direct::layout::{head, slot_at};
+use ::direct::layout::{head, left_at, slot_at};
 use fs::lease::{Grant, Holder, LeaseRemains, TakenBack};
-use lease::{Busy, Spare, State, Trust, Word};
+use lease::{Busy, Spare, State, Trust, Word, has_left};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::OwnedFd;
@@ -49,6 +49,8 @@ pub(crate) struct Lessee {
     pub(super) memory: FileMemory,
     pub(super) inode: u64,
     process: Arc<Process>,
+    /// The attachment's, by which the process says that it has left.
+    number: u32,
     slot: usize,
     registry: Arc<Registry>,
     outcome: Mutex<Outcome>,
@@ -102,13 +104,14 @@ impl Lessee {
         memory: FileMemory,
         inode: u64,
         process: &Arc<Process>,
-        slot: usize,
+        (number, slot): (u32, usize),
         registry: &Arc<Registry>,
     ) -> Arc<Lessee> {
         Arc::new_cyclic(|this| Lessee {
             memory,
             inode,
             process: Arc::clone(process),
+            number,
             slot,
             registry: Arc::clone(registry),
             outcome: Mutex::default(),
@@ -190,6 +193,12 @@ impl Lessee {
         self.registry.counts.records_folded.add(records);
     }
 
+    /// Whether the process says that it has left.
+    fn has_left(&self) -> bool {
+        let word = StateWord::Process(&self.process.user, left_at(self.slot));
+        has_left(&word, self.number)
+    }
+
     fn is_dead(&self) -> bool {
         self.process.is_dead.load(Ordering::Acquire)
     }
@@ -236,11 +245,15 @@ impl Holder for Lessee {
 
     fn take_back(&self) -> TakenBack {
         let counts = &self.registry.counts;
-        if !self.is_given_up.load(Ordering::Relaxed) {
+        let has_left = self.has_left();
+        if !has_left && !self.is_given_up.load(Ordering::Relaxed) {
             counts.leases_taken_back.add(1);
         }
         self.with_state(|state| {
-            state.seal(heavy_fence);
+            match has_left {
+                true => state.seal(|| ()),
+                false => state.seal(heavy_fence),
+            }
             let busy = self.wait(state);
             if busy == Busy::Idle {
                 return TakenBack {

@@ -103,7 +103,7 @@ impl<S: Store> Session<S> {
             process_file: Some(file),
             attached: BTreeMap::new(),
             not_given_back: Vec::new(),
-            next_attachment: 0,
+            next_attachment: 1,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
             domains: Vec::new(),
@@ -276,7 +276,7 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, writes_little)?,
+            true => self.lease(node, domain, &attributes, number, writes_little)?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -376,6 +376,7 @@ impl<S: Store> Session<S> {
         node: Node,
         domain: Domain,
         attributes: &Attributes,
+        number: u32,
         writes_little: bool,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
@@ -388,7 +389,8 @@ impl<S: Store> Session<S> {
         let (ring_blocks, spare_blocks) =
             (u64::from(size.ring_blocks), u64::from(size.spare_blocks));
         let made = FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks);
-        let made = made.map(|memory| Lessee::new(memory, inode, &self.process, slot, registry));
+        let made =
+            made.map(|memory| Lessee::new(memory, inode, &self.process, (number, slot), registry));
         let lessee = match made {
             Ok(lessee) => lessee,
             Err(error) => {
