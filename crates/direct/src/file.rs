@@ -9,7 +9,7 @@ use crate::entrance::{Generation, Inside};
 use crate::layout::Counter;
 use crate::leased::{Leased, Trouble};
 use crate::line::NoAnswer;
-use crate::mapped::{Mapped, tidy};
+use crate::mapped::{Mapped, tidy, tidy_of};
 use crate::policy::{Policy, Purpose};
 use crate::protocol::Refusal;
 use crate::socket::WAIT;
@@ -226,6 +226,7 @@ impl File {
 
     /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns the number of operations since it was opened, if it is known.
     pub fn close(&self) -> Option<u64> {
+        tidy();
         let _inside = self.enter()?;
         let mut state = self.exclusive()?;
         let state = &mut *state;
@@ -477,9 +478,9 @@ impl File {
 
     /// Lets the file go, unless blocks of it are mapped; for what it was attached.
     fn let_go(&self, state: &mut State) -> Option<Purpose> {
-        if state.mapped.is_some() {
+        if let Some(mapped) = &state.mapped {
             // What was given back counts no longer.
-            tidy();
+            tidy_of(mapped);
         }
         if state.is_mapped() {
             return None;

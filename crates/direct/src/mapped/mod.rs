@@ -19,7 +19,7 @@ pub use table::{Area, begin_fork, changing, end_fork, forget, leave_to_kernel};
 
 pub(crate) use keeper::{Keeper, Keeping};
 pub(crate) use plan::{Wanted, runs_of};
-pub(crate) use table::{leave_all_of, tidy};
+pub(crate) use table::{leave_all_of, tidy, tidy_of};
 
 use crate::connection::Connection;
 use crate::layout::head;

@@ -373,23 +373,30 @@ pub fn forget() {
     }
 }
 
-/// Drops the owners of pieces that are over. A file whose last one that was, and that the program has closed, is let go.
+/// Drops the owners of pieces that are over. A file whose last one that was, and that the program has closed, is let go. The caller is inside of no file.
 pub(crate) fn tidy() {
-    while TABLE.over.load(Acquire) > 0 {
-        let locked = lock();
-        let over = locked
-            .pieces
-            .iter_mut()
-            .find(|piece| !piece.is_direct && piece.owner.is_some());
-        let Some(piece) = over else {
-            return;
-        };
-        let owner = piece.owner.take();
-        TABLE.over.fetch_sub(1, SeqCst);
-        drop(locked);
-        if let Some(Owner { file, mapped }) = owner {
-            mapped.uses.fetch_sub(1, SeqCst);
-            file.unmapped();
-        }
+    while let Some(Owner { file, mapped }) = take_over(|_| true) {
+        mapped.uses.fetch_sub(1, SeqCst);
+        file.unmapped();
     }
+}
+
+/// The same for the pieces of one file, which the caller is inside of: it would wait for itself if the file were told.
+pub(crate) fn tidy_of(mapped: &Arc<Mapped>) {
+    while take_over(|owner| Arc::ptr_eq(&owner.mapped, mapped)).is_some() {
+        mapped.uses.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The owner of a piece that is over, if there is one of those that are `wanted`.
+fn take_over(wanted: impl Fn(&Owner) -> bool) -> Option<Owner> {
+    if TABLE.over.load(Acquire) == 0 {
+        return None;
+    }
+    let locked = lock();
+    let is_over =
+        |piece: &&mut Piece| !piece.is_direct && piece.owner.as_ref().is_some_and(&wanted);
+    let owner = locked.pieces.iter_mut().find(is_over)?.owner.take();
+    TABLE.over.fetch_sub(1, SeqCst);
+    owner
 }
