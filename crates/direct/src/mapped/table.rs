@@ -299,11 +299,11 @@ pub(super) fn give_back(keeper: &Keeper, all: bool) -> Restored {
     })
 }
 
-/// Gives to the kernel all mappings of one attachment.
-pub(crate) fn leave_all_of(mapped: &Mapped) {
+/// Gives to the kernel all mappings of one attachment, of a file that the caller is inside of.
+pub(crate) fn leave_all_of(mapped: &Arc<Mapped>) {
     if TABLE.direct.load(SeqCst) > 0 {
-        lock().restore_where(|_, owner| std::ptr::eq(&*owner.mapped, mapped));
-        tidy();
+        lock().restore_where(|_, owner| Arc::ptr_eq(&owner.mapped, mapped));
+        tidy_of(mapped);
     }
 }
 
