@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
-use crate::line::NoAnswer;
+use crate::line::{Left, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
@@ -24,6 +24,13 @@ const COUNTED_ONE_BY_ONE: u64 = 64;
 const COUNTED_TOGETHER: u64 = 64;
 /// How often who only reads looks whether the server has hung up.
 const OPERATIONS_PER_LOOK: u64 = 4096;
+
+/// The memory of an attachment that was let go, as a new one's.
+fn again(left: Left, bytes: usize, private_at: Option<usize>) -> Option<SharedMemory> {
+    let mut memory = left.memory;
+    let is_it = memory.has_shape(bytes, private_at) && memory.renew().is_ok();
+    is_it.then_some(memory)
+}
 
 /// What was done with an attachment.
 #[derive(Debug, Default)]
@@ -71,7 +78,14 @@ impl Attachment {
         connection.line().tell_of(inode);
         let is_lease = purpose == Purpose::Writing;
         let (first, second) = (u64::from(is_lease), u64::from(writes_little));
-        let (reply, memory) = connection.ask(Kind::Attach, 0, first, second, Some(descriptor))?;
+        // Only what is let go behind a question has memory to be used again: journals, and the like of them.
+        let left = match writes_little {
+            true => connection.line().take_left(),
+            false => None,
+        };
+        let left_number = left.as_ref().map_or(0, |left| left.attachment);
+        let (reply, memory) =
+            connection.ask(Kind::Attach, left_number, first, second, Some(descriptor))?;
         let attached = Attached::of(&reply);
         let layout = Layout {
             ring_blocks: attached.ring_blocks,
@@ -92,8 +106,12 @@ impl Attachment {
             return Err(refuse(Refusal::Protocol));
         }
         let private_at = is_lease.then(|| layout.map_at());
-        let memory =
-            memory.and_then(|memory| SharedMemory::map(&memory, layout.bytes(), private_at).ok());
+        let memory = match left {
+            Some(left) if attached.is_same_memory == 1 => again(left, layout.bytes(), private_at),
+            _ => {
+                memory.and_then(|made| SharedMemory::map(&made, layout.bytes(), private_at).ok())
+            }
+        };
         let Some(memory) = memory else {
             return Err(refuse(Refusal::Failed));
         };
@@ -112,6 +130,11 @@ impl Attachment {
             tally: Tally::default(),
         };
         Ok((attachment, attached))
+    }
+
+    /// Its memory, when nobody uses it any more.
+    pub(crate) fn into_memory(self) -> SharedMemory {
+        self.memory
     }
 
     /// Its number, for the server.

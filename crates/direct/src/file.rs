@@ -491,19 +491,21 @@ impl File {
         }
         let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
         state.base = None;
-        let attachment = match &holds {
+        let (purpose, operations) = match holds {
             Holds::Nothing => return None,
             Holds::Reading { attachment, .. } => {
                 attachment.detach(&self.connection);
-                attachment
+                (attachment.purpose(), attachment.operations())
             }
             Holds::Lease(leased) => {
                 leased.detach(&self.connection);
-                leased.attachment()
+                let held = leased.attachment();
+                let told = (held.purpose(), held.operations());
+                leased.keep_memory(&self.connection);
+                told
             }
         };
-        let purpose = attachment.purpose();
-        state.policy.lived(purpose, attachment.operations());
+        state.policy.lived(purpose, operations);
         Some(purpose)
     }
 }

@@ -255,6 +255,16 @@ impl Leased {
         self.has_let_go = true;
     }
 
+    /// It was let go, and nobody uses it any more: if it is one of many, its memory serves another one.
+    pub(crate) fn keep_memory(self, connection: &Connection) {
+        if self.has_let_go {
+            let number = self.attachment.number();
+            connection
+                .line()
+                .keep(number, self.attachment.into_memory());
+        }
+    }
+
     fn leave(&self, connection: &Connection) {
         let word = connection.process().word(self.left_at);
         lease::leave(word, self.attachment.number());

@@ -1,5 +1,6 @@
 //! One question at a time, and its answer.
 
+use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Refusal, Reply, Request};
 use crate::socket::{Identity, Socket, WAIT};
 use crate::transport;
@@ -7,10 +8,14 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use rustix::thread::sched_yield;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// How long an answer is waited for without sleeping.
+const AWAKE: Duration = Duration::from_micros(50);
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,6 +33,7 @@ pub(crate) struct Line {
     turn: Mutex<()>,
     is_lost: AtomicBool,
     later: Mutex<Vec<Later>>,
+    left: Mutex<Vec<Left>>,
 }
 
 /// A file that this process has let go, and the server has not heard so.
@@ -35,6 +41,13 @@ pub(crate) struct Line {
 struct Later {
     attachment: u32,
     inode: u64,
+}
+
+/// An attachment that was let go, whose memory another one can have.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) attachment: u32,
+    pub(crate) memory: SharedMemory,
 }
 
 impl Line {
@@ -45,6 +58,7 @@ impl Line {
             turn: Mutex::new(()),
             is_lost: AtomicBool::new(false),
             later: Mutex::default(),
+            left: Mutex::default(),
         })
     }
 
@@ -101,16 +115,8 @@ impl Line {
         transport::send(socket, request, descriptor.as_slice(), SendFlags::empty())?;
         // The server is awake now, and nobody waits for what it does behind its answer.
         self.catch_up();
-        // The socket's own time-out begins anew with each signal.
-        let deadline = Instant::now() + WAIT;
-        loop {
-            match is_readable(socket, deadline.saturating_duration_since(Instant::now())) {
-                Ok(true) => return transport::receive_many(socket)?.ok_or_else(hung_up),
-                Ok(false) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        wait_for_answer(socket)?;
+        transport::receive_many(socket)?.ok_or_else(hung_up)
     }
 
     /// Tells the server something that it does not answer, and does not wait. False if that is lost, because it does not fit into the server's queue or nobody listens.
@@ -135,6 +141,22 @@ impl Line {
         if !self.is_lost() {
             self.later.lock().push(Later { attachment, inode });
         }
+    }
+
+    /// Keeps the memory of an attachment that was let go, for another one: to make and to map it takes longer than to make a lease. The server keeps that of the last one that it has heard of.
+    pub(crate) fn keep(&self, attachment: u32, memory: SharedMemory) {
+        let mut left = self.left.lock();
+        left.truncate(1);
+        left.insert(0, Left { attachment, memory });
+    }
+
+    /// The last attachment that the server knows to be let go, if its memory was kept.
+    pub(crate) fn take_left(&self) -> Option<Left> {
+        let later = self.later.lock();
+        let is_waiting = |attachment| later.iter().any(|later| later.attachment == attachment);
+        let mut left = self.left.lock();
+        let at = left.iter().position(|left| !is_waiting(left.attachment))?;
+        Some(left.swap_remove(at))
     }
 
     /// Tells the server what waits, if it is about `inode`: the file is about to be attached again.
@@ -164,6 +186,27 @@ impl Line {
         };
         if hung_up {
             self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Awake at first: an answer takes the server less time than it takes a processor to fall asleep and to be woken.
+fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // The socket's own time-out begins anew with each signal.
+    let begin = Instant::now();
+    loop {
+        let waited = begin.elapsed();
+        let wait = match waited < AWAKE {
+            true => Duration::ZERO,
+            false => WAIT.saturating_sub(waited),
+        };
+        match is_readable(socket, wait) {
+            Ok(true) => return Ok(()),
+            // The server may need this very processor.
+            Ok(false) if waited < AWAKE => sched_yield(),
+            Ok(false) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

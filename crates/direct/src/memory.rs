@@ -1,7 +1,7 @@
 //! Memory that a process and the server see both of: the only file of this crate that maps it.
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
@@ -149,6 +149,25 @@ impl SharedMemory {
         })
     }
 
+    /// Forgets what this process has stored into its copy: it sees what the other side has stored.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`].
+    pub fn renew(&mut self) -> Result<(), MemoryError> {
+        let address = self.base.as_ptr().wrapping_byte_add(self.private_at);
+        let bytes = self.bytes - self.private_at;
+        // SAFETY: the end of the mapping, whose pages are the file's again; nobody else has a reference to words of it.
+        unsafe { madvise(address.cast(), bytes, Advice::LinuxDontNeed)? };
+        Ok(())
+    }
+
+    /// Whether it was mapped with these bytes and this part of its own.
+    pub fn has_shape(&self, bytes: usize, private_at: Option<usize>) -> bool {
+        let private_at = private_at.unwrap_or(bytes).min(bytes);
+        (self.bytes, self.private_at) == (bytes, private_at)
+    }
+
     /// The word at a byte offset. Only who may store into the memory may store into it: else the processor ends the process.
     ///
     /// # Panics
@@ -213,6 +232,11 @@ mod tests {
         );
         mapped.word(4096).store(2, Relaxed);
         assert_eq!(made.word(4096).load(Relaxed), 1, "a copy of its own");
+        assert!(mapped.has_shape(8192, Some(4096)) && !mapped.has_shape(8192, None));
+        made.word(4096).store(3, Relaxed);
+        let mut mapped = mapped;
+        mapped.renew().expect("renew");
+        assert_eq!(mapped.word(4096).load(Relaxed), 3, "its copy is forgotten");
         let again = mapped.again(64).expect("again");
         drop(mapped);
         made.word(8).store(5, Relaxed);

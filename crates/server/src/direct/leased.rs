@@ -155,6 +155,11 @@ impl Lessee {
         self.slot
     }
 
+    /// The memory, if nobody else has to do with the lease any more.
+    pub(super) fn into_memory(this: Arc<Lessee>) -> Option<FileMemory> {
+        Arc::into_inner(this).map(|lessee| lessee.memory)
+    }
+
     /// Whether the lease has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.outcome.lock().next.is_some()

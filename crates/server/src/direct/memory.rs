@@ -27,13 +27,7 @@ impl FileMemory {
         ring_blocks: u64,
         spare_blocks: u64,
     ) -> Result<FileMemory, MemoryError> {
-        let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
-        let wanted = blocks.saturating_mul(4).next_multiple_of(MAP_CHUNK);
-        let layout = Layout {
-            ring_blocks,
-            spare_blocks,
-            capacity_blocks: wanted.clamp(CAPACITY_BLOCKS_MIN, CAPACITY_BLOCKS_MAX),
-        };
+        let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
         let (shared, descriptor) = SharedMemory::make(layout.bytes())?;
         let chunks = (layout.capacity_blocks / MAP_CHUNK).div_ceil(64);
         Ok(FileMemory {
@@ -42,6 +36,29 @@ impl FileMemory {
             descriptor,
             filled: Mutex::new(vec![0; chunks as usize]),
         })
+    }
+
+    /// The same memory for another file, as if it were new: its process has mapped it, and will see what is stored from here on. `None` if it does not fit, or if it takes longer to clear than to make.
+    pub(super) fn again(
+        mut self,
+        size_bytes: u64,
+        ring_blocks: u64,
+        spare_blocks: u64,
+    ) -> Option<FileMemory> {
+        let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
+        let filled = self.filled.get_mut();
+        let (first, others) = filled.split_first_mut()?;
+        let is_first_only = *first <= 1 && others.iter().all(|word| *word == 0);
+        if layout != self.layout || !is_first_only {
+            return None;
+        }
+        *first = 0;
+        let words = (0..layout::head::BYTES).step_by(size_of::<u64>());
+        let entries = (0..MAP_CHUNK).map(|index| layout.entry_at(index));
+        for at in words.chain(entries) {
+            self.shared.word(at).store(0, Ordering::Relaxed);
+        }
+        Some(self)
     }
 
     /// Fills in the whole map of a file of which that is one chunk: who attaches it would ask for it next.
@@ -119,6 +136,17 @@ impl FileMemory {
     pub(super) fn head(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
         debug_assert!(at < layout::head::BYTES);
         self.shared.word(at)
+    }
+}
+
+/// What lies where in the memory of a file of `size_bytes`.
+fn layout_for(size_bytes: u64, ring_blocks: u64, spare_blocks: u64) -> Layout {
+    let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
+    let wanted = blocks.saturating_mul(4).next_multiple_of(MAP_CHUNK);
+    Layout {
+        ring_blocks,
+        spare_blocks,
+        capacity_blocks: wanted.clamp(CAPACITY_BLOCKS_MIN, CAPACITY_BLOCKS_MAX),
     }
 }
 

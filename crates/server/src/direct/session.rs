@@ -57,6 +57,8 @@ pub(super) struct Session<S: Store> {
     attached: BTreeMap<u32, Held>,
     /// Attachments that it has let go, but has not given back what it has mapped of them.
     not_given_back: Vec<Arc<Reader>>,
+    /// The memory of an attachment that it has let go, which another one can have.
+    left_memory: Option<(u32, FileMemory)>,
     next_attachment: u32,
     /// Slots that no lease uses.
     free_slots: Vec<usize>,
@@ -103,6 +105,7 @@ impl<S: Store> Session<S> {
             process_file: Some(file),
             attached: BTreeMap::new(),
             not_given_back: Vec::new(),
+            left_memory: None,
             next_attachment: 1,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
@@ -175,7 +178,7 @@ impl<S: Store> Session<S> {
                 return Ok(true);
             }
             Kind::LetGo => {
-                let _ = self.detach(request.file);
+                self.detach_keeping_memory(request.file);
                 self.describe();
                 return Ok(true);
             }
@@ -257,6 +260,7 @@ impl<S: Store> Session<S> {
     /// Attaches the file that the process has proved to have open, by having its descriptor.
     fn attach(&mut self, descriptor: OwnedFd, request: &Request) -> Answer {
         let (for_writing, writes_little) = (request.first == 1, request.second == 1);
+        let left = self.left_memory.take_if(|left| left.0 == request.file);
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if self.profile.uid != 0 && self.profile.uid != attributes.uid {
@@ -276,13 +280,15 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, number, writes_little)?,
+            true => self.lease(node, domain, &attributes, number, writes_little, left.map(|left| left.1))?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
         self.counts().attached.add(1);
         self.allow(domain, for_writing);
+        let is_new = attached.is_same_memory == 0;
         let memory = self.attached.get(&number).map(Held::memory);
+        let memory = memory.filter(|_| is_new);
         let descriptor = memory.map(|memory| memory.descriptor.try_clone());
         let descriptor = descriptor.transpose().map_err(failed)?;
         let attached = Attached {
@@ -378,6 +384,7 @@ impl<S: Store> Session<S> {
         attributes: &Attributes,
         number: u32,
         writes_little: bool,
+        left: Option<FileMemory>,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
         let (registry, files) = (&self.service.shared.direct, self.service.files());
@@ -388,7 +395,12 @@ impl<S: Store> Session<S> {
         };
         let (ring_blocks, spare_blocks) =
             (u64::from(size.ring_blocks), u64::from(size.spare_blocks));
-        let made = FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks);
+        let left = left.and_then(|left| left.again(attributes.size_bytes, ring_blocks, spare_blocks));
+        let is_same_memory = u64::from(left.is_some());
+        let made = left.map_or_else(
+            || FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks),
+            Ok,
+        );
         let made =
             made.map(|memory| Lessee::new(memory, inode, &self.process, (number, slot), registry));
         let lessee = match made {
@@ -444,6 +456,7 @@ impl<S: Store> Session<S> {
             salt: grant.salt.0,
             next: grant.next,
             slot: slot as u64,
+            is_same_memory,
             ..no_attachment()
         };
         Ok((held, attached))
@@ -529,6 +542,20 @@ impl<S: Store> Session<S> {
         let held = self.attached.remove(&file).ok_or(Refusal::Ended)?;
         self.let_go(held);
         Ok((Reply::of(&[]), Vec::new()))
+    }
+
+    /// The same, and keeps the memory of a lease for the next one: a process that does not wait for an answer makes many of them.
+    fn detach_keeping_memory(&mut self, file: u32) {
+        let Some(held) = self.attached.remove(&file) else {
+            return;
+        };
+        let lessee = match &held {
+            Held::Leased(lessee, ..) => Some(Arc::clone(lessee)),
+            Held::Reading(..) => None,
+        };
+        self.let_go(held);
+        let memory = lessee.and_then(Lessee::into_memory);
+        self.left_memory = memory.map(|memory| (file, memory));
     }
 
     fn outcome(&mut self, request: &Request) -> Answer {
