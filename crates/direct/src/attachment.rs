@@ -26,10 +26,28 @@ const COUNTED_TOGETHER: u64 = 64;
 const OPERATIONS_PER_LOOK: u64 = 4096;
 
 /// The memory of an attachment that was let go, as a new one's.
-fn again(left: Left, bytes: usize, private_at: Option<usize>) -> Option<SharedMemory> {
+///
+/// This process has changed its copy of the map, but not behind the first chunk ([`crate::leased`] keeps no memory of longer files). What the first one says of an empty file needs no look at the server's: page faults
+/// take longer.
+fn again(
+    left: Left,
+    layout: &Layout,
+    is_empty: bool,
+    private_at: Option<usize>,
+) -> Option<SharedMemory> {
     let mut memory = left.memory;
-    let is_it = memory.has_shape(bytes, private_at) && memory.renew().is_ok();
-    is_it.then_some(memory)
+    if !memory.has_shape(layout.bytes(), private_at) {
+        return None;
+    }
+    match is_empty {
+        true => {
+            let hole = Entry::Place(Place::Hole).word();
+            let first_chunk = (0..MAP_CHUNK).map(|index| layout.entry_at(index));
+            first_chunk.for_each(|at| memory.word(at).store(hole, Relaxed));
+        }
+        false => memory.renew().ok()?,
+    }
+    Some(memory)
 }
 
 /// What was done with an attachment.
@@ -107,7 +125,10 @@ impl Attachment {
         }
         let private_at = is_lease.then(|| layout.map_at());
         let memory = match left {
-            Some(left) if attached.is_same_memory == 1 => again(left, layout.bytes(), private_at),
+            Some(left) if attached.is_same_memory == 1 => {
+                let is_empty = attached.is_empty == 1;
+                again(left, &layout, is_empty, private_at)
+            }
             _ => {
                 memory.and_then(|made| SharedMemory::map(&made, layout.bytes(), private_at).ok())
             }

@@ -2,7 +2,7 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
-use crate::layout::{SLOTS, head, left_at, slot_at};
+use crate::layout::{MAP_CHUNK, SLOTS, head, left_at, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, Kind, Refusal};
@@ -48,6 +48,9 @@ pub(crate) enum Trouble {
 
 /// Of a file larger than this the server hears at once that it is closed: until then nobody gets the blocks of a removed file.
 const LATER_BYTES_MAX: u64 = 1 << 20;
+
+/// What is let go later has changed the first chunk of its map only: its memory can be used again.
+const _: () = assert!(LATER_BYTES_MAX <= MAP_CHUNK * BLOCK);
 
 /// Leases of this process.
 static LEASES: AtomicUsize = AtomicUsize::new(0);

@@ -276,6 +276,8 @@ pub struct Attached {
     pub inode: u64,
     /// 1 if the memory is that of the attachment that the request named.
     pub is_same_memory: u64,
+    /// Of a lease: 1 if the file has no blocks.
+    pub is_empty: u64,
 }
 
 macro_rules! carried_in_words {

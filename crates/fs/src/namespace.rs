@@ -375,6 +375,15 @@ impl<S: Store> FileSystem<S> {
     ///
     /// As [`create`](Self::create).
     pub fn create_unnamed(&self, new: &NewInode) -> Result<Node, FsError> {
+        self.create_unnamed_with(new, |_, _, _| Ok(()))
+    }
+
+    /// The same, with what `fill` does to it in the same transaction.
+    pub(crate) fn create_unnamed_with(
+        &self,
+        new: &NewInode,
+        fill: impl FnOnce(&mut Operation<'_, S>, InodeNumber, &mut RawInode) -> Result<(), FsError>,
+    ) -> Result<Node, FsError> {
         let core = &*self.core;
         core.begin_change()?;
         let file_type = type_of_new(new)?;
@@ -383,6 +392,7 @@ impl<S: Store> FileSystem<S> {
             let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
             let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
             let mut transaction = core.begin();
+            fill(&mut transaction, number, &mut raw)?;
             transaction.log_inode(number, &old, &mut raw)?;
             transaction.commit()?;
             Ok(raw)

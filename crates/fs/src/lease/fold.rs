@@ -199,6 +199,37 @@ impl<S: Store> Core<S> {
         records_max: u64,
     ) -> Result<Folded, FsError> {
         let words = self.words(parties)?;
+        let effects = self.judge(parties, &words, trust, records_max)?;
+        let is_nonsense = effects.fault.is_some();
+        let Some(modified) = effects.modified else {
+            return Ok(match is_nonsense {
+                true => Folded::Nonsense,
+                false => Folded::Nothing,
+            });
+        };
+        // The owner may set any time of modification, but nobody one of change that lies ahead.
+        let modified = Timestamp::from_nanoseconds(modified.min(self.now().nanoseconds()));
+        self.apply(parties, words, &effects, modified)?;
+        Ok(Folded::Some)
+    }
+
+    /// Counts as wear what was written and is not folded because the file is about to be freed: as far as one transaction would have folded.
+    pub(super) fn charge_unfolded(&self, parties: &mut Parties<'_>) -> Result<(), FsError> {
+        let words = self.words(parties)?;
+        let effects = self.judge(parties, &words, Trust::All, u64::MAX)?;
+        let placed = effects.placed.iter().map(|&(_, block)| block);
+        self.store.allocator().charge_each(placed);
+        Ok(())
+    }
+
+    /// What the next records amount to.
+    fn judge(
+        &self,
+        parties: &mut Parties<'_>,
+        words: &RawLease,
+        trust: Trust,
+        records_max: u64,
+    ) -> Result<Effects, FsError> {
         let blocks = &mut *parties.blocks;
         let terms = Terms {
             ring: &blocks.ring,
@@ -219,17 +250,7 @@ impl<S: Store> Core<S> {
         if let Some(fault) = effects.fault {
             tracing::warn!(inode = parties.file.get(), %fault, "the holder of a lease wrote nonsense; what follows it does not count");
         }
-        let is_nonsense = effects.fault.is_some();
-        let Some(modified) = effects.modified else {
-            return Ok(match is_nonsense {
-                true => Folded::Nonsense,
-                false => Folded::Nothing,
-            });
-        };
-        // The owner may set any time of modification, but nobody one of change that lies ahead.
-        let modified = Timestamp::from_nanoseconds(modified.min(self.now().nanoseconds()));
-        self.apply(parties, words, &effects, modified)?;
-        Ok(Folded::Some)
+        Ok(effects)
     }
 
     fn words(&self, parties: &Parties<'_>) -> Result<RawLease, FsError> {

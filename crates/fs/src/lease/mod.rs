@@ -93,6 +93,8 @@ pub struct Grant {
     pub spares: Vec<Spare>,
     /// Bytes of the file.
     pub size_bytes: u64,
+    /// The file has no blocks at all.
+    pub is_empty: bool,
 }
 
 /// The lease of a file, in its inode's state.
@@ -162,10 +164,6 @@ impl<S: Store> FileSystem<S> {
             gid: raw.gid,
             ..NewInode::file(raw.mode)
         };
-        let lease = self.create_unnamed(&new)?;
-        let mut state = lease.write();
-        let mut new = state.raw;
-        new.flags = FLAG_LEASE;
         let words = RawLease {
             target: node.number().get(),
             next: 1,
@@ -175,27 +173,25 @@ impl<S: Store> FileSystem<S> {
             ended: 0,
             reserved: [0; 12],
         };
-        words.store(&mut new);
-        let mut transaction = core.begin();
-        let mut pointers = Vec::new();
-        let mut take = |domain, blocks: u32| -> Result<(), FsError> {
-            let extents = transaction.allocate(domain, blocks, Purpose::Ordinary)?;
-            pointers.extend(blocks_of(&extents).map(Pointer::written));
+        self.create_unnamed_with(&new, |transaction, number, raw| {
+            raw.flags = FLAG_LEASE;
+            words.store(raw);
+            let mut pointers = Vec::new();
+            let mut take = |domain, blocks: u32| -> Result<(), FsError> {
+                let extents = transaction.allocate(domain, blocks, Purpose::Ordinary)?;
+                pointers.extend(blocks_of(&extents).map(Pointer::written));
+                Ok(())
+            };
+            take(body.domain, size.ring_blocks)?;
+            take(DomainId::METADATA, NODE_BLOCKS as u32)?;
+            take(body.domain, size.spare_blocks)?;
+            let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
+            editor.set(transaction, 0, &pointers, DomainId::METADATA)?;
+            raw.blocks += pointers.len() as u64 + editor.added;
+            (raw.root, raw.height) = editor.finish(transaction);
+            raw.size = (words.replaced() + 1) * BLOCK_BYTES as u64;
             Ok(())
-        };
-        take(body.domain, size.ring_blocks)?;
-        take(DomainId::METADATA, NODE_BLOCKS as u32)?;
-        take(body.domain, size.spare_blocks)?;
-        let mut editor = MapEditor::new(&core.store, BlockMap::of(lease.number(), &new));
-        editor.set(&mut transaction, 0, &pointers, DomainId::METADATA)?;
-        new.blocks += pointers.len() as u64 + editor.added;
-        (new.root, new.height) = editor.finish(&mut transaction);
-        new.size = (words.replaced() + 1) * BLOCK_BYTES as u64;
-        transaction.log_inode(lease.number(), &state.raw, &mut new)?;
-        transaction.commit()?;
-        state.raw = new;
-        drop(state);
-        Ok(lease)
+        })
     }
 
     /// Folds what the holder has written down and fills his spare blocks up, while he goes on. He is told, and so is the caller: the number of the first record that was not folded, and the slots that have a
@@ -239,7 +235,7 @@ impl<S: Store> FileSystem<S> {
         body.holder_knows();
         let outcome = core.fold_and_refill(node, &mut body, &mut lease, fold);
         if matches!(outcome, Ok((Folded::Nonsense, _))) {
-            core.take_back(node, &mut body, *lease)?;
+            core.take_back(node, &mut body, *lease, false)?;
             return Ok(None);
         }
         let told = outcome.map(|(_, told)| told);
@@ -282,6 +278,21 @@ impl<S: Store> FileSystem<S> {
     pub fn end_lease(&self, node: &Node) -> Result<(), FsError> {
         let mut body = node.write();
         self.core.end_lease(node, &mut body)
+    }
+
+    /// The same for who has used the file by its lease only, and no longer does. Of a file that has no name any more, and no other user, nothing is folded: nobody will read it.
+    ///
+    /// # Errors
+    ///
+    /// As [`end_lease`](Self::end_lease).
+    pub fn drop_lease(&self, node: Node) -> Result<(), FsError> {
+        let mut body = node.write();
+        let Some(lease) = body.lease.take() else {
+            return Ok(());
+        };
+        // This reference and the lease's. Nobody gets another one: an inode without a name is not found.
+        let is_unwanted = body.raw.links == 0 && Arc::strong_count(&node.0) == 2;
+        self.core.take_back(&node, &mut body, *lease, is_unwanted)
     }
 
     /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`.
@@ -342,6 +353,7 @@ impl<S: Store> Core<S> {
                 .filter_map(|(slot, block)| block.map(|block| Spare { slot, block }))
                 .collect(),
             size_bytes: body.raw.size,
+            is_empty: body.raw.blocks == 0,
         })
     }
 
@@ -378,13 +390,19 @@ impl<S: Store> Core<S> {
         }
         match body.lease.take() {
             None => Ok(()),
-            Some(lease) => self.take_back(node, body, *lease),
+            Some(lease) => self.take_back(node, body, *lease, false),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_back(&self, node: &Node, body: &mut Body, lease: FileLease) -> Result<(), FsError> {
+    fn take_back(
+        &self,
+        node: &Node,
+        body: &mut Body,
+        lease: FileLease,
+        is_unwanted: bool,
+    ) -> Result<(), FsError> {
         let FileLease {
             lease,
             mut blocks,
@@ -400,7 +418,11 @@ impl<S: Store> Core<S> {
             raw: &mut state.raw,
             blocks: &mut blocks,
         };
-        let outcome = self.settle(&mut parties, taken);
+        let is_honest = taken.trust == Trust::All && taken.busy_block.is_none();
+        let outcome = match is_unwanted && is_honest {
+            true => self.charge_unfolded(&mut parties),
+            false => self.settle(&mut parties, taken),
+        };
         let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
         drop(state);
         if outcome.is_err() {

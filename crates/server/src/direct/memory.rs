@@ -17,7 +17,15 @@ pub(crate) struct FileMemory {
     /// For processes that attach it.
     pub(super) descriptor: OwnedFd,
     /// Chunks of the map that are filled in: each once, because a holder changes his copy of them.
-    filled: Mutex<Vec<u64>>,
+    filled: Mutex<Filled>,
+}
+
+/// What of a map is filled in.
+struct Filled {
+    /// A bit for each chunk.
+    chunks: Vec<u64>,
+    /// The first chunk, and no other, and it names no block.
+    is_hole: bool,
 }
 
 impl FileMemory {
@@ -34,11 +42,14 @@ impl FileMemory {
             shared,
             layout,
             descriptor,
-            filled: Mutex::new(vec![0; chunks as usize]),
+            filled: Mutex::new(Filled {
+                chunks: vec![0; chunks as usize],
+                is_hole: false,
+            }),
         })
     }
 
-    /// The same memory for another file, as if it were new: its process has mapped it, and will see what is stored from here on. `None` if it does not fit, or if it takes longer to clear than to make.
+    /// The same memory for another file: its process has mapped it, and will see what is stored from here on. `None` if it does not fit, or if it takes longer to clear than to make.
     pub(super) fn again(
         mut self,
         size_bytes: u64,
@@ -47,18 +58,45 @@ impl FileMemory {
     ) -> Option<FileMemory> {
         let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
         let filled = self.filled.get_mut();
-        let (first, others) = filled.split_first_mut()?;
+        let (first, others) = filled.chunks.split_first_mut()?;
         let is_first_only = *first <= 1 && others.iter().all(|word| *word == 0);
         if layout != self.layout || !is_first_only {
             return None;
         }
         *first = 0;
         let words = (0..layout::head::BYTES).step_by(size_of::<u64>());
-        let entries = (0..MAP_CHUNK).map(|index| layout.entry_at(index));
-        for at in words.chain(entries) {
+        for at in words {
             self.shared.word(at).store(0, Ordering::Relaxed);
         }
+        if !filled.is_hole {
+            self.store_first_chunk(Entry::Unknown);
+        }
         Some(self)
+    }
+
+    fn store_first_chunk(&self, entry: Entry) {
+        for index in 0..MAP_CHUNK {
+            let word = self.shared.word(self.layout.entry_at(index));
+            word.store(entry.word(), Ordering::Release);
+        }
+    }
+
+    /// What the map says of a file before, which had no blocks, is not true of one that has some.
+    pub(super) fn forget_empty(&self) {
+        let mut filled = self.filled.lock();
+        if std::mem::take(&mut filled.is_hole) {
+            self.store_first_chunk(Entry::Unknown);
+        }
+    }
+
+    /// Fills in the beginning of the map of a file that has no blocks; nobody has asked for any of it yet.
+    pub(super) fn fill_empty(&self) {
+        let mut filled = self.filled.lock();
+        if !filled.is_hole {
+            self.store_first_chunk(Entry::Place(lease::Place::Hole));
+        }
+        filled.chunks[0] |= 1;
+        filled.is_hole = true;
     }
 
     /// Fills in the whole map of a file of which that is one chunk: who attaches it would ask for it next.
@@ -90,7 +128,7 @@ impl FileMemory {
         let mut segments = Segments::new(files, owner);
         for chunk in first / MAP_CHUNK..end.div_ceil(MAP_CHUNK) {
             let (word, bit) = ((chunk / 64) as usize, 1_u64 << (chunk % 64));
-            if filled[word] & bit != 0 {
+            if filled.chunks[word] & bit != 0 {
                 continue;
             }
             files.places(node, chunk * MAP_CHUNK, MAP_CHUNK, |index, place| {
@@ -105,7 +143,7 @@ impl FileMemory {
                 let at = self.layout.entry_at(index);
                 self.shared.word(at).store(entry.word(), Ordering::Release);
             })?;
-            filled[word] |= bit;
+            filled.chunks[word] |= bit;
         }
         Ok(())
     }

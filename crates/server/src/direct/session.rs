@@ -433,9 +433,14 @@ impl<S: Store> Session<S> {
         let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
         let are_owners = blocks.all(|block| segments.is_owners(block));
         lessee.publish(&grant);
-        lessee
-            .memory
-            .fill_if_small(files, &node, domain, grant.size_bytes);
+        if grant.is_empty {
+            lessee.memory.fill_empty();
+        } else {
+            lessee.memory.forget_empty();
+            lessee
+                .memory
+                .fill_if_small(files, &node, domain, grant.size_bytes);
+        }
         registry.drop_from_kernel(inode);
         let is_seen = registry.is_seen(inode);
         if !are_owners || is_seen || lessee.has_ended() {
@@ -457,6 +462,7 @@ impl<S: Store> Session<S> {
             next: grant.next,
             slot: slot as u64,
             is_same_memory,
+            is_empty: u64::from(grant.is_empty),
             ..no_attachment()
         };
         Ok((held, attached))
@@ -592,7 +598,7 @@ impl<S: Store> Session<S> {
             Held::Leased(lessee, node, _) => {
                 lessee.give_up();
                 if !lessee.has_ended()
-                    && let Err(error) = files.end_lease(&node)
+                    && let Err(error) = files.drop_lease(node)
                 {
                     tracing::error!(inode = lessee.inode, %error, "a lease could not be folded; its records stay for the next mount");
                 }
