@@ -1,5 +1,6 @@
 //! Closing, duplicating, and `fcntl`.
 
+use crate::client::client;
 use crate::{operate, process, real, table};
 use libc::{c_int, c_long, c_uint, flock, off_t};
 
@@ -133,18 +134,24 @@ unsafe fn control(
     }
 }
 
-/// The kernel is about to look where the range of a lock begins: it has to know the position if it is relative to that.
+/// The kernel is about to work out where the range of a lock begins. The position it may not know, nor where a file ends that is written directly, be it by another descriptor.
 ///
 /// # Safety
 ///
 /// As for `fcntl`. Only of what is ours the lock is looked at here, so on other descriptors a bad address is what the kernel finds.
 unsafe fn locking(number: c_int, lock: *const flock) {
-    if lock.is_null() || table::ours(number).is_none() {
+    let pin = match client().writes_files() {
+        true => table::find_now(number),
+        false => table::ours(number),
+    };
+    if pin.is_none() || lock.is_null() {
         return;
     }
-    // SAFETY: the caller's promise. The kernel does not mind where it lies.
+    // SAFETY: the caller's promise. The kernel does not mind how it is aligned.
     let whence = unsafe { (&raw const (*lock).l_whence).read_unaligned() };
-    if c_int::from(whence) == libc::SEEK_CUR {
-        table::push(number);
+    match c_int::from(whence) {
+        libc::SEEK_CUR => table::push(number),
+        libc::SEEK_END => operate::tell_kernel_size(number),
+        _ => {}
     }
 }
