@@ -1,11 +1,14 @@
 /* Giving a file to whom it belongs does what it does without the library, just after the file was made and later: to the time of change, bits that set ids, capabilities; and whoever may not is told so. */
 #include "check.h"
+#include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/xattr.h>
 #include <time.h>
 
 #define NAME "journal"
+#define VIEW "view/journal"
 #define TRIES 40
 #define SOMEBODY 1234
 
@@ -43,13 +46,18 @@ static int made(void) {
 }
 
 /* Uses it often, so that the next one of its name is expected to be. */
-static void finished(int file) {
+static void used(int file) {
     char block[64] = "";
     for (int i = 0; i < WARM; i++) {
         CHECK(pwrite(file, block, sizeof block, 0) == sizeof block);
         CHECK(pread(file, block, sizeof block, 0) == sizeof block);
     }
-    CHECK(close(file) == 0 && unlink(NAME) == 0);
+    CHECK(close(file) == 0);
+}
+
+static void finished(int file) {
+    used(file);
+    CHECK(unlink(NAME) == 0);
 }
 
 /* All the ways to ask for the same. */
@@ -199,6 +207,49 @@ static void descriptors(void) {
     CHECK(fchown(-1, me, mine) == -1 && errno == EBADF);
 }
 
+/* Does this in a child that has namespaces of its own, if it may. */
+static void apart(int namespaces, void (*what)(void)) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (unshare(namespaces) == 0)
+            what();
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* By a mount that is read-only, of a file that is made beside it. */
+static void through_read_only(void) {
+    int file;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount(".", "view", NULL, MS_BIND, NULL) != 0)
+        return;
+    for (int i = 0; i < TRIES; i++) {
+        for (int before = 0; before < 2; before++) {
+            CHECK((file = open(VIEW, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0);
+            used(file);
+            CHECK(unlink(VIEW) == 0);
+        }
+        CHECK(mount(NULL, "view", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) == 0);
+        file = made();
+        int reader = open(VIEW, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+        CHECK(reader >= 0 && give(reader, 0) == -1 && errno == EROFS && close(reader) == 0);
+        finished(file);
+        CHECK(mount(NULL, "view", NULL, MS_REMOUNT | MS_BIND, NULL) == 0);
+    }
+}
+
+/* Where nobody has a number that he could be named by. */
+static void without_numbers(void) {
+    for (int i = 0; i < TRIES; i++) {
+        int file = made();
+        struct statx status = told(file);
+        CHECK(fchown(file, status.stx_uid, -1) == -1 && errno == EINVAL);
+        CHECK(fchown(file, -1, status.stx_gid) == -1 && errno == EINVAL);
+        finished(file);
+    }
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     me = geteuid(), mine = getegid();
@@ -207,7 +258,13 @@ int main(int count, char **arguments) {
     time_of_change();
     set_ids();
     descriptors();
-    if (me == 0)
-        capabilities(), to_others(), by_others();
+    if (me == 0) {
+        capabilities();
+        to_others();
+        by_others();
+        CHECK(mkdir("view", 0700) == 0);
+        apart(CLONE_NEWNS, through_read_only);
+        apart(CLONE_NEWUSER, without_numbers);
+    }
     return done("owner");
 }
