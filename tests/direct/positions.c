@@ -324,7 +324,9 @@ static void locks(void) {
         static const int commands[] = {F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW};
         static const short whences[] = {SEEK_SET, SEEK_CUR, SEEK_END};
         off_t at = 1000 + 10 * i, end = 5000 + 10 * i;
-        CHECK(pwrite(file, "x", 1, end - 1) == 1 && lseek(file, at, SEEK_SET) == at);
+        /* Opened before the file grows: opening tells the kernel where it ends. */
+        int unused = open("locks", O_RDWR | O_CLOEXEC);
+        CHECK(unused >= 0 && pwrite(file, "x", 1, end - 1) == 1 && lseek(file, at, SEEK_SET) == at);
         int command = commands[i / 3 % 4];
         short whence = whences[i % 3];
         struct flock lock = {.l_type = F_WRLCK, .l_whence = whence, .l_start = whence == SEEK_SET ? 700 + i : -i, .l_len = 8};
@@ -334,10 +336,9 @@ static void locks(void) {
         CHECK(seen.l_type == F_WRLCK && seen.l_start == start && seen.l_len == 8);
         lock = (struct flock){.l_type = F_UNLCK, .l_whence = SEEK_SET};
         CHECK(fcntl(file, command, &lock) == 0);
-        /* By a descriptor that nobody has looked at, which is closed later: that drops all locks. */
-        int unused = open("locks", O_RDWR | O_CLOEXEC);
+        /* By a descriptor that nobody has looked at. Closing it drops all locks. */
         lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3, .l_len = 2};
-        CHECK(unused >= 0 && fcntl(unused, command, &lock) == 0);
+        CHECK(fcntl(unused, command, &lock) == 0);
         seen = judged(orders[1], answers[0], F_WRLCK, 0, 0, 0);
         CHECK(seen.l_type == F_WRLCK && seen.l_start == end - 3 && seen.l_len == 2 && close(unused) == 0);
         /* Always relative to the position. */
