@@ -287,19 +287,79 @@ static void beside(void) {
     CHECK(lseek(to, 0, SEEK_SET) == 0);
     for (int i = 0; i <= 101; i++)
         read_record(to, i);
-    /* Locks relative to the position. */
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = 0, .l_len = 8};
-    off_t at = lseek(from, 0, SEEK_CUR);
-    CHECK(fcntl(from, F_SETLK, &lock) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        struct flock seen = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0};
-        CHECK(fcntl(from, F_GETLK, &seen) == 0 && seen.l_type == F_WRLCK && seen.l_start == at);
-        _exit(0);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
     close(from), close(to);
+}
+
+/* Does to its own description of the file what it is told, and says what came of it: of a lock it sees whom it would wait for. */
+static void judge(int orders, int answers) {
+    struct flock lock;
+    int file = open("locks", O_RDWR | O_CLOEXEC);
+    CHECK(file >= 0);
+    while (read(orders, &lock, sizeof lock) == sizeof lock) {
+        CHECK(fcntl(file, lock.l_pid ? F_SETLK : F_GETLK, &lock) == 0);
+        CHECK(write(answers, &lock, sizeof lock) == sizeof lock);
+    }
+    _exit(0);
+}
+
+static struct flock judged(int orders, int answers, short type, off_t start, off_t bytes, int is_to_be_set) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = bytes, .l_pid = is_to_be_set};
+    CHECK(write(orders, &lock, sizeof lock) == sizeof lock);
+    CHECK(read(answers, &lock, sizeof lock) == sizeof lock);
+    return lock;
+}
+
+/* Locks relative to the beginning, the position, which the library keeps meanwhile, and the end. */
+static void locks(void) {
+    int orders[2], answers[2], status;
+    CHECK(pipe2(orders, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0);
+    CHECK(close(open("locks", O_RDWR | O_CREAT, 0600)) == 0);
+    /* Before the file is opened here, so that the position is the library's. */
+    pid_t child = fork();
+    if (child == 0)
+        close(orders[1]), judge(orders[0], answers[1]);
+    CHECK(child > 0 && close(orders[0]) == 0 && close(answers[1]) == 0);
+    int file = warm_file("locks", 0);
+    for (int i = 0; i < 60; i++) {
+        static const int commands[] = {F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW};
+        static const short whences[] = {SEEK_SET, SEEK_CUR, SEEK_END};
+        off_t at = 1000 + 10 * i, end = 5000 + 10 * i;
+        /* Opened before the file grows: opening tells the kernel where it ends. */
+        int unused = open("locks", O_RDWR | O_CLOEXEC);
+        CHECK(unused >= 0 && pwrite(file, "x", 1, end - 1) == 1 && lseek(file, at, SEEK_SET) == at);
+        int command = commands[i / 3 % 4];
+        short whence = whences[i % 3];
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = whence, .l_start = whence == SEEK_SET ? 700 + i : -i, .l_len = 8};
+        off_t start = lock.l_start + (whence == SEEK_CUR ? at : whence == SEEK_END ? end : 0);
+        CHECK(fcntl(file, command, &lock) == 0);
+        struct flock seen = judged(orders[1], answers[0], F_WRLCK, 0, 0, 0);
+        CHECK(seen.l_type == F_WRLCK && seen.l_start == start && seen.l_len == 8);
+        lock = (struct flock){.l_type = F_UNLCK, .l_whence = SEEK_SET};
+        CHECK(fcntl(file, command, &lock) == 0);
+        /* By a descriptor that nobody has looked at. Closing it drops all locks. */
+        lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3, .l_len = 2};
+        CHECK(fcntl(unused, command, &lock) == 0);
+        seen = judged(orders[1], answers[0], F_WRLCK, 0, 0, 0);
+        CHECK(seen.l_type == F_WRLCK && seen.l_start == end - 3 && seen.l_len == 2 && close(unused) == 0);
+        /* Always relative to the position. */
+        CHECK(lockf(file, F_TLOCK, 5) == 0);
+        seen = judged(orders[1], answers[0], F_WRLCK, 0, 0, 0);
+        CHECK(seen.l_type == F_WRLCK && seen.l_start == at && seen.l_len == 5 && lockf(file, F_ULOCK, 5) == 0);
+        CHECK(judged(orders[1], answers[0], F_WRLCK, 0, 0, 0).l_type == F_UNLCK);
+        /* Who asks for somebody else's. */
+        judged(orders[1], answers[0], F_WRLCK, at + 3, 1, 1);
+        for (int before = 0; before < 2; before++) {
+            lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = -4 * before, .l_len = 4};
+            CHECK(fcntl(file, i % 2 ? F_GETLK : F_OFD_GETLK, &lock) == 0);
+            CHECK(before ? lock.l_type == F_UNLCK : lock.l_type == F_WRLCK && lock.l_start == at + 3);
+        }
+        judged(orders[1], answers[0], F_UNLCK, 0, 0, 1);
+        CHECK(lseek(file, 0, SEEK_CUR) == at);
+    }
+    struct flock *volatile nowhere = NULL;
+    CHECK(fcntl(file, F_SETLK, nowhere) == -1 && errno == EFAULT);
+    CHECK(close(file) == 0 && close(orders[1]) == 0 && close(answers[0]) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 int main(int count, char **arguments) {
@@ -319,5 +379,6 @@ int main(int count, char **arguments) {
     programs(self);
     sent();
     beside();
+    locks();
     return done("positions");
 }

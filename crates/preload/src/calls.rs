@@ -18,6 +18,7 @@ mod descriptors;
 mod memory;
 mod open;
 mod others;
+mod owner;
 mod process;
 mod raw;
 mod status;

@@ -3,7 +3,7 @@
 //! Each is looked up when it is first called. Two threads may both do so; they find the same. Cancelling a thread unwinds through what is called here, so callers have nothing
 //! to be dropped meanwhile.
 
-use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_uint, c_void, gid_t, mode_t, off_t, size_t, ssize_t, uid_t};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
@@ -158,6 +158,9 @@ behind! {
     __fxstatat(version: c_int, directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
     __fxstatat64(version: c_int, directory: c_int, name: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int;
     statx(directory: c_int, name: *const c_char, flags: c_int, wanted: c_uint, into: *mut libc::statx) -> c_int;
+
+    fchown(number: c_int, user: uid_t, group: gid_t) -> c_int;
+    fchownat(directory: c_int, path: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int;
 
     fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;

@@ -168,6 +168,13 @@ pub(crate) fn find_now(number: RawFd) -> Option<Pin> {
     }
 }
 
+/// The description behind a number that was not looked at yet, if it is one of a file that is expected to be used directly, so that it will be looked at in any case.
+pub(crate) fn find_expected(number: RawFd) -> Option<Pin> {
+    let word = entry(number)?.load(Acquire);
+    let is_expected = made_as(word).is_some_and(Name::is_used);
+    is_expected.then(|| find_now(number))?
+}
+
 fn foreign_after(word: u64) -> u64 {
     changed(word, FOREIGN)
 }

@@ -1,7 +1,8 @@
 //! Closing, duplicating, and `fcntl`.
 
+use crate::client::client;
 use crate::{operate, process, real, table};
-use libc::{c_int, c_long, c_uint, off_t};
+use libc::{c_int, c_long, c_uint, flock, off_t};
 
 /// Numbers from `first` to `last` are about to be closed.
 pub(super) fn closing_range(first: c_uint, last: c_uint) {
@@ -98,7 +99,15 @@ before! {
     }
 }
 
-fn control(number: c_int, command: c_int, argument: c_long, real: impl FnOnce() -> c_int) -> c_int {
+/// # Safety
+///
+/// As for `fcntl`.
+unsafe fn control(
+    number: c_int,
+    command: c_int,
+    argument: c_long,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             let source = table::duplicating(number);
@@ -111,18 +120,38 @@ fn control(number: c_int, command: c_int, argument: c_long, real: impl FnOnce() 
             operate::flags_changed(number);
             result
         }
-        // The range may be relative to the position.
         libc::F_GETLK
         | libc::F_SETLK
         | libc::F_SETLKW
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW
-            if argument != 0 =>
-        {
-            table::push(number);
+        | libc::F_OFD_SETLKW => {
+            // SAFETY: the caller's promise.
+            unsafe { locking(number, argument as *const flock) };
             real()
         }
         _ => real(),
+    }
+}
+
+/// The kernel is about to work out where the range of a lock begins. The position it may not know, nor where a file ends that is written directly, be it by another descriptor.
+///
+/// # Safety
+///
+/// As for `fcntl`. Only of what is ours the lock is looked at here, so on other descriptors a bad address is what the kernel finds.
+unsafe fn locking(number: c_int, lock: *const flock) {
+    let pin = match client().writes_files() {
+        true => table::find_now(number),
+        false => table::ours(number),
+    };
+    if pin.is_none() || lock.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise. The kernel does not mind how it is aligned.
+    let whence = unsafe { (&raw const (*lock).l_whence).read_unaligned() };
+    match c_int::from(whence) {
+        libc::SEEK_CUR => table::push(number),
+        libc::SEEK_END => operate::tell_kernel_size(number),
+        _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! `syscall`: system calls that a program makes by their number, where they concern a descriptor.
 
-use super::{data, data_at, descriptors, memory, others, process as children, status};
+use super::{data, data_at, descriptors, memory, others, owner, process as children, status};
 use crate::{process, real, table};
 use libc::{c_int, c_long, c_uint};
 
@@ -31,6 +31,8 @@ before! {
             libc::SYS_lstat => c_long::from(status::lstat(a as _, b as _)),
             libc::SYS_newfstatat => c_long::from(status::fstatat(first, b as _, c as _, d as c_int)),
             libc::SYS_statx => c_long::from(status::statx(first, b as _, c as c_int, d as c_uint, e as _)),
+            libc::SYS_fchown => c_long::from(owner::fchown(first, b as c_uint, c as c_uint)),
+            libc::SYS_fchownat => c_long::from(owner::fchownat(first, b as _, c as c_uint, d as c_uint, e as c_int)),
             libc::SYS_sendfile => others::sendfile(first, b as c_int, c as _, d as _) as c_long,
             libc::SYS_splice => others::splice(first, b as _, c as c_int, d as _, e as _, f as c_uint) as c_long,
             libc::SYS_copy_file_range => {
