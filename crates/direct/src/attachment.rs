@@ -129,9 +129,7 @@ impl Attachment {
                 let is_empty = attached.is_empty == 1;
                 again(left, &layout, is_empty, private_at)
             }
-            _ => {
-                memory.and_then(|made| SharedMemory::map(&made, layout.bytes(), private_at).ok())
-            }
+            _ => memory.and_then(|made| SharedMemory::map(&made, layout.bytes(), private_at).ok()),
         };
         let Some(memory) = memory else {
             return Err(refuse(Refusal::Failed));

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use txn::{FormatOptions, Mode, PmemStore};
+use txn::{FormatOptions, Mode, PmemStore, Store};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const SIZE: LeaseSize = LeaseSize {
@@ -111,6 +111,7 @@ fn lease(files: &FileSystem, node: &Node) -> (Arc<Process>, Writer, Map) {
         next,
         spares,
         size_bytes,
+        ..
     } = files.lease(node, SIZE, holder).expect("a lease");
     *process.grant.lock().expect("nobody panicked") =
         spares.last().map(|spare| (ring.clone(), salt, *spare));
@@ -331,6 +332,60 @@ fn a_lease_of_a_removed_file_goes_with_it() {
     drop(node);
     files.checkpoint();
     assert_eq!(files.statistics().free_blocks, before);
+}
+
+/// Blocks that were written, by the allocator's count.
+fn written_blocks(files: &FileSystem) -> u64 {
+    files.store().allocator().wear().iter().sum()
+}
+
+/// Writes three blocks by a lease of a new file, removes its name and lets go of it. Blocks that are free afterwards, and how many were written since.
+fn write_and_drop(files: &FileSystem, has_name: bool, other: &mut Option<Node>) -> (u64, u64) {
+    let node = file(files, "journal", 0);
+    let (process, mut writer, mut map) = lease(files, &node);
+    for index in 0..3 {
+        writer
+            .write(&mut map, index * BLOCK, &[7; BLOCK_BYTES], 5)
+            .expect("a write");
+    }
+    if !has_name {
+        files.unlink(&files.root(), b"journal").expect("unlink");
+    }
+    *other = other.is_some().then(|| node.clone());
+    let before = written_blocks(files);
+    files.drop_lease(node).expect("drop");
+    let written = written_blocks(files) - before;
+    drop(process);
+    files.checkpoint();
+    (files.statistics().free_blocks, written)
+}
+
+#[test]
+fn what_was_written_to_a_removed_file_goes_unless_somebody_else_uses_it() {
+    let files = new_pool(8 << 20);
+    let root = files.root();
+    drop(file(&files, "journal", 100));
+    files.unlink(&root, b"journal").expect("unlink");
+    files.checkpoint();
+    let free = files.statistics().free_blocks;
+    assert_eq!(write_and_drop(&files, false, &mut None), (free, 3));
+    let mut other = Some(root.clone());
+    let (free_then, _) = write_and_drop(&files, false, &mut other);
+    assert!(free_then < free, "it is in use");
+    let other = other.expect("a reference");
+    assert_eq!(content(&files, &other), [7; 3 * BLOCK_BYTES]);
+    drop(other);
+    files.checkpoint();
+    assert_eq!(files.statistics().free_blocks, free);
+    write_and_drop(&files, true, &mut None);
+    let node = files.lookup(&root, b"journal").expect("there");
+    assert_eq!(content(&files, &node), [7; 3 * BLOCK_BYTES]);
+    let after = mount(image(&files), Mode::ReadWrite);
+    let node = after.lookup(&after.root(), b"journal").expect("there");
+    assert_eq!(content(&after, &node), [7; 3 * BLOCK_BYTES]);
+    after.checkpoint();
+    let report = check(after.store().region(), &CheckOptions::default());
+    assert!(report.is_clean(), "{report:?}");
 }
 
 #[test]

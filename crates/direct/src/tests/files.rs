@@ -493,6 +493,30 @@ fn of_a_small_file_that_is_closed_the_server_hears_with_the_next_question() {
 }
 
 #[test]
+fn the_memory_of_a_closed_journal_serves_the_next_one() {
+    let bed = Bed::new(&[]);
+    for round in 0..4_u8 {
+        bed.server.pool.lock().make_empty();
+        bed.file.expect_use();
+        let content = bytes(9000, round);
+        assert_eq!(bed.append(&content), Some((9000, 9000)));
+        assert_eq!(bed.read(0, 10_000), Some(content.clone()));
+        bed.file.close();
+        assert_eq!(bed.server.let_go(usize::from(round)), usize::from(round));
+    }
+    // One that was not empty: what its map says is looked at anew.
+    bed.file.expect_use();
+    assert_eq!(bed.write(5000, b"x"), Some(1));
+    let mut content = bytes(9000, 3);
+    content[5000] = b'x';
+    assert_eq!(bed.read(0, 10_000), Some(content.clone()));
+    bed.file.close();
+    assert_eq!(bed.server.content(), content);
+    assert_eq!(bed.server.pool.lock().used_again, 4);
+    assert_eq!(bed.server.asked(Kind::Attach), 5);
+}
+
+#[test]
 fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_needs_more() {
     let bed = Bed::new(&[]);
     bed.file.expect_use();
@@ -524,6 +548,8 @@ enum Step {
     Parts(u64, Vec<usize>),
     TakeBack,
     Close,
+    /// Another one of the kind is expected; the file is made empty first, or not.
+    Another(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -537,6 +563,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, parts)| Step::Parts(at, parts)),
         1 => Just(Step::TakeBack),
         1 => Just(Step::Close),
+        2 => any::<bool>().prop_map(Step::Another),
     ]
 }
 
@@ -585,6 +612,14 @@ proptest! {
                     }
                 }
                 Step::TakeBack => bed.server.take_back(),
+                Step::Another(is_empty) => {
+                    bed.file.close();
+                    bed.file.expect_use();
+                    if *is_empty {
+                        bed.server.pool.lock().make_empty();
+                        model.clear();
+                    }
+                }
                 Step::Close => {
                     bed.file.close();
                 }

@@ -117,6 +117,8 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 next: 1,
                 slot: 0,
                 inode: INODE,
+                is_same_memory: 0,
+                is_empty: 0,
             };
             (attached.reply(), vec![file])
         }
@@ -200,6 +202,11 @@ fn use_file(name: &[u8]) {
         let _ = (file.size_bytes(), file.is_durable());
     }
     file.close();
+    for _ in 0..3 {
+        file.expect_use();
+        let _ = file.append(descriptor, &[IoSlice::new(&data)]);
+        file.close();
+    }
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! A server of one file: as small as it can be and still be honest.
 
 use crate::connection::Connection;
-use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, PROCESS_BYTES, head, slot_at};
+use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK, PROCESS_BYTES, head, slot_at};
 use crate::memory::SharedMemory;
 use crate::protocol::{Attached, Kind, Refusal, Reply, Request, Row, VERSION, Welcome};
 use crate::transport;
@@ -68,6 +68,12 @@ pub(crate) struct Pool {
     pub(crate) size_bytes: u64,
     free: Vec<BlockNumber>,
     attachment: Option<Attachment>,
+    /// Number of the last attachment.
+    number: u32,
+    /// The memory of the one that was let go last.
+    left: Option<(u32, SharedMemory)>,
+    /// Attachments that got such a memory.
+    pub(crate) used_again: usize,
     pub(crate) asked: Vec<Kind>,
     /// Where it tells a process that it wants mappings back.
     pub(crate) caller: Option<OwnedFd>,
@@ -182,6 +188,16 @@ pub(super) fn writable_file(bytes: usize) -> OwnedFd {
     file
 }
 
+/// Memory of another attachment, as if it were new.
+fn cleared(memory: SharedMemory, layout: &Layout) -> SharedMemory {
+    let head = (0..head::BYTES).step_by(8);
+    let entries = (0..2 * MAP_CHUNK).map(|index| layout.entry_at(index));
+    for at in head.chain(entries) {
+        memory.word(at).store(0, Relaxed);
+    }
+    memory
+}
+
 impl Pool {
     fn new(content: &[u8]) -> Pool {
         let length = (FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS) * BLOCK;
@@ -221,6 +237,9 @@ impl Pool {
                 })
                 .collect(),
             attachment: None,
+            number: 0,
+            left: None,
+            used_again: 0,
             asked: Vec::new(),
             caller: None,
             manner: Manner::Honest,
@@ -268,7 +287,7 @@ impl Pool {
             }
             Kind::Attach => {
                 assert!(beside.is_some(), "the file itself proves the open");
-                self.attach(request.first == 1)
+                self.attach(request.first == 1, request.file)
             }
             Kind::Segments => self.segments(request),
             Kind::Map => {
@@ -298,8 +317,13 @@ impl Pool {
                 self.caller = Some(ours);
                 (slot, vec![theirs])
             }
-            Kind::Detach | Kind::LetGo => {
+            Kind::Detach => {
                 self.take_back();
+                done
+            }
+            Kind::LetGo => {
+                let memory = self.take_back();
+                self.left = memory.map(|memory| (request.file, memory));
                 done
             }
             Kind::Outcome => {
@@ -329,14 +353,27 @@ impl Pool {
         }
     }
 
-    fn attach(&mut self, is_lease: bool) -> (Reply, Vec<OwnedFd>) {
+    fn attach(&mut self, is_lease: bool, left: u32) -> (Reply, Vec<OwnedFd>) {
         self.take_back();
         let layout = Layout {
             ring_blocks: u64::from(is_lease),
             spare_blocks: if is_lease { SPARES } else { 0 },
             capacity_blocks: CAPACITY_BLOCKS_MIN,
         };
-        let (memory, file) = SharedMemory::make(layout.bytes()).expect("memory");
+        let is_empty = self.blocks.is_empty();
+        let left = self.left.take_if(|(number, memory)| {
+            is_lease && *number == left && memory.has_shape(layout.bytes(), None)
+        });
+        let (memory, file) = match left {
+            Some((_, memory)) => {
+                self.used_again += 1;
+                (cleared(memory, &layout), None)
+            }
+            None => {
+                let (memory, file) = SharedMemory::make(layout.bytes()).expect("memory");
+                (memory, Some(file))
+            }
+        };
         let mut attachment = Attachment {
             memory,
             layout,
@@ -360,9 +397,13 @@ impl Pool {
         }
         let next = attachment.next;
         self.attachment = Some(attachment);
+        if is_empty {
+            self.fill_map(0, MAP_CHUNK);
+        }
         self.refill();
+        self.number += 1;
         let attached = Attached {
-            file: 5,
+            file: u64::from(self.number),
             is_lease: u64::from(is_lease),
             size_bytes: self.size_bytes,
             capacity_blocks: layout.capacity_blocks,
@@ -372,8 +413,22 @@ impl Pool {
             next,
             slot: SLOT as u64,
             inode: INODE,
+            is_same_memory: u64::from(file.is_none()),
+            is_empty: u64::from(is_empty),
         };
-        (attached.reply(), vec![file])
+        (attached.reply(), file.into_iter().collect())
+    }
+
+    /// Another process makes the file empty.
+    pub(crate) fn make_empty(&mut self) {
+        self.end();
+        let blocks = std::mem::take(&mut self.blocks);
+        self.free
+            .extend(blocks.into_values().filter_map(|place| match place {
+                Place::At(block) | Place::Unwritten(block) => Some(block),
+                Place::Hole => None,
+            }));
+        self.size_bytes = 0;
     }
 
     fn fill_map(&self, first: u64, count: u64) {
@@ -503,11 +558,10 @@ impl Pool {
         }
     }
 
-    fn take_back(&mut self) {
+    /// Ends the attachment. The memory of it.
+    fn take_back(&mut self) -> Option<SharedMemory> {
         self.end();
-        let Some(attachment) = self.attachment.take() else {
-            return;
-        };
+        let attachment = self.attachment.take()?;
         if attachment.is_lease {
             let spares = attachment.slots.into_iter().flatten();
             let ring = attachment
@@ -516,6 +570,7 @@ impl Pool {
                 .flat_map(|ring| ring.blocks().to_vec());
             self.free.extend(spares.chain(ring));
         }
+        Some(attachment.memory)
     }
 
     /// The file's bytes by what the server knows.

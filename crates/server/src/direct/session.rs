@@ -280,7 +280,14 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, number, writes_little, left.map(|left| left.1))?,
+            true => self.lease(
+                node,
+                domain,
+                &attributes,
+                number,
+                writes_little,
+                left.map(|left| left.1),
+            )?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -395,7 +402,8 @@ impl<S: Store> Session<S> {
         };
         let (ring_blocks, spare_blocks) =
             (u64::from(size.ring_blocks), u64::from(size.spare_blocks));
-        let left = left.and_then(|left| left.again(attributes.size_bytes, ring_blocks, spare_blocks));
+        let left =
+            left.and_then(|left| left.again(attributes.size_bytes, ring_blocks, spare_blocks));
         let is_same_memory = u64::from(left.is_some());
         let made = left.map_or_else(
             || FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks),
