@@ -467,6 +467,60 @@ fn what_a_path_names_is_told_of_without_asking() {
     assert!(client.status_of(&by_kernel(&file)).is_none());
 }
 
+/// Each gets the memory of the one before last: what that said of its blocks must not be believed of the next one.
+#[test]
+fn journals_that_are_made_again_and_again_have_nothing_of_each_other() {
+    let mounted = mount();
+    let client = Client::default();
+    let lengths = [
+        0,
+        0,
+        0,
+        5000,
+        0,
+        0,
+        3 << 20,
+        3 << 20,
+        0,
+        9000,
+        9000,
+        9000,
+        0,
+        0,
+    ];
+    for (round, length) in lengths.into_iter().enumerate() {
+        let path = mounted.place.join("journal");
+        let mut model = vec![round as u8 | 0x80; length];
+        std::fs::write(&path, &model).expect("write");
+        if round % 3 == 2 {
+            let file = mounted.open("journal");
+            let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, keep, 4096, 40_000).expect("reserve");
+        }
+        let file = mounted.open("journal");
+        let mut own = Direct::new(&client, &file);
+        own.direct.expect_use();
+        for at in [0, 512, 1000, length as u64] {
+            let data = vec![round as u8 + 1; 700];
+            own.write(&data, at);
+            write_to(&mut model, &data, at as usize);
+        }
+        assert_eq!(
+            own.by_kernel, 0,
+            "round {round}, {} directly",
+            own.done_directly
+        );
+        assert_eq!(own.read(model.len() + 1, 0), model, "round {round}");
+        own.direct.close();
+        drop(own);
+        // Half of them are looked at by the kernel, which ends the lease; the others go as they are.
+        if round % 2 == 0 {
+            assert_eq!(std::fs::read(&path).expect("read"), model, "round {round}");
+        }
+        std::fs::remove_file(&path).expect("unlink");
+    }
+}
+
 #[test]
 fn a_file_whose_use_is_expected_is_attached_at_once_and_grows_out_of_its_small_lease() {
     let mounted = mount();
