@@ -500,7 +500,7 @@ fn journals_that_are_made_again_and_again_have_nothing_of_each_other() {
         let file = mounted.open("journal");
         let mut own = Direct::new(&client, &file);
         own.direct.expect_use();
-        for at in [0, 512, 1000, length as u64] {
+        for at in [0, 512, 2000, length as u64] {
             let data = vec![round as u8 + 1; 700];
             own.write(&data, at);
             write_to(&mut model, &data, at as usize);
