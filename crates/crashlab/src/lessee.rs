@@ -117,6 +117,7 @@ impl Lessee {
             next,
             spares,
             size_bytes,
+            ..
         } = files.lease(&node, SIZE, holder)?;
         let mut map = BTreeMap::new();
         files.places(&node, 0, blocks + KNOWN_BEHIND, |index, place| {
@@ -136,9 +137,9 @@ impl Lessee {
         !self.process.has_ended.load(Ordering::Relaxed)
     }
 
-    /// The file.
-    pub fn node(&self) -> &Node {
-        &self.node
+    /// The file, when the process has gone.
+    pub fn into_node(self) -> Node {
+        self.node
     }
 
     /// Writes by itself, or, if it cannot, through the file system.

@@ -229,7 +229,7 @@ impl Live {
     /// What the process with a lease does last.
     fn end_lease(&mut self) -> Result<(), FsError> {
         match self.lessee.take() {
-            Some(lessee) => self.files().end_lease(lessee.node()),
+            Some(lessee) => self.files().drop_lease(lessee.into_node()),
             None => Ok(()),
         }
     }

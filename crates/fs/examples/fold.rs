@@ -85,6 +85,7 @@ fn main() {
         next,
         spares,
         size_bytes,
+        ..
     } = files.lease(&node, size, Arc::new(Idle)).expect("a lease");
     let mut map = Map(Vec::new());
     files
