@@ -254,5 +254,6 @@ fn of_removed_journals_one_at_most_waits_to_be_let_go() {
     }
     let after = direct_status(&mounted);
     assert_eq!((after.leases_granted, after.leases_taken_back), (20, 0));
-    assert_eq!((after.leases, after.records_folded), (1, 19 * 3));
+    // What was read by somebody else was folded for him; the others' bytes went with their names.
+    assert_eq!((after.leases, after.records_folded), (1, 4 * 3));
 }
