@@ -107,6 +107,10 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
         self.0.read(at, into);
     }
 
+    fn prefetch(&self, at: Offset) {
+        self.0.prefetch(at);
+    }
+
     fn release(&self, at: Offset, length: usize) {
         self.0.release(at, length);
     }
