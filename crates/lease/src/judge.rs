@@ -1,6 +1,6 @@
 //! What a holder's records are worth. The holder can write anything into his ring, at any moment.
 
-use crate::positions::{Free, Positions};
+use crate::positions::{Free, POSITIONS_MAX, Positions};
 use crate::record::{NO_SLOT, Record, Salt};
 use crate::ring::{Medium, Ring};
 use crate::window::Window;
@@ -35,7 +35,8 @@ pub struct Terms<'l> {
 impl Terms<'_> {
     /// Records that are judged at most, but for those that belong to the last one: no honest holder is further ahead than a round of his ring.
     fn most(&self) -> u64 {
-        self.records_max.min(self.ring.records())
+        const TABLE_MAX: u64 = POSITIONS_MAX as u64 - GROUP_RECORDS_MAX;
+        self.records_max.min(self.ring.records()).min(TABLE_MAX)
     }
 }
 
@@ -200,7 +201,7 @@ struct Exchanges {
 /// An exchange that may have to be undone.
 struct Exchange {
     slot: u32,
-    position: u32,
+    position: u16,
     /// The block that went into the slot, unless it is where the file had it before.
     placed_before: Option<BlockNumber>,
 }
@@ -235,7 +236,7 @@ impl Exchanges {
         record: &Record,
         blocks: &mut impl Blocks<E>,
     ) -> Result<(), Stop<E>> {
-        let is_at = |position: u32| self.placed[position as usize].0 == record.index;
+        let is_at = |position: u16| self.placed[position as usize].0 == record.index;
         let known = self.positions.find(record.index, is_at);
         let placed_before = known.map_or(None, |position| Some(self.placed[position as usize].1));
         let before = match placed_before {
@@ -281,14 +282,14 @@ impl Exchanges {
 
     /// Block `index` of the file, which is `known` or not, is `block` now.
     #[inline]
-    fn place(&mut self, index: u64, known: Result<u32, Free>, block: BlockNumber) -> u32 {
+    fn place(&mut self, index: u64, known: Result<u16, Free>, block: BlockNumber) -> u16 {
         match known {
             Ok(position) => {
                 self.placed[position as usize].1 = block;
                 position
             }
             Err(free) => {
-                let position = self.placed.len() as u32;
+                let position = self.placed.len() as u16;
                 self.placed.push((index, block));
                 self.positions.put(free, position);
                 position

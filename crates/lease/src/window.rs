@@ -46,7 +46,19 @@ impl<'r, M: Medium> Window<'r, M> {
 
     /// The next records that belong together, and whether nothing comes behind them; `None` if they are not all there. `visit` gets each record some time before it is given out.
     #[inline]
-    pub(crate) fn group(&mut self, mut visit: impl FnMut(&Record)) -> Option<(&[Record], bool)> {
+    pub(crate) fn group(&mut self, visit: impl FnMut(&Record)) -> Option<(&[Record], bool)> {
+        match self.records[self.at..self.filled] {
+            [Record { continues, .. }, _, ..] if continues != 1 => {
+                self.at += 1;
+                Some((&self.records[self.at - 1..self.at], false))
+            }
+            _ => self.long_group(visit),
+        }
+    }
+
+    /// The same for several records, and at the end of what was copied.
+    #[inline(never)]
+    fn long_group(&mut self, mut visit: impl FnMut(&Record)) -> Option<(&[Record], bool)> {
         let mut count = 0;
         loop {
             if !self.has(count, &mut visit) || count as u64 == GROUP_RECORDS_MAX {
