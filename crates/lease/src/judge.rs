@@ -1,14 +1,12 @@
 //! What a holder's records are worth. The holder can write anything into his ring, at any moment.
 
+use crate::positions::{Free, POSITIONS_MAX, Positions};
 use crate::record::{NO_SLOT, Record, Salt};
 use crate::ring::{Medium, Ring};
 use crate::window::Window;
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, crc32c};
 use smallvec::SmallVec;
-use std::hash::BuildHasher;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -32,6 +30,14 @@ pub struct Terms<'l> {
     pub size_bytes_max: u64,
     /// Most records that are folded at a time.
     pub records_max: u64,
+}
+
+impl Terms<'_> {
+    /// Records that are judged at most, but for those that belong to the last one: no honest holder is further ahead than a round of his ring.
+    fn most(&self) -> u64 {
+        const TABLE_MAX: u64 = POSITIONS_MAX as u64 - GROUP_RECORDS_MAX;
+        self.records_max.min(self.ring.records()).min(TABLE_MAX)
+    }
 }
 
 /// How far the newest record is to be believed.
@@ -128,10 +134,11 @@ pub fn judge<E>(
     trust: Trust,
     mut blocks: impl Blocks<E>,
 ) -> Result<Effects, E> {
-    let mut window = Window::new(medium, terms.ring, terms.salt, terms.next);
+    let end = terms.next + terms.most();
+    let mut window = Window::new(medium, terms.ring, terms.salt, terms.next..end);
     let mut exchanges = Exchanges::new(terms);
     let (mut next, mut modified, mut fault) = (terms.next, None, None);
-    while next - terms.next < terms.records_max {
+    while next < end {
         let group = window.group(|record| blocks.prepare(record.index));
         let Some((records, is_newest)) = group else {
             break;
@@ -140,7 +147,9 @@ pub fn judge<E>(
             break;
         }
         let size_bytes = exchanges.size_bytes;
-        exchanges.group.clear();
+        let must_fit = is_newest && trust == Trust::IfDataFits;
+        // One record alone is refused before it has changed anything.
+        exchanges.begin_group(records.len() > 1 || must_fit);
         let mut add = |record| exchanges.add(terms, record, &mut blocks);
         let is_good = match records.iter().try_for_each(&mut add) {
             Err(Stop::Lookup(error)) => return Err(error),
@@ -151,7 +160,6 @@ pub fn judge<E>(
             Ok(()) => true,
         };
         let [.., last] = records else { break };
-        let must_fit = is_newest && trust == Trust::IfDataFits;
         if !is_good || (must_fit && !exchanges.have_data(medium, last)) {
             exchanges.undo_group(size_bytes);
             break;
@@ -177,40 +185,47 @@ enum Stop<E> {
 /// What the records so far change. In flat tables: a holder writes millions of records a second.
 struct Exchanges {
     placed: Vec<(u64, BlockNumber)>,
-    /// Positions in `placed`, by index. The holder chooses the indexes, but does not know how they are hashed.
-    positions: HashTable<u32>,
-    hasher: RandomState,
+    /// Positions in `placed`, by index.
+    positions: Positions,
     spares: Vec<Option<BlockNumber>>,
     /// Which slots were exchanged.
     changed: Vec<bool>,
     size_bytes: u64,
     /// Where the data of the last record is.
     data_in: Option<BlockNumber>,
-    /// What the last records did that belong together.
+    /// What the last records did that belong together, if it may have to be undone.
     group: SmallVec<[Exchange; 4]>,
+    may_undo: bool,
 }
 
 /// An exchange that may have to be undone.
 struct Exchange {
     slot: u32,
-    position: u32,
+    position: u16,
     /// The block that went into the slot, unless it is where the file had it before.
     placed_before: Option<BlockNumber>,
 }
 
 impl Exchanges {
     fn new(terms: &Terms<'_>) -> Exchanges {
-        let most = terms.records_max.min(terms.ring.records()) as usize;
+        let most = (terms.most() + GROUP_RECORDS_MAX) as usize;
         Exchanges {
             placed: Vec::with_capacity(most),
-            positions: HashTable::with_capacity(most),
-            hasher: RandomState::default(),
+            positions: Positions::new(most),
             spares: terms.spares.to_vec(),
             changed: vec![false; terms.spares.len()],
             size_bytes: terms.size_bytes,
             data_in: None,
             group: SmallVec::new(),
+            may_undo: false,
         }
+    }
+
+    /// What is added from here on belongs together.
+    #[inline]
+    fn begin_group(&mut self, may_undo: bool) {
+        self.group.clear();
+        self.may_undo = may_undo;
     }
 
     /// Adds what a record does, if it is allowed to.
@@ -221,10 +236,9 @@ impl Exchanges {
         record: &Record,
         blocks: &mut impl Blocks<E>,
     ) -> Result<(), Stop<E>> {
-        let hash = self.hasher.hash_one(record.index);
-        let is_it = |position: &u32| self.placed[*position as usize].0 == record.index;
-        let known = self.positions.find(hash, is_it).copied();
-        let placed_before = known.map(|position| self.placed[position as usize].1);
+        let is_at = |position: u16| self.placed[position as usize].0 == record.index;
+        let known = self.positions.find(record.index, is_at);
+        let placed_before = known.map_or(None, |position| Some(self.placed[position as usize].1));
         let before = match placed_before {
             Some(block) => Some(block),
             None => blocks.block(record.index).map_err(Stop::Lookup)?,
@@ -234,16 +248,14 @@ impl Exchanges {
         if record.slot != NO_SLOT {
             let spare = self.take_spare(record, before).map_err(Stop::Fault)?;
             self.data_in = Some(spare);
-            let position = match known {
-                Some(position) => position,
-                None => self.add_position(hash, record.index, spare),
-            };
-            self.placed[position as usize].1 = spare;
-            self.group.push(Exchange {
-                slot: record.slot,
-                position,
-                placed_before,
-            });
+            let position = self.place(record.index, known, spare);
+            if self.may_undo {
+                self.group.push(Exchange {
+                    slot: record.slot,
+                    position,
+                    placed_before,
+                });
+            }
         }
         self.size_bytes = record.size;
         Ok(())
@@ -268,14 +280,21 @@ impl Exchanges {
         Ok(spare)
     }
 
+    /// Block `index` of the file, which is `known` or not, is `block` now.
     #[inline]
-    fn add_position(&mut self, hash: u64, index: u64, block: BlockNumber) -> u32 {
-        let position = self.placed.len() as u32;
-        self.placed.push((index, block));
-        let (placed, hasher) = (&self.placed, &self.hasher);
-        let rehash = |position: &u32| hasher.hash_one(placed[*position as usize].0);
-        self.positions.insert_unique(hash, position, rehash);
-        position
+    fn place(&mut self, index: u64, known: Result<u16, Free>, block: BlockNumber) -> u16 {
+        match known {
+            Ok(position) => {
+                self.placed[position as usize].1 = block;
+                position
+            }
+            Err(free) => {
+                let position = self.placed.len() as u16;
+                self.placed.push((index, block));
+                self.positions.put(free, position);
+                position
+            }
+        }
     }
 
     /// Undoes what the last records did that belong together; before them the file had `size_bytes`. Nothing can be added afterwards.

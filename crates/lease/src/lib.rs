@@ -13,6 +13,7 @@
 //! Design, rejected ways and figures: `docs/DIRECT.md`.
 
 mod judge;
+mod positions;
 mod record;
 mod ring;
 mod state;

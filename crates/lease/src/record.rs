@@ -1,6 +1,6 @@
 //! One record of a ring: a line.
 
-use pmem::{BLOCK_BYTES, LINE_BYTES, crc32c, crc32c_of_line};
+use pmem::{BLOCK_BYTES, LINE_BYTES, crc32c_of_line};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a record.
@@ -91,7 +91,7 @@ impl Record {
         let mut words: Words = zerocopy::transmute!(*self);
         words[CHECKSUM_WORD] &= u64::from(u32::MAX);
         words[SALT_WORD] ^= salt.0;
-        crc32c(words.as_bytes())
+        crc32c_of_line(&words)
     }
 
     /// Whether these bytes are record number `sequence` of the lease with this salt, whole.

@@ -11,6 +11,8 @@ pub const RECORDS_PER_BLOCK: u64 = (BLOCK_BYTES / RECORD_BYTES) as u64;
 pub trait Medium {
     /// Copies bytes out.
     fn read(&self, at: Offset, into: &mut [u8]);
+    /// Hints that this line will be read soon.
+    fn prefetch(&self, at: Offset);
     /// What was read there is not needed again before the holder writes it anew.
     fn release(&self, at: Offset, length: usize);
 }
@@ -18,6 +20,10 @@ pub trait Medium {
 impl Medium for Region {
     fn read(&self, at: Offset, into: &mut [u8]) {
         Region::read(self, at, into);
+    }
+
+    fn prefetch(&self, at: Offset) {
+        Region::prefetch(self, at);
     }
 
     fn release(&self, at: Offset, length: usize) {

@@ -17,10 +17,10 @@ use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use std::time::{Duration, Instant};
 use txn::{CommitError, HomeOffset, Store, Transaction};
 
-/// Bytes that a record makes of a transaction: two pointers, and where each goes.
-const LOGGED_BYTES: usize = 32;
-/// The inodes of both, and what else a transaction consists of, in records.
-const LOGGED_BESIDES: usize = 32;
+/// Bytes that a pointer makes of a transaction, with where it goes. A record changes one of the file's and one of the lease's.
+const LOGGED_BYTES: usize = 16;
+/// The inodes of both, and what else a transaction consists of.
+const LOGGED_BESIDES: usize = 1024;
 /// Records that one transaction folds at least, even if that is more than half of a very small journal.
 const RECORDS_PER_FOLD_MIN: usize = 128;
 
@@ -60,10 +60,12 @@ pub(crate) struct LeaseBlocks {
 }
 
 /// Half of a journal at most, so that not each fold needs a checkpoint; and the last write's records have to fit as well.
-fn records_per_fold(record_bytes_max: usize) -> u64 {
-    let most = record_bytes_max / LOGGED_BYTES;
-    let besides = LOGGED_BESIDES + GROUP_RECORDS_MAX as usize;
-    let records = (most / 2).min(most.saturating_sub(besides));
+fn records_per_fold(record_bytes_max: usize, spare_blocks: usize) -> u64 {
+    let group = GROUP_RECORDS_MAX as usize * 2 * LOGGED_BYTES;
+    let most = (record_bytes_max / 2).min(record_bytes_max.saturating_sub(LOGGED_BESIDES + group));
+    // However often a spare block changes places, its pointer changes once.
+    let spares = spare_blocks.min(most / LOGGED_BYTES / 2);
+    let records = most / LOGGED_BYTES - spares;
     records.max(RECORDS_PER_FOLD_MIN) as u64
 }
 
@@ -93,10 +95,10 @@ pub(super) fn lease_blocks<S: Store>(
     Ok(LeaseBlocks {
         ring: Ring::new(ring),
         nodes,
+        records_per_fold: records_per_fold(core.begin().record_bytes().1, spares.len()),
         spares,
         file_leaves: Leaves::new(),
         leaves: Leaves::new(),
-        records_per_fold: records_per_fold(core.begin().record_bytes().1),
     })
 }
 
@@ -105,6 +107,10 @@ struct Medium<'s, S>(&'s S);
 impl<S: Store> lease::Medium for Medium<'_, S> {
     fn read(&self, at: Offset, into: &mut [u8]) {
         self.0.read(at, into);
+    }
+
+    fn prefetch(&self, at: Offset) {
+        self.0.prefetch(at);
     }
 
     fn release(&self, at: Offset, length: usize) {

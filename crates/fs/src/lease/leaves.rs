@@ -11,13 +11,13 @@ const LEAVES: usize = 512;
 /// Lowest nodes of a block map that were looked up before. They stay where they are as long as the lease lasts (L1), so most records need no way through the map.
 pub(super) struct Leaves {
     /// The number of a node among all lowest ones, and where it lies; in the place that the number's last bits say.
-    known: Box<[Option<(u64, Offset)>]>,
+    known: Box<[Option<(u64, Offset)>; LEAVES]>,
 }
 
 impl Leaves {
     pub(super) fn new() -> Leaves {
         Leaves {
-            known: vec![None; LEAVES].into(),
+            known: Box::new([None; LEAVES]),
         }
     }
 
