@@ -13,6 +13,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Most records that belong together: a write of 1 MiB that begins inside a block.
 pub const GROUP_RECORDS_MAX: u64 = (1 << 20) / BLOCK + 1;
 
+/// Most records that are judged at a time, but for those that belong to the last one.
+pub const RECORDS_AT_ONCE_MAX: u64 = POSITIONS_MAX as u64 - GROUP_RECORDS_MAX;
+
 /// What the server knows of a lease when it judges.
 #[derive(Debug)]
 pub struct Terms<'l> {
@@ -28,15 +31,15 @@ pub struct Terms<'l> {
     pub size_bytes: u64,
     /// Largest size that the file may get.
     pub size_bytes_max: u64,
-    /// Most records that are folded at a time.
+    /// Most records that are folded at a time, and no more than [`RECORDS_AT_ONCE_MAX`].
     pub records_max: u64,
 }
 
 impl Terms<'_> {
     /// Records that are judged at most, but for those that belong to the last one: no honest holder is further ahead than a round of his ring.
     fn most(&self) -> u64 {
-        const TABLE_MAX: u64 = POSITIONS_MAX as u64 - GROUP_RECORDS_MAX;
-        self.records_max.min(self.ring.records()).min(TABLE_MAX)
+        let most = self.records_max.min(RECORDS_AT_ONCE_MAX);
+        most.min(self.ring.records())
     }
 }
 

@@ -20,7 +20,9 @@ mod state;
 mod window;
 mod writer;
 
-pub use judge::{Blocks, Effects, Fault, GROUP_RECORDS_MAX, Terms, Trust, judge};
+pub use judge::{
+    Blocks, Effects, Fault, GROUP_RECORDS_MAX, RECORDS_AT_ONCE_MAX, Terms, Trust, judge,
+};
 pub use record::{NO_SLOT, RECORD_BYTES, Record, Salt};
 pub use ring::{Medium, RECORDS_PER_BLOCK, Ring};
 pub use state::{Busy, Holding, State, Word, has_left, leave};

@@ -10,7 +10,9 @@ use crate::file_system::Core;
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::Body;
 use crate::operation::Operation;
-use lease::{Effects, GROUP_RECORDS_MAX, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust};
+use lease::{
+    Effects, GROUP_RECORDS_MAX, RECORDS_AT_ONCE_MAX, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust,
+};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
@@ -66,7 +68,8 @@ fn records_per_fold(record_bytes_max: usize, spare_blocks: usize) -> u64 {
     // However often a spare block changes places, its pointer changes once.
     let spares = spare_blocks.min(most / LOGGED_BYTES / 2);
     let records = most / LOGGED_BYTES - spares;
-    records.max(RECORDS_PER_FOLD_MIN) as u64
+    // Who counts fewer than this has come to the newest one, so it must not be more than are judged.
+    (records.max(RECORDS_PER_FOLD_MIN) as u64).min(RECORDS_AT_ONCE_MAX)
 }
 
 /// Reads where the blocks of a lease are.
@@ -573,5 +576,25 @@ impl<S: Store> Transaction for WithNodes<'_, '_, S> {
 
     fn commit(&mut self) -> Result<(), CommitError> {
         self.inner.commit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_transaction_folds_fits_a_journal() {
+        for half_blocks in [4, 8, 32, 256, 4096] {
+            let half_bytes = half_blocks * BLOCK_BYTES;
+            for spare_blocks in [0, 4, 512, 4096] {
+                let records = records_per_fold(half_bytes, spare_blocks) as usize;
+                let last = GROUP_RECORDS_MAX as usize;
+                let pointers = records + last + spare_blocks.min(records + last);
+                assert!(pointers * LOGGED_BYTES + LOGGED_BESIDES <= half_bytes);
+                assert!(records >= RECORDS_PER_FOLD_MIN);
+            }
+        }
+        assert_eq!(records_per_fold(32 * BLOCK_BYTES, 512), 3_584);
     }
 }
