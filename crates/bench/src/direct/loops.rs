@@ -233,7 +233,7 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
     )))
 }
 
-/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the machine allows.
+/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow, two threads that stream to bare memory what its bandwidth does.
 fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let [first, second] = match processors()[..] {
         [first, second, ..] => [first, second],
@@ -248,19 +248,73 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
     };
     let pair_on = |side| Ok::<_, BenchError>([start(side, first)?, start(side, second)?]);
     let mut pairs = [pair_on(Side::Direct)?, pair_on(Side::Tmpfs)?];
-    let slice = options.slice_seconds(4);
+    let mut bare = [Bare::new(options, first)?, Bare::new(options, second)?];
+    let slice = options.slice_seconds(6);
     let counts = [0, 1].map(|which: usize| pairs[which][0].count_for(slice));
-    let rates = in_turn(options.rounds, 4, |side, _| {
-        let (programs, count) = (&mut pairs[side / 2], counts[side / 2]);
-        match side % 2 {
-            0 => together(programs, count),
-            _ => one_at_a_time(programs, count),
+    let rates = in_turn(options.rounds, 6, |side, round| {
+        let which = side / 2;
+        match (pairs.get_mut(which), side % 2) {
+            (Some(programs), 0) => together(programs, counts[which]),
+            (Some(programs), _) => one_at_a_time(programs, counts[which]),
+            (None, 0) => bare_together(&mut bare, round, counts[0]),
+            (None, _) => bare_one_at_a_time(&mut bare, round, counts[0]),
         }
     })?;
     pairs.iter().flatten().try_for_each(Program::verify)?;
-    let tmpfs = pair(&rates[2], &rates[3]).ratios()[1];
-    let note = format!("two on tmpfs are {tmpfs:.2} times as fast as one there");
+    let times = |both: usize| pair(&rates[both], &rates[both + 1]).ratios()[1];
+    let note = format!(
+        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times",
+        times(2),
+        times(4)
+    );
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
+}
+
+/// Bare memory that is streamed to from one processor.
+struct Bare {
+    raw: Region,
+    page: Box<Page>,
+    processor: usize,
+}
+
+impl Bare {
+    fn new(options: &DirectOptions, processor: usize) -> Result<Bare, BenchError> {
+        let (directory, class) = (&options.directory, DurabilityClass::Volatile);
+        Ok(Bare {
+            raw: raw_region(directory, options.file_bytes, class)?,
+            page: Page::filled(),
+            processor,
+        })
+    }
+
+    /// Operations per second.
+    fn rate(&mut self, round: u64, count: u64) -> Result<f64, BenchError> {
+        let _pin = Pinned::to(self.processor);
+        Ok(1e9 / raw_write(&self.raw, &mut self.page, round, count)?)
+    }
+}
+
+/// Operations per second of both.
+fn bare_together(bare: &mut [Bare; 2], round: u64, count: u64) -> Result<f64, BenchError> {
+    std::thread::scope(|scope| {
+        let threads = bare
+            .each_mut()
+            .map(|bare| scope.spawn(move || bare.rate(round, count)));
+        let mut sum = 0.0;
+        for thread in threads {
+            sum += match thread.join() {
+                Ok(rate) => rate?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+        }
+        Ok(sum)
+    })
+}
+
+/// Operations per second of one, as the mean of both.
+fn bare_one_at_a_time(bare: &mut [Bare; 2], round: u64, count: u64) -> Result<f64, BenchError> {
+    let [first, second] = bare.each_mut().map(|bare| bare.rate(round, count));
+    Ok((first? + second?) / 2.0)
 }
 
 /// Operations per second of both.
