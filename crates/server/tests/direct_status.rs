@@ -254,6 +254,11 @@ fn of_removed_journals_one_at_most_waits_to_be_let_go() {
     }
     let after = direct_status(&mounted);
     assert_eq!((after.leases_granted, after.leases_taken_back), (20, 0));
-    // What was read by somebody else was folded for him; the others' bytes went with their names.
-    assert_eq!((after.leases, after.records_folded), (1, 4 * 3));
+    assert_eq!(after.leases, 1);
+    // What somebody else read was folded for him. The others' bytes went with their names, unless the kernel had not forgotten the file yet when its lease was dropped.
+    let folded = after.records_folded;
+    assert!(
+        (4 * 3..=19 * 3).contains(&folded) && folded.is_multiple_of(3),
+        "{folded}"
+    );
 }
