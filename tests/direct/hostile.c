@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 4
+#define VERSION 5
 #define AT_ONCE 32
 enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
@@ -214,6 +214,32 @@ static void refusals(const char *own, const char *others, const char *directory)
     close(line), close(theirs), close(mine), close(place), close(by_path), close(read_only), close(write_only), close(elsewhere), close(memory), close(pipes[0]), close(pipes[1]);
 }
 
+/* A small lease, and memory for it: that of the attachment that is named only if it is the last one that was let go, and once. */
+static uint32_t lease(int line, int mine, uint32_t named, int is_used_again) {
+    int memory = -1;
+    struct reply attached = ask(line, ATTACH, named, 1, 1, mine, &memory);
+    CHECK(attached.refusal == 0 && attached.words[10] == (uint64_t)is_used_again && (memory < 0) == is_used_again);
+    if (memory >= 0)
+        close(memory);
+    return (uint32_t)attached.words[0];
+}
+
+static void memory_again(const char *own) {
+    int line = meet(), mine = open(own, O_RDWR), process;
+    CHECK(mine >= 0 && ask(line, HELLO, 0, VERSION, 0, -1, &process).refusal == 0);
+    uint32_t first = lease(line, mine, 0, 0);
+    /* It is in use. */
+    CHECK(ask(line, ATTACH, first, 1, 1, mine, NULL).refusal == BUSY);
+    struct request let_go = {LET_GO, first, 0, 0};
+    CHECK(tell(line, &let_go, sizeof let_go, NULL, 0) == sizeof let_go);
+    let_go.file = lease(line, mine, first + 1, 0);
+    CHECK(tell(line, &let_go, sizeof let_go, NULL, 0) == sizeof let_go);
+    uint32_t again = lease(line, mine, let_go.file, 1);
+    CHECK(ask(line, DETACH, again, 0, 0, -1, NULL).refusal == 0);
+    CHECK(ask(line, DETACH, lease(line, mine, let_go.file, 0), 0, 0, -1, NULL).refusal == 0);
+    close(line), close(mine), close(process);
+}
+
 /* The server looks at the process's file: what is not there any more must not hurt it. */
 static void cut(int line, int process, uint32_t file) {
     if (ftruncate(process, (off_t)(any() % 4096)) == 0)
@@ -353,6 +379,9 @@ int main(int count, char **arguments) {
     close(mine);
     refusals(arguments[1], arguments[2], arguments[3]);
     printf("refusals: %u segments given, %u refused\n", granted, refused);
+    fflush(stdout);
+    memory_again(arguments[1]);
+    printf("memory is used again by whom it was given to\n");
     fflush(stdout);
     for (int round = 0; round < 24; round++) {
         pid_t child = fork();
