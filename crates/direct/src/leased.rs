@@ -250,7 +250,7 @@ impl Leased {
 
     /// The same, beforehand, for a file that is closed, if the server may hear of it later, with another question: of a journal that is made anew for each transaction with the next one's.
     pub(crate) fn detach_closed(&mut self, connection: &Connection, inode: u64) {
-        if self.has_let_go || !self.is_small || self.size_bytes() > LATER_BYTES_MAX {
+        if self.has_let_go || !self.is_journal() {
             return;
         }
         self.leave(connection);
@@ -260,12 +260,17 @@ impl Leased {
 
     /// It was let go, and nobody uses it any more: if it is one of many, its memory serves another one.
     pub(crate) fn keep_memory(self, connection: &Connection) {
-        if self.has_let_go {
+        if self.has_let_go && self.is_journal() {
             let number = self.attachment.number();
             connection
                 .line()
                 .keep(number, self.attachment.into_memory());
         }
+    }
+
+    /// Whether it is one of those small files that a program makes again and again.
+    fn is_journal(&self) -> bool {
+        self.is_small && self.size_bytes() <= LATER_BYTES_MAX
     }
 
     fn leave(&self, connection: &Connection) {
