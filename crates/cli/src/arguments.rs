@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 
+use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
 use bench::Bench;
@@ -110,7 +111,7 @@ The command returns when the mount can be used; the server goes on in the backgr
 the machine, the same command recovers the pool and cleans up the dead mount.
 
 Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, in_place, threads=N, log=FILE,
-read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
+lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
 Examples:
@@ -142,6 +143,10 @@ pub(crate) struct Mount {
     /// again and again stays where it is, its wear not counted
     #[arg(long)]
     pub(crate) in_place: bool,
+    /// After how long without a write a file is taken back from a program that writes it directly and keeps it open, at the
+    /// latest after twice that: so that it does not keep room (2.5 MiB a file); 0 = never
+    #[arg(long, value_name = "SECONDS", default_value_t = LeaseTimeout(Some(server::LEASE_TIMEOUT)))]
+    pub(crate) lease_timeout: LeaseTimeout,
     /// Append the log of the background server to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod arguments;
 mod commands;
 mod failure;
+mod lease_timeout;
 mod logging;
 mod mounts;
 mod output;

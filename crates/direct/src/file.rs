@@ -471,8 +471,14 @@ impl File {
     }
 
     fn end(&self, state: &mut State) {
-        if let Some(purpose) = self.let_go(state) {
-            state.policy.setback(purpose);
+        let was_in_use = match &state.holds {
+            Holds::Lease(leased) => leased.is_in_use(),
+            Holds::Nothing | Holds::Reading { .. } => true,
+        };
+        match self.let_go(state) {
+            Some(purpose) if was_in_use => state.policy.setback(purpose),
+            Some(_) => state.policy.count_again(),
+            None => {}
         }
     }
 

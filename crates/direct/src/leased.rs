@@ -11,7 +11,7 @@ use lease::{
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use rustix::process::{Resource, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const CLOCK_TICKS: u64 = 1 << 20;
 /// When there was room, so many records are written before it is looked at again.
 const RECORDS_PER_LOOK: u64 = 64;
+
+/// A lease that was not written to for so long is not in use: whoever has ended it (the server, because nobody used it, or somebody else) was not in the way.
+const NANOSECONDS_UNUSED: i64 = 1_000_000_000;
 
 /// How often a write is tried, with the server's help in between.
 const ATTEMPTS: u32 = 4;
@@ -273,6 +276,12 @@ impl Leased {
         self.is_small && self.size_bytes() <= LATER_BYTES_MAX
     }
 
+    /// Whether it was written to a moment ago.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let now = nanoseconds(clock_gettime(ClockId::RealtimeCoarse));
+        now.saturating_sub(self.now) < NANOSECONDS_UNUSED
+    }
+
     fn leave(&self, connection: &Connection) {
         let word = connection.process().word(self.left_at);
         lease::leave(word, self.attachment.number());
@@ -379,7 +388,7 @@ impl Leased {
         if connection.line().is_lost() {
             return Err(Trouble::Ended);
         }
-        let now = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        let now = nanoseconds(now);
         (self.now, self.now_ticks) = (now, ticks);
         match self.attempt(connection, data, offset, now) {
             Attempt::Done => {}
@@ -620,6 +629,10 @@ impl Leased {
         self.refills = refills;
         true
     }
+}
+
+fn nanoseconds(time: Timespec) -> i64 {
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// The ring of a lease, if this process may write all of it.

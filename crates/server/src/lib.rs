@@ -40,5 +40,5 @@ mod telemetry;
 
 pub use crate::attach::{AttachError, unmount};
 pub use crate::mountpoint::{MountpointError, detach_stale, pool_mounted_at};
-pub use crate::serve::{Mounting, Running, ServeError, serve, spawn};
+pub use crate::serve::{LEASE_TIMEOUT, Mounting, Running, ServeError, serve, spawn};
 pub use crate::statistics::{OperationStatistics, StatisticsSummary};

@@ -25,6 +25,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// A forced unmount ends the session at once; longer means that it had no effect.
 const FORCED_END: Duration = Duration::from_secs(5);
 
+/// After how long without a write a lease ends, if nobody says otherwise: much longer than the pauses of a program that is at work, and short enough that files which stay open for days do not keep room.
+pub const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What to mount and how.
 #[derive(Debug, Clone)]
 pub struct Mounting {
@@ -41,6 +44,8 @@ pub struct Mounting {
     pub allow_other: Option<bool>,
     /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
     pub in_place: bool,
+    /// After how long without a write the lease of a process that writes a file directly ends by itself, at the latest after twice that; `None`: never.
+    pub lease_timeout: Option<Duration>,
     /// The pool's durability class, for the status.
     pub class: String,
 }
@@ -55,6 +60,7 @@ impl Mounting {
             threads: 0,
             allow_other: None,
             in_place: false,
+            lease_timeout: Some(LEASE_TIMEOUT),
             class: String::new(),
         }
     }

@@ -219,6 +219,11 @@ fn publish_direct_counts(direct: &DirectStatus, mountpoint: &str) {
             direct.leases_forced,
         ),
         (
+            "perdure_direct_leases_timed_out_total",
+            "Leases that ended because they were not used",
+            direct.leases_timed_out,
+        ),
+        (
             "perdure_direct_records_folded_total",
             "Records of direct writes that became part of their files",
             direct.records_folded,

@@ -3,80 +3,14 @@
 mod common;
 
 use std::fs::{File, Permissions};
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use common::direct::{BLOCK, Own, await_no_lease, clients, direct_status, status};
 use common::{Mounted, Place};
 use direct::Client;
 use perdure_server::Mounting;
-use perdure_server::control::{ClientStatus, DirectStatus, Question, Status, ask};
-
-const BLOCK: usize = 4096;
-
-/// A file that is read and written directly, or by the kernel if that cannot be.
-struct Shared {
-    file: File,
-    direct: Arc<direct::File>,
-}
-
-impl Shared {
-    fn create(mounted: &Mounted, name: &str, client: &Client) -> Shared {
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(mounted.path(name)).expect("open");
-        let direct = client.look(file.as_fd()).expect("a file of the mount");
-        Shared { file, direct }
-    }
-
-    fn inode(&self) -> u64 {
-        self.file.metadata().expect("metadata").ino()
-    }
-
-    /// Writes so many blocks: how many of them directly.
-    fn write(&self, blocks: u64) -> u64 {
-        let is_direct = |block: &u64| {
-            let (data, offset) = ([*block as u8; BLOCK], block * BLOCK as u64);
-            let slices = [IoSlice::new(&data)];
-            let written = self.direct.write_at(self.file.as_fd(), &slices, offset);
-            if written.is_none() {
-                self.file.write_all_at(&data, offset).expect("write");
-            }
-            written.is_some()
-        };
-        (0..blocks).filter(is_direct).count() as u64
-    }
-
-    /// Reads the first block so often: how often directly.
-    fn read(&self, times: u64) -> u64 {
-        let is_direct = |_: &u64| {
-            let mut data = [0; BLOCK];
-            let slices = &mut [IoSliceMut::new(&mut data)];
-            let read = self.direct.read_at(self.file.as_fd(), slices, 0);
-            if read.is_none() {
-                self.file.read_exact_at(&mut data, 0).expect("read");
-            }
-            read.is_some()
-        };
-        (0..times).filter(is_direct).count() as u64
-    }
-}
-
-fn status(mounted: &Mounted) -> Status {
-    let answer = ask(&mounted.place.pool(), Question::Stat).expect("stat");
-    serde_json::from_str(&answer).expect("JSON")
-}
-
-fn direct_status(mounted: &Mounted) -> DirectStatus {
-    status(mounted).direct.expect("direct access")
-}
-
-fn clients(mounted: &Mounted) -> Vec<ClientStatus> {
-    let answer = ask(&mounted.place.pool(), Question::Clients).expect("clients");
-    serde_json::from_str(&answer).expect("JSON")
-}
+use perdure_server::control::{DirectStatus, Question, Status, ask};
 
 /// The metrics of this mount, without their names' common beginning and without the mount's label.
 fn metrics(mounted: &Mounted) -> Vec<String> {
@@ -95,8 +29,8 @@ fn a_live_server_tells_of_this_process() {
     assert_eq!(direct_status(&mounted), DirectStatus::default());
     assert_eq!(clients(&mounted), []);
     let client = Client::default();
-    let leased = Shared::create(&mounted, "leased", &client);
-    let looked_at = Shared::create(&mounted, "looked at", &client);
+    let leased = Own::create(&mounted, "leased", &client);
+    let looked_at = Own::create(&mounted, "looked at", &client);
     looked_at.file.write_all_at(&[7; BLOCK], 0).expect("write");
     let (read_directly, written_directly) = (looked_at.read(20), leased.write(20));
     assert!(read_directly > 0 && written_directly > 0);
@@ -130,12 +64,13 @@ fn a_live_server_tells_of_this_process() {
 fn what_a_process_gives_back_was_not_taken() {
     let mounted = Mounted::new();
     let client = Client::default();
-    let file = Shared::create(&mounted, "file", &client);
+    let file = Own::create(&mounted, "file", &client);
     file.write(20);
     assert_eq!(direct_status(&mounted).leases, 1);
     file.direct.close();
+    await_no_lease(&mounted);
     let after = direct_status(&mounted);
-    assert_eq!((after.processes, after.leases), (1, 0));
+    assert_eq!(after.processes, 1);
     assert_eq!((after.leases_granted, after.leases_taken_back), (1, 0));
 }
 
@@ -143,7 +78,7 @@ fn what_a_process_gives_back_was_not_taken() {
 fn a_process_that_stands_still_is_counted_as_forced() {
     let mounted = Mounted::new();
     let client = Client::default();
-    let file = Shared::create(&mounted, "file", &client);
+    let file = Own::create(&mounted, "file", &client);
     file.write(20);
     // In the middle of a write, as far as the server can see, and for ever.
     let says = File::options().write(true).open(process_file(&mounted));
@@ -169,8 +104,8 @@ fn process_file(mounted: &Mounted) -> PathBuf {
 fn metrics_have_the_same_counts() {
     let mounted = Mounted::new();
     let client = Client::default();
-    let file = Shared::create(&mounted, "file", &client);
-    let sets_user = Shared::create(&mounted, "sets user", &client);
+    let file = Own::create(&mounted, "file", &client);
+    let sets_user = Own::create(&mounted, "sets user", &client);
     let permissions = Permissions::from_mode(0o4755);
     sets_user.file.set_permissions(permissions).expect("chmod");
     file.write(20);
@@ -192,6 +127,7 @@ fn metrics_have_the_same_counts() {
         format!("leases_granted_total{{}} {}", counts.leases_granted),
         "leases_taken_back_total{} 1".to_owned(),
         "leases_forced_total{} 0".to_owned(),
+        "leases_timed_out_total{} 0".to_owned(),
         "mappings_taken_back_total{} 0".to_owned(),
         "mappings_not_given_back_total{} 0".to_owned(),
         format!("records_folded_total{{}} {}", counts.records_folded),
@@ -236,7 +172,7 @@ fn of_removed_journals_one_at_most_waits_to_be_let_go() {
     let client = Client::default();
     for number in 0..20 {
         let name = format!("journal {}", number % 2);
-        let journal = Shared::create(&mounted, &name, &client);
+        let journal = Own::create(&mounted, &name, &client);
         journal.direct.expect_use();
         assert_eq!(journal.write(3), 3);
         journal.direct.close();

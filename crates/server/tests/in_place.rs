@@ -11,13 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use common::direct::{BLOCK, direct_status};
 use common::{Mounted, Place};
 use direct::Client;
 use fs::MountOptions;
 use perdure_server::Mounting;
-use perdure_server::control::{DirectStatus, Question, Status, ask};
-
-const BLOCK: usize = 4096;
 
 fn mount_in_place() -> Mounted {
     let place = Place::new();
@@ -27,12 +25,6 @@ fn mount_in_place() -> Mounted {
         ..place.mounting()
     };
     Mounted::as_wanted(place, MountOptions::default(), &mounting)
-}
-
-fn status(mounted: &Mounted) -> DirectStatus {
-    let answer = ask(&mounted.place.pool(), Question::Stat).expect("stat");
-    let status: Status = serde_json::from_str(&answer).expect("JSON");
-    status.direct.expect("direct access")
 }
 
 /// A file of so many blocks that this process writes directly.
@@ -67,7 +59,7 @@ impl Own {
 #[test]
 fn an_overwrite_is_where_the_file_was_and_changes_its_time() {
     let mounted = mount_in_place();
-    assert!(status(&mounted).in_place);
+    assert!(direct_status(&mounted).in_place);
     let own = Own::create(&mounted, 100);
     let before = own.file.metadata().expect("metadata");
     // More than the clock's tick.
@@ -78,7 +70,7 @@ fn an_overwrite_is_where_the_file_was_and_changes_its_time() {
     let time = |of: &std::fs::Metadata| (of.mtime(), of.mtime_nsec());
     assert!(time(&after) > time(&before), "{before:?} {after:?}");
     assert_eq!(after.len(), before.len());
-    let now = status(&mounted);
+    let now = direct_status(&mounted);
     assert_eq!((now.leases, now.leases_taken_back), (1, 0));
     // Of 100 blocks, which would have been a record each.
     assert!(now.records_folded < 20, "{now:?}");
@@ -159,7 +151,7 @@ fn what_is_stored_after_the_lease_was_forced_gets_nowhere() {
         Gate::wait_for_somebody();
         let path = mounted.path("file");
         let seen = std::fs::read(&path).expect("read by somebody else");
-        let now = status(&mounted);
+        let now = direct_status(&mounted);
         assert_eq!((now.leases_forced, now.leases), (1, 0));
         // What is before the middle of the write is new, what is behind it old.
         let half = BLOCK + BLOCK / 2;

@@ -91,6 +91,7 @@ fn serve(
     mounting.threads = options.threads;
     mounting.allow_other = options.allow_other;
     mounting.in_place = options.in_place;
+    mounting.lease_timeout = options.lease_timeout.0;
     mounting.class = class.to_string();
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),

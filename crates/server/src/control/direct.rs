@@ -26,6 +26,8 @@ pub struct DirectStatus {
     pub leases_taken_back: u64,
     /// Leases of processes that were alive and did not go on with a write: nobody waited for them.
     pub leases_forced: u64,
+    /// Leases that ended because their process had not written for the mount's timeout.
+    pub leases_timed_out: u64,
     /// Records of direct writes that have become part of their files.
     pub records_folded: u64,
     /// Processes that were told to give back what they had mapped of a file, because somebody else wanted it.
@@ -114,7 +116,7 @@ pub struct KernelPath {
     pub not_attached: u64,
     /// The server refused to attach it, or somebody else wanted it, a moment ago: the process pauses before it asks again.
     pub refused: u64,
-    /// Somebody else wanted the file.
+    /// Somebody else wanted the file, or its lease had ended because it was not used.
     pub taken_back: u64,
     /// A block is where the process may not go, or nowhere.
     pub no_place: u64,

@@ -25,6 +25,7 @@ pub(super) struct Counts {
     pub(super) leases_granted: Count,
     pub(super) leases_taken_back: Count,
     pub(super) leases_forced: Count,
+    pub(super) leases_timed_out: Count,
     pub(super) records_folded: Count,
     /// Processes that found no place.
     pub(super) not_taken_in: Count,
@@ -64,6 +65,7 @@ impl Counts {
             leases_granted: self.leases_granted.get(),
             leases_taken_back: self.leases_taken_back.get(),
             leases_forced: self.leases_forced.get(),
+            leases_timed_out: self.leases_timed_out.get(),
             records_folded: self.records_folded.get(),
             mappings_taken_back: self.mappings_taken_back.get(),
             mappings_not_given_back: self.mappings_not_given_back.get(),

@@ -199,7 +199,7 @@ impl Lessee {
     }
 
     /// Whether the process says that it has left.
-    fn has_left(&self) -> bool {
+    pub(super) fn has_left(&self) -> bool {
         let word = StateWord::Process(&self.process.user, left_at(self.slot));
         has_left(&word, self.number)
     }

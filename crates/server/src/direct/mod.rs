@@ -40,6 +40,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use txn::Store;
 use txn::users::Users;
 
@@ -69,6 +70,8 @@ struct Service<S: Store> {
     users: Users,
     /// Processes are told to overwrite in place.
     is_in_place: bool,
+    /// After how long without a write a lease ends by itself.
+    lease_timeout: Option<Duration>,
     /// Readable when all conversations have to end.
     stop: OwnedFd,
     sessions: Sessions,
@@ -113,6 +116,7 @@ impl Direct {
             device: (0, device_minor),
             users,
             is_in_place: mounting.in_place,
+            lease_timeout: mounting.lease_timeout,
             stop,
             sessions: Sessions::default(),
         });

@@ -1,6 +1,8 @@
 //! A process that uses files directly: its requests, and its end.
 
 mod mapping;
+mod segments;
+mod unused;
 mod waiting;
 
 use super::counts::Counts;
@@ -30,6 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Domain, Store};
+use unused::Looks;
 use waiting::Event;
 
 /// Bits of a mode that a write through the kernel takes away; a direct one would not.
@@ -60,6 +63,8 @@ pub(super) struct Session<S: Store> {
     /// The memory of an attachment that it has let go, which another one can have.
     left_memory: Option<(u32, FileMemory)>,
     next_attachment: u32,
+    /// When it is looked whether its leases are used.
+    looks: Looks,
     /// Slots that no lease uses.
     free_slots: Vec<usize>,
     /// Segments that the process has got, and whether for writing.
@@ -96,6 +101,7 @@ impl<S: Store> Session<S> {
             holdings: Mutex::default(),
         });
         service.shared.direct.profiles.add(&profile);
+        let looks = Looks::new(service.lease_timeout);
         Ok(Session {
             service,
             socket,
@@ -107,6 +113,7 @@ impl<S: Store> Session<S> {
             not_given_back: Vec::new(),
             left_memory: None,
             next_attachment: 1,
+            looks,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
             domains: Vec::new(),
@@ -135,6 +142,7 @@ impl<S: Store> Session<S> {
                     self.process.caller.hear();
                     self.look_at_mappings();
                 }
+                Ok(Event::LookDue) => self.look_at_leases(),
                 Ok(Event::Death) => {
                     self.process.is_dead.store(true, Ordering::Release);
                     break;
@@ -228,6 +236,7 @@ impl<S: Store> Session<S> {
                         holdings.mapped.push(reader.inode);
                     }
                 }
+                Held::Leased(lessee, ..) if lessee.has_ended() => {}
                 Held::Leased(lessee, ..) => holdings.leased.push(lessee.inode),
             }
         }
@@ -460,6 +469,7 @@ impl<S: Store> Session<S> {
             });
         }
         self.counts().leases_granted.add(1);
+        self.looks.begin();
         let attached = Attached {
             is_lease: 1,
             size_bytes: grant.size_bytes,
@@ -476,67 +486,18 @@ impl<S: Store> Session<S> {
         Ok((held, attached))
     }
 
-    fn allow(&mut self, domain: Domain, for_writing: bool) {
-        match self.domains.iter_mut().find(|(known, _)| *known == domain) {
-            Some((_, may_write)) => *may_write |= for_writing,
-            None => self.domains.push((domain, for_writing)),
-        }
-    }
-
-    /// The descriptors of those segments that the process may have.
-    fn segments(&mut self, row: Row, for_writing: bool) -> Answer {
-        let (mut given, mut descriptors) = (0, Vec::new());
-        let mut why_not = Refusal::Protocol;
-        for (place, number) in row.wanted() {
-            let segment = u32::try_from(number).map_err(|_| Refusal::Protocol);
-            match segment.and_then(|number| self.segment(number, for_writing)) {
-                Ok(file) => {
-                    given |= 1 << place;
-                    descriptors.push(file.into());
-                }
-                Err(refusal) => why_not = refusal,
-            }
-        }
-        match given {
-            0 => Err(why_not),
-            given => Ok((Reply::of(&[given]), descriptors)),
-        }
-    }
-
-    /// A segment of which the process has attached a file. It can do no more with its descriptor than with the file.
-    fn segment(&mut self, number: u32, for_writing: bool) -> Result<File, Refusal> {
-        let store = self.service.files().store();
-        let domain = store
-            .hand_out(SegmentNumber(number))
-            .ok_or(Refusal::NotYours)?;
-        let is_allowed = self
-            .domains
-            .iter()
-            .any(|&(known, may_write)| known == domain && may_write >= for_writing);
-        let opened = match is_allowed {
-            true => self
-                .service
-                .open_segment(number, for_writing)
-                .map_err(failed),
-            false => Err(Refusal::NotYours),
-        };
-        // It is held once, however often it was handed out.
-        if opened.is_err() || self.segments.contains_key(&number) {
-            store.take_in(SegmentNumber(number));
-        }
-        let file = opened?;
-        let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
-        self.segments.insert(number, for_writing);
-        Ok(file)
-    }
-
     fn map(&mut self, request: &Request) -> Answer {
         let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
-        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
+        let (Held::Reading(_, _, domain) | Held::Leased(_, _, domain)) = held;
         // A chunk costs some microseconds; nobody needs more of them at once.
         let count = request.second.min(CHUNKS_AT_ONCE * MAP_CHUNK);
         held.memory()
-            .fill(self.service.files(), node, *domain, (request.first, count))
+            .fill(
+                self.service.files(),
+                held.node(),
+                *domain,
+                (request.first, count),
+            )
             .map_err(refused)?;
         Ok((Reply::of(&[]), Vec::new()))
     }
@@ -622,6 +583,12 @@ impl Held {
         match self {
             Held::Reading(reader, _, _) => &reader.memory,
             Held::Leased(lessee, ..) => &lessee.memory,
+        }
+    }
+
+    fn node(&self) -> &Node {
+        match self {
+            Held::Reading(_, node, _) | Held::Leased(_, node, _) => node,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test crate uses a part")]
 
+pub(crate) mod direct;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -2,6 +2,7 @@
 
 use crate::arguments::Mount;
 use crate::failure::{Failure, Status};
+use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use fs::{AccessTime, ReadCacheOptions};
 use rustix::mount::MountFlags;
@@ -14,6 +15,7 @@ pub(super) struct Options {
     pub(super) read_only: bool,
     pub(super) volatile: bool,
     pub(super) in_place: bool,
+    pub(super) lease_timeout: LeaseTimeout,
     pub(super) threads: usize,
     /// `None`: as the server thinks right for this user.
     pub(super) allow_other: Option<bool>,
@@ -31,6 +33,7 @@ impl Options {
             read_only: arguments.read_only,
             volatile: arguments.volatile,
             in_place: arguments.in_place,
+            lease_timeout: arguments.lease_timeout,
             threads: arguments.threads,
             allow_other: None,
             access_time: AccessTime::default(),
@@ -71,6 +74,11 @@ impl Options {
             ("exec", None) => self.restrictions -= MountFlags::NOEXEC,
             ("threads", Some(value)) => {
                 self.threads = value.parse().map_err(|_| refused(option))?
+            }
+            ("lease_timeout", Some(value)) => {
+                self.lease_timeout = value
+                    .parse()
+                    .map_err(|reason: String| nonsense(option, &reason))?;
             }
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
             ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
@@ -141,6 +149,7 @@ impl Options {
                 .map(|(_, name)| (*name).to_owned()),
         );
         list.push(format!("threads={}", self.threads));
+        list.push(format!("lease_timeout={}", self.lease_timeout));
         let cache = &self.read_cache;
         let choice = ReadCacheChoice {
             mode: cache.mode,
@@ -230,6 +239,8 @@ mod tests {
             "--read-cache off",
             "--in-place",
             "-o in_place",
+            "--lease-timeout 0",
+            "-o lease_timeout=2.5",
             "--read-cache on,2G --read-cache-threshold 63 --read-cache-window 0.125",
             "-o read_cache=3M,read_cache_threshold=1,read_cache_window=86400",
         ] {
@@ -283,6 +294,19 @@ mod tests {
             );
         }
         assert!(parse("-o read_cache").is_err());
+    }
+
+    #[test]
+    fn the_lease_timeout_is_chosen_by_flag_or_option() {
+        let chosen = |words| parse(words).expect("known options").lease_timeout.0;
+        assert_eq!(chosen(""), Some(server::LEASE_TIMEOUT));
+        assert_eq!(chosen("--lease-timeout 0"), None);
+        let half = Some(std::time::Duration::from_millis(500));
+        assert_eq!(chosen("--lease-timeout 9 -o lease_timeout=0.5"), half);
+        let failure = parse("-o lease_timeout=-1").expect_err("no such time");
+        assert_eq!(failure.status, Status::Usage);
+        let message = format!("{failure:?}");
+        assert!(message.contains("lease_timeout=-1") && message.contains("give seconds"));
     }
 
     #[test]

@@ -29,10 +29,11 @@ impl fmt::Display for Line<'_> {
         }
         writeln!(
             out,
-            "; {} attached, {} taken back, {} forced{}",
+            "; {} attached, {} taken back, {} forced, {} timed out{}",
             direct.attached,
             direct.leases_taken_back,
             direct.leases_forced,
+            direct.leases_timed_out,
             if direct.in_place {
                 "; overwrites in place"
             } else {
@@ -210,7 +211,7 @@ fn reasons(path: &KernelPath) -> Vec<String> {
             path.refused,
             "in a pause after the file was refused or taken back",
         ),
-        (path.taken_back, "because somebody else wanted the file"),
+        (path.taken_back, "because the file had been taken back"),
         (
             path.no_place,
             "in holes or blocks that the process may not use",
@@ -273,7 +274,7 @@ mod tests {
         };
         assert_eq!(
             Line(&direct).to_string(),
-            "direct     2 processes, 3 leases, 5 files read; 12 attached, 4 taken back, 0 forced\n"
+            "direct     2 processes, 3 leases, 5 files read; 12 attached, 4 taken back, 0 forced, 0 timed out\n"
         );
         (direct.processes, direct.leases, direct.files_read) = (1, 1, 1);
         direct.files_mapped = 1;
@@ -282,7 +283,7 @@ mod tests {
         assert!(line.starts_with(begin), "{line}");
         direct.in_place = true;
         let line = Line(&direct).to_string();
-        assert!(line.ends_with(" forced; overwrites in place\n"), "{line}");
+        assert!(line.ends_with(" timed out; overwrites in place\n"), "{line}");
     }
 
     #[test]
@@ -336,7 +337,7 @@ mod tests {
             ..KernelPath::default()
         };
         let expected = [
-            "2 because somebody else wanted the file",
+            "2 because the file had been taken back",
             "1 without room in the lease",
         ];
         assert_eq!(reasons(&path), expected);

@@ -10,6 +10,8 @@ pub(super) enum Event {
     Request,
     /// It has given mappings back for which nobody waits any longer.
     GaveBack,
+    /// It is time to look whether it uses its leases.
+    LookDue,
     Death,
     Stop,
 }
@@ -36,8 +38,16 @@ impl<S: Store> Session<S> {
                 tv_nsec: 100_000_000,
             };
             let is_late = !listens && !self.not_given_back.is_empty();
-            match rustix::event::poll(&mut waiting[..watched], is_late.then_some(&soon)) {
-                Ok(0) => return Ok(Event::GaveBack),
+            let look = self.looks.due_in();
+            if look.is_some_and(|left| left.is_zero()) {
+                return Ok(Event::LookDue);
+            }
+            // What no `Timespec` can say is as good as for ever.
+            let look = look.and_then(|left| Timespec::try_from(left).ok());
+            let until = if is_late { Some(soon) } else { look };
+            match rustix::event::poll(&mut waiting[..watched], until.as_ref()) {
+                Ok(0) if is_late => return Ok(Event::GaveBack),
+                Ok(0) => continue,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),

@@ -1,0 +1,118 @@
+//! Leases end by themselves when nobody uses them, and not before.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::direct::{BLOCK, LATEST, Own, await_no_lease, clients, direct_status};
+use common::{Mounted, Place};
+use direct::Client;
+use fs::MountOptions;
+use perdure_server::Mounting;
+
+/// After how long without a write leases end here.
+const TIMEOUT: Duration = Duration::from_millis(400);
+fn mount(lease_timeout: Option<Duration>, in_place: bool) -> Mounted {
+    let place = Place::new();
+    place.format();
+    let mounting = Mounting {
+        lease_timeout,
+        in_place,
+        ..place.mounting()
+    };
+    Mounted::as_wanted(place, MountOptions::default(), &mounting)
+}
+
+fn leases(mounted: &Mounted) -> u64 {
+    direct_status(mounted).leases
+}
+
+#[test]
+fn a_lease_that_is_not_written_to_ends_and_its_file_is_whole() {
+    let mounted = mount(Some(TIMEOUT), false);
+    let client = Client::default();
+    let file = Own::create(&mounted, "file", &client);
+    let begin = Instant::now();
+    assert!(file.write(20) > 0);
+    await_no_lease(&mounted);
+    assert!(begin.elapsed() >= TIMEOUT, "{:?}", begin.elapsed());
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases_granted, after.leases_timed_out), (1, 1));
+    assert_eq!((after.leases_taken_back, after.leases_forced), (0, 0));
+    let [this] = clients(&mounted).try_into().expect("one process");
+    assert!(this.files_leased.is_empty(), "{this:?}");
+    let wanted: Vec<u8> = (0..20).flat_map(|block| [block; BLOCK]).collect();
+    assert!(std::fs::read(mounted.path("file")).expect("read") == wanted);
+}
+
+#[test]
+fn a_lease_that_is_written_to_now_and_then_stays() {
+    for in_place in [false, true] {
+        let mounted = mount(Some(TIMEOUT), in_place);
+        let client = Client::default();
+        let file = Own::create(&mounted, "file", &client);
+        file.write(20);
+        let (begin, mut last) = (Instant::now(), Instant::now());
+        while begin.elapsed() < 6 * TIMEOUT {
+            std::thread::sleep(TIMEOUT / 8);
+            let is_direct = file.write(1) == 1;
+            // Unless this thread had to wait for a processor for so long.
+            let was_slow = last.elapsed() >= TIMEOUT;
+            assert!(is_direct || was_slow, "in place: {in_place}");
+            last = Instant::now();
+        }
+    }
+}
+
+#[test]
+fn who_only_reads_goes_on_reading_directly_and_who_writes_again_gets_a_lease() {
+    let mounted = mount(Some(TIMEOUT), false);
+    let client = Client::default();
+    let file = Own::create(&mounted, "file", &client);
+    file.write(20);
+    let begin = Instant::now();
+    while leases(&mounted) > 0 {
+        assert_eq!(file.read(1), 1, "reads with the lease");
+        assert!(begin.elapsed() < LATEST, "reads keep a lease");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // A writer that comes back after less than a second pauses as behind somebody else.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(file.read(40) >= 20, "attached for reading");
+    let now = direct_status(&mounted);
+    assert_eq!((now.leases, now.files_read), (0, 1));
+    assert!(file.write(40) > 0, "attached for writing");
+    assert_eq!(leases(&mounted), 1);
+}
+
+#[test]
+fn a_removed_journal_whose_process_has_left_is_freed() {
+    let mounted = mount(Some(TIMEOUT), false);
+    let client = Client::default();
+    let journal = Own::create(&mounted, "journal", &client);
+    journal.direct.expect_use();
+    assert_eq!(journal.write(3), 3);
+    journal.direct.close();
+    std::fs::remove_file(mounted.path("journal")).expect("remove");
+    drop(journal.file);
+    assert_eq!(leases(&mounted), 1, "the server has not been told");
+    await_no_lease(&mounted);
+    let after = direct_status(&mounted);
+    assert_eq!((after.leases_timed_out, after.leases_taken_back), (0, 0));
+    // The next journal is told that the memory is not there to be used again.
+    let next = Own::create(&mounted, "journal", &client);
+    next.direct.expect_use();
+    assert_eq!(next.write(3), 3);
+    assert_eq!(next.read(3), 3);
+}
+
+#[test]
+fn without_a_timeout_leases_stay() {
+    let mounted = mount(None, false);
+    let client = Client::default();
+    let file = Own::create(&mounted, "file", &client);
+    file.write(20);
+    std::thread::sleep(4 * TIMEOUT);
+    assert_eq!(leases(&mounted), 1);
+    assert_eq!(file.write(20), 20);
+}
