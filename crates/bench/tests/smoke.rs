@@ -230,7 +230,7 @@ fn readcache_in_small() {
     }
 }
 
-const DIRECT_BARS: [&str; 14] = [
+const DIRECT_BARS: [&str; 15] = [
     "overwrite_4k",
     "overwrite_4k_vs_raw",
     "read_4k",
@@ -240,6 +240,7 @@ const DIRECT_BARS: [&str; 14] = [
     "fio_randwrite_vs_fuse",
     "fio_randread_vs_fuse",
     "permission_check",
+    "attach",
     "redis_set",
     "sqlite_full",
     "rocksdb_fillsync",

@@ -8,10 +8,12 @@ use crate::error::BenchError;
 use crate::evaluation::{Collector, Found};
 use crate::measure::{Pinned, Places, median, nanoseconds_each, processors};
 use crate::memory::{Page, raw_region};
-use pmem::{BLOCK_BYTES, DurabilityClass, Offset, Region};
+use pmem::{BLOCK_BYTES, DurabilityClass, Flushed, Offset, Region};
 use std::hint::black_box;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// So many that a fence does not count: what is measured then is what memory takes.
+const BLOCKS_PER_FENCE: u64 = 256;
 
 pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &Bed) {
     collector.group(&["overwrite_4k", "overwrite_4k_vs_raw"], |collector| {
@@ -27,6 +29,7 @@ pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &
     });
     collector.row("open_close_vs_fuse", || open_close(options, bed));
     collector.row("permission_check", || permission_check(options, bed));
+    collector.row("attach", || attach(options, bed));
     collector.row("processes_2", || two_processes(options, bed));
 }
 
@@ -149,6 +152,29 @@ pub(super) fn raw_write(
     })
 }
 
+/// Nanoseconds of a streaming copy of a block to bare memory, if only each so many are fenced: the stores of one block need not wait for those of the one before.
+fn raw_stream(
+    raw: &Region,
+    page: &mut Page,
+    round: u64,
+    fences: u64,
+    blocks_per_fence: u64,
+) -> Result<f64, BenchError> {
+    let mut places = Places::new(round);
+    let blocks = raw.length() / BLOCK;
+    let nanoseconds = nanoseconds_each(fences, |number| {
+        page.number(number);
+        let mut batch = Flushed::nothing(raw);
+        for _ in 0..blocks_per_fence {
+            let at = Offset::new(places.below(blocks) * BLOCK);
+            batch.join(raw.write_streaming(at, &page.0));
+        }
+        raw.fence(batch);
+        Ok(())
+    })?;
+    Ok(nanoseconds / blocks_per_fence as f64)
+}
+
 /// Nanoseconds of a copy of a block from bare memory.
 pub(super) fn raw_read(
     raw: &Region,
@@ -233,7 +259,53 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
     )))
 }
 
-/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow, two threads that stream to bare memory what its bandwidth does.
+/// The longest of a fresh process's first overwrites: the one that attaches the file (connects, leases, maps the segments that the lease needs). What others take longer, for parts of the map and pages that are
+/// seen for the first time, is in the note.
+fn attach(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
+    /// One of them attaches the file, and all behind it are direct.
+    const FIRST: u64 = 32;
+    /// What an attachment may take.
+    const LIMIT_US: f64 = 1000.0;
+    let cold = Order {
+        warm_up: 0,
+        ..order(options, Operation::Overwrite)
+    };
+    // Used by a process before the first that counts, as above.
+    bed.start(Side::Direct, "attach", &cold)?.run(FIRST)?;
+    let (mut longest, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let mut fresh = bed.start_again(Side::Direct, "attach", &cold)?;
+        let first = (0..FIRST).map(|_| Ok(fresh.run(1)?.nanoseconds / 1000.0));
+        let mut first: Vec<f64> = first.collect::<Result<_, BenchError>>()?;
+        if !fresh.run(FIRST)?.is_direct() {
+            return Err(BenchError::NoDirectAccess);
+        }
+        fresh.verify()?;
+        first.sort_by(f64::total_cmp);
+        longest.extend(first.pop());
+        others.extend(first.pop());
+    }
+    let cost = median(&longest);
+    let spread = |pick: fn(f64, f64) -> f64| longest.iter().copied().reduce(pick);
+    let (least, greatest) = (spread(f64::min), spread(f64::max));
+    let found = Found {
+        value: cost,
+        against_value: LIMIT_US,
+        ratio: cost / LIMIT_US,
+        ratio_range: least
+            .zip(greatest)
+            .map(|(least, greatest)| [least / LIMIT_US, greatest / LIMIT_US]),
+        note: None,
+    };
+    Ok(found.noted(format!(
+        "rounds from {:.0} to {:.0} us; the longest operation after that one {:.0} us",
+        least.unwrap_or(cost),
+        greatest.unwrap_or(cost),
+        median(&others)
+    )))
+}
+
+/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, tell what memory does.
 fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let [first, second] = match processors()[..] {
         [first, second, ..] => [first, second],
@@ -248,24 +320,31 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
     };
     let pair_on = |side| Ok::<_, BenchError>([start(side, first)?, start(side, second)?]);
     let mut pairs = [pair_on(Side::Direct)?, pair_on(Side::Tmpfs)?];
-    let mut bare = [Bare::new(options, first)?, Bare::new(options, second)?];
-    let slice = options.slice_seconds(6);
+    let bare_on = |blocks_per_fence| {
+        let on = |processor| Bare::new(options, processor, blocks_per_fence);
+        Ok::<_, BenchError>([on(first)?, on(second)?])
+    };
+    let mut bare = [bare_on(1)?, bare_on(BLOCKS_PER_FENCE)?];
+    let slice = options.slice_seconds(8);
     let counts = [0, 1].map(|which: usize| pairs[which][0].count_for(slice));
-    let rates = in_turn(options.rounds, 6, |side, round| {
+    let rates = in_turn(options.rounds, 8, |side, round| {
         let which = side / 2;
         match (pairs.get_mut(which), side % 2) {
             (Some(programs), 0) => together(programs, counts[which]),
             (Some(programs), _) => one_at_a_time(programs, counts[which]),
-            (None, 0) => bare_together(&mut bare, round, counts[0]),
-            (None, _) => bare_one_at_a_time(&mut bare, round, counts[0]),
+            (None, 0) => bare_together(&mut bare[which - 2], round, counts[0]),
+            (None, _) => bare_one_at_a_time(&mut bare[which - 2], round, counts[0]),
         }
     })?;
     pairs.iter().flatten().try_for_each(Program::verify)?;
     let times = |both: usize| pair(&rates[both], &rates[both + 1]).ratios()[1];
     let note = format!(
-        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times",
+        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times ({:.1} and {:.1} GB/s)",
         times(2),
-        times(4)
+        times(4),
+        times(6),
+        median(&rates[6]) * BLOCK as f64 / 1e9,
+        median(&rates[7]) * BLOCK as f64 / 1e9,
     );
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
 }
@@ -275,22 +354,33 @@ struct Bare {
     raw: Region,
     page: Box<Page>,
     processor: usize,
+    blocks_per_fence: u64,
 }
 
 impl Bare {
-    fn new(options: &DirectOptions, processor: usize) -> Result<Bare, BenchError> {
+    fn new(
+        options: &DirectOptions,
+        processor: usize,
+        blocks_per_fence: u64,
+    ) -> Result<Bare, BenchError> {
         let (directory, class) = (&options.directory, DurabilityClass::Volatile);
         Ok(Bare {
             raw: raw_region(directory, options.file_bytes, class)?,
             page: Page::filled(),
             processor,
+            blocks_per_fence,
         })
     }
 
     /// Operations per second.
     fn rate(&mut self, round: u64, count: u64) -> Result<f64, BenchError> {
         let _pin = Pinned::to(self.processor);
-        Ok(1e9 / raw_write(&self.raw, &mut self.page, round, count)?)
+        let (raw, page, each) = (&self.raw, &mut self.page, self.blocks_per_fence);
+        let nanoseconds = match each {
+            1 => raw_write(raw, page, round, count)?,
+            _ => raw_stream(raw, page, round, count.div_ceil(each), each)?,
+        };
+        Ok(1e9 / nanoseconds)
     }
 }
 

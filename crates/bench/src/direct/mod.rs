@@ -148,7 +148,7 @@ const fn at_most(name: &'static str, unit: &'static str, against: &'static str, 
 /// The greatest gain in bandwidth that the paper has for 4 KiB at random places, from leaving the operating system out.
 const PAPER_GAIN: Option<f64> = Some(14.8);
 
-static PLANS: [Plan; 14] = [
+static PLANS: [Plan; 15] = [
     at_most("overwrite_4k", "ns", TMPFS, 0.75),
     at_most(
         "overwrite_4k_vs_raw",
@@ -171,6 +171,12 @@ static PLANS: [Plan; 14] = [
             0.02,
         )
     },
+    at_most(
+        "attach",
+        "us",
+        "1,000 us, what the design allows an attachment",
+        1.0,
+    ),
     Plan::at_least("redis_set", "requests/s", TMPFS, 1.0, None),
     Plan::at_least("sqlite_full", "transactions/s", FUSE, 2.0, None),
     Plan::at_least("rocksdb_fillsync", "writes/s", FUSE, 2.0, None),

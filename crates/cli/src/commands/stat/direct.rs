@@ -283,7 +283,10 @@ mod tests {
         assert!(line.starts_with(begin), "{line}");
         direct.in_place = true;
         let line = Line(&direct).to_string();
-        assert!(line.ends_with(" timed out; overwrites in place\n"), "{line}");
+        assert!(
+            line.ends_with(" timed out; overwrites in place\n"),
+            "{line}"
+        );
     }
 
     #[test]
