@@ -91,6 +91,31 @@ fn a_process_that_stands_still_is_counted_as_forced() {
     assert_eq!((after.leases_taken_back, after.leases_forced), (1, 1));
 }
 
+#[test]
+fn a_process_that_stands_still_in_many_files_is_waited_for_once() {
+    const FILES: usize = 30;
+    let mounted = Mounted::new();
+    let client = Client::default();
+    let files: Vec<Own> = (0..FILES)
+        .map(|number| Own::create(&mounted, &number.to_string(), &client))
+        .collect();
+    assert!(files.iter().all(|file| file.write(20) > 0));
+    let says = File::options().write(true).open(process_file(&mounted));
+    let says = says.expect("the process's file");
+    for slot in 0..FILES {
+        let at = direct::layout::slot_at(slot) as u64;
+        says.write_all_at(&[1], at).expect("written");
+    }
+    let begin = std::time::Instant::now();
+    for number in 0..FILES {
+        let found = std::fs::read(mounted.path(&number.to_string()));
+        assert_eq!(found.expect("read by somebody else").len(), 20 * BLOCK);
+    }
+    // 100 ms each would be 3 s.
+    assert!(begin.elapsed().as_millis() < 1500, "{:?}", begin.elapsed());
+    assert_eq!(direct_status(&mounted).leases_forced, FILES as u64);
+}
+
 /// Where the only process of the mount says what it is busy with.
 fn process_file(mounted: &Mounted) -> PathBuf {
     let folder = mounted.place.pool().join(txn::users::USERS_FOLDER);

@@ -72,7 +72,8 @@ fn who_only_reads_goes_on_reading_directly_and_who_writes_again_gets_a_lease() {
     file.write(20);
     let begin = Instant::now();
     while leases(&mounted) > 0 {
-        assert_eq!(file.read(1), 1, "reads with the lease");
+        let is_direct = file.read(1) == 1;
+        assert!(is_direct || leases(&mounted) == 0, "reads with the lease");
         assert!(begin.elapsed() < LATEST, "reads keep a lease");
         std::thread::sleep(Duration::from_millis(1));
     }

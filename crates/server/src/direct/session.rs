@@ -92,6 +92,7 @@ impl<S: Store> Session<S> {
             user,
             is_dead: false.into(),
             ended: process_ended.try_clone()?,
+            was_late: Mutex::default(),
             caller: Caller::default(),
         });
         let profile = Arc::new(Profile {

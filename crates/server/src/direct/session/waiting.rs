@@ -17,6 +17,12 @@ pub(super) enum Event {
 }
 
 impl<S: Store> Session<S> {
+    /// Whether the mount is about to end.
+    pub(super) fn is_over(&self) -> bool {
+        let mut stop = [PollFd::new(&self.service.stop, PollFlags::IN)];
+        rustix::event::poll(&mut stop, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     /// Waits for what comes next. Who `listens` no more hears of its death and of the mount's end only.
     pub(super) fn wait(&self, listens: bool) -> io::Result<Event> {
         loop {
