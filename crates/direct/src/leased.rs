@@ -199,7 +199,7 @@ impl Leased {
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
             is_in_place: connection.is_in_place(),
             looked_in: 0,
-            now: 0,
+            now: nanoseconds(clock_gettime(ClockId::RealtimeCoarse)),
             now_ticks: 0,
             room_until: 0,
             is_small,

@@ -31,7 +31,10 @@ impl Looks {
     /// There is a lease.
     pub(super) fn begin(&mut self) {
         if self.next.is_none() {
-            self.next = self.period.map(|period| Instant::now() + period);
+            // A time that no clock reaches never comes.
+            self.next = self
+                .period
+                .and_then(|period| Instant::now().checked_add(period));
         }
     }
 
@@ -58,10 +61,6 @@ impl<S: Store> Session<S> {
         let before = std::mem::take(&mut self.looks.found);
         let numbers: Vec<u32> = self.attached.keys().copied().collect();
         for number in numbers {
-            // A process that says that it is in the middle of a write in each of them must not make the mount's end wait.
-            if self.is_over() {
-                return;
-            }
             match self.next_record(number) {
                 Some(next) if before.get(&number) == Some(&next) => self.end_unused(number),
                 Some(next) => {

@@ -17,12 +17,6 @@ pub(super) enum Event {
 }
 
 impl<S: Store> Session<S> {
-    /// Whether the mount is about to end.
-    pub(super) fn is_over(&self) -> bool {
-        let mut stop = [PollFd::new(&self.service.stop, PollFlags::IN)];
-        rustix::event::poll(&mut stop, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-
     /// Waits for what comes next. Who `listens` no more hears of its death and of the mount's end only.
     pub(super) fn wait(&self, listens: bool) -> io::Result<Event> {
         loop {
@@ -45,13 +39,12 @@ impl<S: Store> Session<S> {
             };
             let is_late = !listens && !self.not_given_back.is_empty();
             let look = self.looks.due_in();
-            if look.is_some_and(|left| left.is_zero()) {
-                return Ok(Event::LookDue);
-            }
+            let is_look_due = look.is_some_and(|left| left.is_zero());
             // What no `Timespec` can say is as good as for ever.
             let look = look.and_then(|left| Timespec::try_from(left).ok());
             let until = if is_late { Some(soon) } else { look };
             match rustix::event::poll(&mut waiting[..watched], until.as_ref()) {
+                Ok(0) if is_look_due => return Ok(Event::LookDue),
                 Ok(0) if is_late => return Ok(Event::GaveBack),
                 Ok(0) => continue,
                 Ok(_) => {}
@@ -63,6 +56,10 @@ impl<S: Store> Session<S> {
             }
             if !waiting[1].revents().is_empty() {
                 return Ok(Event::Death);
+            }
+            // Before what the process asks for, which may be more and more.
+            if is_look_due {
+                return Ok(Event::LookDue);
             }
             if listens && !waiting[2].revents().is_empty() {
                 return Ok(Event::Request);
