@@ -7,7 +7,8 @@ use crate::line::NoAnswer;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, Kind, Refusal};
 use lease::{
-    Busy, FileMap, Holding, InPlace, Place, Refusal as WriterRefusal, Ring, Salt, Spare, Writer,
+    Busy, FileMap, Holding, InPlace, Place, RECORD_NUMBERS, Refusal as WriterRefusal, Ring, Salt,
+    Spare, Writer,
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use rustix::process::{Resource, getrlimit};
@@ -176,7 +177,7 @@ impl Leased {
     ) -> Result<Leased, Box<Attachment>> {
         let is_sound = attached.ring_blocks.is_power_of_two()
             && attached.slot < SLOTS as u64
-            && (1..1 << 62).contains(&attached.next);
+            && RECORD_NUMBERS.contains(&attached.next);
         let ring = is_sound.then(|| ring_of(connection, &attachment)).flatten();
         let Some(ring) = ring else {
             return Err(Box::new(attachment));

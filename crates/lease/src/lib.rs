@@ -23,7 +23,7 @@ mod writer;
 pub use judge::{
     Blocks, Effects, Fault, GROUP_RECORDS_MAX, RECORDS_AT_ONCE_MAX, Terms, Trust, judge,
 };
-pub use record::{NO_SLOT, RECORD_BYTES, Record, Salt};
+pub use record::{NO_SLOT, RECORD_BYTES, RECORD_NUMBERS, Record, Salt};
 pub use ring::{Medium, RECORDS_PER_BLOCK, Ring};
 pub use state::{Busy, Holding, State, Word, has_left, leave};
 pub use writer::{FileMap, InPlace, Place, Refusal, Spare, WRITE_BLOCKS_MAX, Writer};

@@ -3,6 +3,9 @@
 use pmem::{BLOCK_BYTES, LINE_BYTES, crc32c_of_line};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// Numbers that a record can have: nobody writes so many that adding to one overflows.
+pub const RECORD_NUMBERS: std::ops::Range<u64> = 1..1 << 62;
+
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = LINE_BYTES;
 

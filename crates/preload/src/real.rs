@@ -61,9 +61,8 @@ macro_rules! behind {
                 Err(_) => unreachable!(),
             };
             static NEXT: Next = Next::new(NAME);
-            type Function = unsafe extern "C-unwind" fn($($type),*) $(-> $result)?;
             // SAFETY: the function of this name has this type, by the C library's manual; of one that is variadic, arguments are passed as to one that is not.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(NEXT.address()) };
+            let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) $(-> $result)?>(NEXT.address()) };
             // SAFETY: the caller promises what the function wants.
             unsafe { function($($argument),*) }
         }

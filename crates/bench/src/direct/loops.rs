@@ -6,14 +6,12 @@ use super::{DirectOptions, first_processor, with_spread};
 use crate::aging::{in_turn, pair};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Found};
-use crate::measure::{Pinned, Places, median, nanoseconds_each, processors};
+use crate::measure::{Pinned, Places, median, nanoseconds_each};
 use crate::memory::{Page, raw_region};
-use pmem::{BLOCK_BYTES, DurabilityClass, Flushed, Offset, Region};
+use pmem::{BLOCK_BYTES, DurabilityClass, Offset, Region};
 use std::hint::black_box;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// So many that a fence does not count: what is measured then is what memory takes.
-const BLOCKS_PER_FENCE: u64 = 256;
 
 pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &Bed) {
     collector.group(&["overwrite_4k", "overwrite_4k_vs_raw"], |collector| {
@@ -30,7 +28,6 @@ pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &
     collector.row("open_close_vs_fuse", || open_close(options, bed));
     collector.row("permission_check", || permission_check(options, bed));
     collector.row("attach", || attach(options, bed));
-    collector.row("processes_2", || two_processes(options, bed));
 }
 
 pub(super) fn order(options: &DirectOptions, operation: Operation) -> Order {
@@ -152,29 +149,6 @@ pub(super) fn raw_write(
     })
 }
 
-/// Nanoseconds of a streaming copy of a block to bare memory, if only each so many are fenced: the stores of one block need not wait for those of the one before.
-fn raw_stream(
-    raw: &Region,
-    page: &mut Page,
-    round: u64,
-    fences: u64,
-    blocks_per_fence: u64,
-) -> Result<f64, BenchError> {
-    let mut places = Places::new(round);
-    let blocks = raw.length() / BLOCK;
-    let nanoseconds = nanoseconds_each(fences, |number| {
-        page.number(number);
-        let mut batch = Flushed::nothing(raw);
-        for _ in 0..blocks_per_fence {
-            let at = Offset::new(places.below(blocks) * BLOCK);
-            batch.join(raw.write_streaming(at, &page.0));
-        }
-        raw.fence(batch);
-        Ok(())
-    })?;
-    Ok(nanoseconds / blocks_per_fence as f64)
-}
-
 /// Nanoseconds of a copy of a block from bare memory.
 pub(super) fn raw_read(
     raw: &Region,
@@ -244,19 +218,24 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
         extra.push(nanoseconds / 1000.0 / SHARED_BY as f64);
     }
     attached.verify()?;
-    let cost = median(&extra);
-    let spread = |pick: fn(f64, f64) -> f64| extra.iter().copied().reduce(pick);
-    let found = Found {
+    let found = beside_limit(&extra, 1.0);
+    let all_us = found.value * SHARED_BY as f64;
+    Ok(found.noted(format!(
+        "{all_us:.0} us to attach a file and to see its pages for the first time, over {SHARED_BY} operations, about a second's"
+    )))
+}
+
+/// A cost of several rounds, beside what it may be.
+fn beside_limit(costs: &[f64], limit: f64) -> Found {
+    let cost = median(costs);
+    let spread = |pick: fn(f64, f64) -> f64| costs.iter().map(|cost| cost / limit).reduce(pick);
+    Found {
         value: cost,
-        against_value: 1.0,
-        ratio: cost,
+        against_value: limit,
+        ratio: cost / limit,
         ratio_range: spread(f64::min).zip(spread(f64::max)).map(<[f64; 2]>::from),
         note: None,
-    };
-    Ok(found.noted(format!(
-        "{:.0} us to attach a file and to see its pages for the first time, over {SHARED_BY} operations, about a second's",
-        cost * SHARED_BY as f64
-    )))
+    }
 }
 
 /// The longest of a fresh process's first overwrites: the one that attaches the file (connects, leases, maps the segments that the lease needs). What others take longer, for parts of the map and pages that are
@@ -285,145 +264,12 @@ fn attach(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
         longest.extend(first.pop());
         others.extend(first.pop());
     }
-    let cost = median(&longest);
-    let spread = |pick: fn(f64, f64) -> f64| longest.iter().copied().reduce(pick);
-    let (least, greatest) = (spread(f64::min), spread(f64::max));
-    let found = Found {
-        value: cost,
-        against_value: LIMIT_US,
-        ratio: cost / LIMIT_US,
-        ratio_range: least
-            .zip(greatest)
-            .map(|(least, greatest)| [least / LIMIT_US, greatest / LIMIT_US]),
-        note: None,
-    };
+    let found = beside_limit(&longest, LIMIT_US);
+    let [least, greatest] = found.ratio_range.unwrap_or_default();
     Ok(found.noted(format!(
         "rounds from {:.0} to {:.0} us; the longest operation after that one {:.0} us",
-        least.unwrap_or(cost),
-        greatest.unwrap_or(cost),
+        least * LIMIT_US,
+        greatest * LIMIT_US,
         median(&others)
     )))
-}
-
-/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, tell what memory does.
-fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
-    let [first, second] = match processors()[..] {
-        [first, second, ..] => [first, second],
-        ref few => return Err(BenchError::Processors(few.len())),
-    };
-    let start = |side, processor| {
-        let order = Order {
-            processor,
-            ..order(options, Operation::Overwrite)
-        };
-        bed.start(side, &format!("processor-{processor}"), &order)
-    };
-    let pair_on = |side| Ok::<_, BenchError>([start(side, first)?, start(side, second)?]);
-    let mut pairs = [pair_on(Side::Direct)?, pair_on(Side::Tmpfs)?];
-    let bare_on = |blocks_per_fence| {
-        let on = |processor| Bare::new(options, processor, blocks_per_fence);
-        Ok::<_, BenchError>([on(first)?, on(second)?])
-    };
-    let mut bare = [bare_on(1)?, bare_on(BLOCKS_PER_FENCE)?];
-    let slice = options.slice_seconds(8);
-    let counts = [0, 1].map(|which: usize| pairs[which][0].count_for(slice));
-    let rates = in_turn(options.rounds, 8, |side, round| {
-        let which = side / 2;
-        match (pairs.get_mut(which), side % 2) {
-            (Some(programs), 0) => together(programs, counts[which]),
-            (Some(programs), _) => one_at_a_time(programs, counts[which]),
-            (None, 0) => bare_together(&mut bare[which - 2], round, counts[0]),
-            (None, _) => bare_one_at_a_time(&mut bare[which - 2], round, counts[0]),
-        }
-    })?;
-    pairs.iter().flatten().try_for_each(Program::verify)?;
-    let times = |both: usize| pair(&rates[both], &rates[both + 1]).ratios()[1];
-    let note = format!(
-        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times ({:.1} and {:.1} GB/s)",
-        times(2),
-        times(4),
-        times(6),
-        median(&rates[6]) * BLOCK as f64 / 1e9,
-        median(&rates[7]) * BLOCK as f64 / 1e9,
-    );
-    Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
-}
-
-/// Bare memory that is streamed to from one processor.
-struct Bare {
-    raw: Region,
-    page: Box<Page>,
-    processor: usize,
-    blocks_per_fence: u64,
-}
-
-impl Bare {
-    fn new(
-        options: &DirectOptions,
-        processor: usize,
-        blocks_per_fence: u64,
-    ) -> Result<Bare, BenchError> {
-        let (directory, class) = (&options.directory, DurabilityClass::Volatile);
-        Ok(Bare {
-            raw: raw_region(directory, options.file_bytes, class)?,
-            page: Page::filled(),
-            processor,
-            blocks_per_fence,
-        })
-    }
-
-    /// Operations per second.
-    fn rate(&mut self, round: u64, count: u64) -> Result<f64, BenchError> {
-        let _pin = Pinned::to(self.processor);
-        let (raw, page, each) = (&self.raw, &mut self.page, self.blocks_per_fence);
-        let nanoseconds = match each {
-            1 => raw_write(raw, page, round, count)?,
-            _ => raw_stream(raw, page, round, count.div_ceil(each), each)?,
-        };
-        Ok(1e9 / nanoseconds)
-    }
-}
-
-/// Operations per second of both.
-fn bare_together(bare: &mut [Bare; 2], round: u64, count: u64) -> Result<f64, BenchError> {
-    std::thread::scope(|scope| {
-        let threads = bare
-            .each_mut()
-            .map(|bare| scope.spawn(move || bare.rate(round, count)));
-        let mut sum = 0.0;
-        for thread in threads {
-            sum += match thread.join() {
-                Ok(rate) => rate?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-        }
-        Ok(sum)
-    })
-}
-
-/// Operations per second of one, as the mean of both.
-fn bare_one_at_a_time(bare: &mut [Bare; 2], round: u64, count: u64) -> Result<f64, BenchError> {
-    let [first, second] = bare.each_mut().map(|bare| bare.rate(round, count));
-    Ok((first? + second?) / 2.0)
-}
-
-/// Operations per second of both.
-fn together(programs: &mut [Program; 2], count: u64) -> Result<f64, BenchError> {
-    for program in programs.iter_mut() {
-        program.begin(count)?;
-    }
-    let mut rate = 0.0;
-    for program in programs {
-        rate += 1e9 / program.answer()?.nanoseconds;
-    }
-    Ok(rate)
-}
-
-/// Operations per second of one, as the mean of both.
-fn one_at_a_time(programs: &mut [Program; 2], count: u64) -> Result<f64, BenchError> {
-    let mut rate = 0.0;
-    for program in programs {
-        rate += 1e9 / program.run(count)?.nanoseconds / 2.0;
-    }
-    Ok(rate)
 }

@@ -14,6 +14,7 @@ mod fio;
 mod in_place;
 mod loops;
 mod maps;
+mod processes;
 pub(crate) mod program;
 
 use crate::error::BenchError;
@@ -202,6 +203,7 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let bed = Bed::make(options)?;
     loops::measure(&mut collector, options, &bed);
+    processes::measure(&mut collector, options, &bed);
     fio::measure(&mut collector, options, &bed);
     applications::measure(&mut collector, options, &bed);
     in_place::measure(&mut collector, options, &bed);

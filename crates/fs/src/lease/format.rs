@@ -2,7 +2,7 @@
 
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{InodeNumber, RawInode};
-use lease::Salt;
+use lease::{RECORD_NUMBERS, Salt};
 use txn::checksum::mix64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -46,9 +46,6 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLease, reserved) == 32);
 };
 
-/// Numbers that a record can have: nobody writes so many that adding to one overflows.
-const NUMBERS: std::ops::Range<u64> = 1..1 << 62;
-
 /// Whether a lease can have so many blocks.
 pub(super) fn is_possible_size(ring_blocks: u32, spare_blocks: u32) -> bool {
     ring_blocks.is_power_of_two()
@@ -63,7 +60,7 @@ impl RawLease {
         let is_sound = raw.flags == FLAG_LEASE
             && raw.links == 0
             && is_possible_size(lease.ring_blocks, lease.spare_blocks)
-            && NUMBERS.contains(&lease.next);
+            && RECORD_NUMBERS.contains(&lease.next);
         is_sound.then_some(lease)
     }
 

@@ -28,7 +28,7 @@ use crate::node::{Body, Node};
 use crate::types::NewInode;
 use fold::{Folded, LeaseBlocks, Parties};
 use format::{NODE_BLOCKS, is_possible_size};
-use lease::{Place, Ring, Salt, Spare, Trust};
+use lease::{Place, RECORD_NUMBERS, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extents, Purpose};
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl<S: Store> FileSystem<S> {
         };
         let words = RawLease {
             target: node.number().get(),
-            next: 1,
+            next: RECORD_NUMBERS.start,
             target_generation: raw.generation,
             ring_blocks: size.ring_blocks,
             spare_blocks: size.spare_blocks,

@@ -5,7 +5,7 @@ use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::{head, left_at, slot_at};
 use fs::lease::{Grant, Holder, LeaseRemains, TakenBack};
-use lease::{Busy, Spare, State, Trust, Word, has_left};
+use lease::{Busy, RECORD_NUMBERS, Spare, State, Trust, Word, has_left};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::OwnedFd;
@@ -20,8 +20,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const IMPATIENT_FOR: Duration = Duration::from_secs(1);
 /// Writes take less than this, so for so long it is not worth to sleep.
 const SPIN: Duration = Duration::from_micros(20);
-/// Number of a lease's first record.
-const FIRST_RECORD: u64 = 1;
 
 /// A process, as far as its leases and mappings are concerned.
 pub(super) struct Process {
@@ -189,6 +187,11 @@ impl Lessee {
         self.is_given_up.store(true, Ordering::Relaxed);
     }
 
+    /// Says that the lease has ended, and what was acknowledged is still in its ring only.
+    pub(super) fn log_unfolded(&self, error: &fs::FsError) {
+        tracing::error!(inode = self.inode, %error, "a lease could not be folded; its records stay for the next mount");
+    }
+
     /// The process stores into none of the lease's blocks any more: they can be freed.
     pub(super) fn let_go(&self) {
         let remains = self.outcome.lock().remains.take();
@@ -207,7 +210,7 @@ impl Lessee {
     /// Records before `next` are folded, or are about to be.
     fn count_folded(&self, next: u64) {
         let folded = self.memory.head(head::FOLDED).load(Ordering::Relaxed);
-        let records = next.saturating_sub(folded.max(FIRST_RECORD));
+        let records = next.saturating_sub(folded.max(RECORD_NUMBERS.start));
         self.registry.counts.records_folded.add(records);
     }
 

@@ -489,16 +489,11 @@ impl<S: Store> Session<S> {
 
     fn map(&mut self, request: &Request) -> Answer {
         let held = self.attached.get(&request.file).ok_or(Refusal::Ended)?;
-        let (Held::Reading(_, _, domain) | Held::Leased(_, _, domain)) = held;
+        let (Held::Reading(_, node, domain) | Held::Leased(_, node, domain)) = held;
         // A chunk costs some microseconds; nobody needs more of them at once.
         let count = request.second.min(CHUNKS_AT_ONCE * MAP_CHUNK);
         held.memory()
-            .fill(
-                self.service.files(),
-                held.node(),
-                *domain,
-                (request.first, count),
-            )
+            .fill(self.service.files(), node, *domain, (request.first, count))
             .map_err(refused)?;
         Ok((Reply::of(&[]), Vec::new()))
     }
@@ -570,7 +565,7 @@ impl<S: Store> Session<S> {
                 if !lessee.has_ended()
                     && let Err(error) = files.drop_lease(node)
                 {
-                    tracing::error!(inode = lessee.inode, %error, "a lease could not be folded; its records stay for the next mount");
+                    lessee.log_unfolded(&error);
                 }
                 lessee.let_go();
                 self.free_slots.push(lessee.slot());
@@ -584,12 +579,6 @@ impl Held {
         match self {
             Held::Reading(reader, _, _) => &reader.memory,
             Held::Leased(lessee, ..) => &lessee.memory,
-        }
-    }
-
-    fn node(&self) -> &Node {
-        match self {
-            Held::Reading(_, node, _) | Held::Leased(_, node, _) => node,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use txn::{Domain, Store};
 
 impl<S: Store> Session<S> {
+    /// From here on it may map the segments of this domain.
     pub(super) fn allow(&mut self, domain: Domain, for_writing: bool) {
         match self.domains.iter_mut().find(|(known, _)| *known == domain) {
             Some((_, may_write)) => *may_write |= for_writing,

@@ -2,8 +2,8 @@
 
 use super::{Held, Session};
 use crate::direct::leased::Lessee;
+use fs::Node;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::Store;
 
@@ -46,10 +46,10 @@ impl Looks {
 }
 
 impl Held {
-    /// The holder, if it is a lease and has not ended.
-    fn live_lessee(&self) -> Option<&Arc<Lessee>> {
+    /// The holder and the file, if it is a lease and has not ended.
+    fn live_lease(&self) -> Option<(&Lessee, &Node)> {
         match self {
-            Held::Leased(lessee, ..) if !lessee.has_ended() => Some(lessee),
+            Held::Leased(lessee, node, _) if !lessee.has_ended() => Some((lessee, node)),
             Held::Leased(..) | Held::Reading(..) => None,
         }
     }
@@ -73,7 +73,7 @@ impl<S: Store> Session<S> {
         if self
             .attached
             .values()
-            .any(|held| held.live_lessee().is_some())
+            .any(|held| held.live_lease().is_some())
         {
             self.looks.begin();
         }
@@ -82,9 +82,8 @@ impl<S: Store> Session<S> {
 
     /// Number of the record that a live lease has next, when all that its holder has acknowledged is folded.
     fn next_record(&self, number: u32) -> Option<u64> {
-        let held = self.attached.get(&number)?;
-        let lessee = held.live_lessee()?;
-        match self.service.files().fold_lease(held.node()) {
+        let (lessee, node) = self.attached.get(&number)?.live_lease()?;
+        match self.service.files().fold_lease(node) {
             Ok(folded) => folded.map(|(next, _)| next),
             Err(error) => {
                 tracing::warn!(inode = lessee.inode, %error, "a lease cannot be folded");
@@ -94,10 +93,8 @@ impl<S: Store> Session<S> {
     }
 
     fn end_unused(&mut self, number: u32) {
-        let Some(held) = self.attached.get(&number) else {
-            return;
-        };
-        let Some(lessee) = held.live_lessee() else {
+        let held = self.attached.get(&number);
+        let Some((lessee, node)) = held.and_then(Held::live_lease) else {
             return;
         };
         if lessee.has_left() {
@@ -109,8 +106,8 @@ impl<S: Store> Session<S> {
         }
         // What nobody uses is taken from nobody.
         lessee.give_up();
-        if let Err(error) = self.service.files().end_lease(held.node()) {
-            tracing::error!(inode = lessee.inode, %error, "a lease could not be folded; its records stay for the next mount");
+        if let Err(error) = self.service.files().end_lease(node) {
+            lessee.log_unfolded(&error);
         }
         self.counts().leases_timed_out.add(1);
     }
