@@ -1,6 +1,6 @@
 //! A connection to the server of a mount, and what this process has of the pool through it.
 
-use crate::file::File;
+use crate::file::{File, Tours};
 use crate::layout::{COUNTERS, Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
 use crate::mapped::{Keeper, Keeping};
@@ -80,6 +80,7 @@ pub(crate) struct Connection {
     /// The files by inode: one process has one view of each.
     files: Mutex<HashMap<u64, Weak<File>>>,
     keeping: Keeping,
+    tours: Mutex<Tours>,
 }
 
 impl Connection {
@@ -93,6 +94,7 @@ impl Connection {
             early: Default::default(),
             files: Mutex::default(),
             keeping: Keeping::default(),
+            tours: Mutex::default(),
         })
     }
 
@@ -148,6 +150,17 @@ impl Connection {
     /// The file with this inode, if this process uses it.
     pub(crate) fn known_file(&self, inode: u64) -> Option<Arc<File>> {
         self.files.try_lock()?.get(&inode)?.upgrade()
+    }
+
+    /// All files that this process uses; none if somebody has the list.
+    pub(crate) fn all_files(&self) -> Vec<Weak<File>> {
+        let files = self.files.try_lock();
+        files.map_or_else(Vec::new, |files| files.values().cloned().collect())
+    }
+
+    /// When all files may be looked at to make room for a lease.
+    pub(crate) fn tours(&self) -> &Mutex<Tours> {
+        &self.tours
     }
 
     /// The file with this inode is dropped.

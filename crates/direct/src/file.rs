@@ -1,7 +1,10 @@
 //! A file of a mount in this process.
 
 mod mapping;
+mod room;
 mod status;
+
+pub(crate) use room::Tours;
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
@@ -429,8 +432,12 @@ impl File {
             ),
             Purpose::Writing => {
                 let is_small = state.policy.writes_little();
-                Leased::ask(connection, inode, descriptor, is_small)
-                    .map(|leased| Holds::Lease(Box::new(leased)))
+                let ask = || Leased::ask(connection, inode, descriptor, is_small);
+                let answer = match ask() {
+                    Err(NoAnswer::Refused(Refusal::NoRoom)) if self.make_room() => ask(),
+                    answer => answer,
+                };
+                answer.map(|leased| Holds::Lease(Box::new(leased)))
             }
         };
         match answer {
@@ -514,6 +521,15 @@ impl File {
         state.policy.lived(purpose, operations);
         Some(purpose)
     }
+
+    /// Tells the server that what this process had of the file is let go.
+    fn detach_held(&self, holds: &Holds) {
+        match holds {
+            Holds::Nothing => {}
+            Holds::Reading { attachment, .. } => attachment.detach(&self.connection),
+            Holds::Lease(leased) => leased.detach(&self.connection),
+        }
+    }
 }
 
 /// Whether a descriptor would do for a lease.
@@ -532,13 +548,9 @@ impl Drop for File {
         }
         // Inside of another operation nobody can be asked; the server hears of it when the process ends.
         if let Some(_inside) = Inside::enter() {
-            let connection = Arc::clone(&self.connection);
-            match &self.state.get_mut().holds {
-                Holds::Nothing => {}
-                Holds::Reading { attachment, .. } => attachment.detach(&connection),
-                Holds::Lease(leased) => leased.detach(&connection),
-            }
-            connection.forget_file(self.inode);
+            let holds = std::mem::replace(&mut self.state.get_mut().holds, Holds::Nothing);
+            self.detach_held(&holds);
+            self.connection.forget_file(self.inode);
         }
     }
 }

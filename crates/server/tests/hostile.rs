@@ -5,14 +5,17 @@ mod common;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::time::Duration;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
 
-use common::Mounted;
-use direct::layout::{Layout, PROCESS_BYTES};
+use common::direct::{LATEST, direct_status};
+use common::{Mounted, Place};
+use direct::layout::{Layout, PROCESS_BYTES, slot_at};
 use direct::protocol::{Attached, Kind, Reply, Request, Row, VERSION, Welcome};
 use direct::{Client, transport};
+use fs::MountOptions;
 use lease::{NO_SLOT, Record, Salt};
+use perdure_server::Mounting;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -124,6 +127,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// The process's side of a conversation.
 struct Liar<'m> {
     mounted: &'m Mounted,
+    /// The file that it is about to use.
+    name: String,
     socket: OwnedFd,
     welcome: Option<Welcome>,
     process: Option<File>,
@@ -145,6 +150,7 @@ impl Liar<'_> {
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a time-out");
         Liar {
             mounted,
+            name: "hostile".to_owned(),
             socket,
             welcome: None,
             process: None,
@@ -152,6 +158,13 @@ impl Liar<'_> {
             next: 0,
             segments: Vec::new(),
         }
+    }
+
+    /// Says hello, as each conversation begins.
+    fn say_hello(&mut self) {
+        let hello = [0, u64::from(VERSION), 0];
+        let is_answered = self.ask(Kind::Hello as u32, hello, Beside::Nothing);
+        assert!(is_answered, "taken in");
     }
 
     /// Does the step: `false` if the server has hung up.
@@ -305,7 +318,7 @@ impl Liar<'_> {
     }
 
     fn descriptor(&self, beside: Beside) -> Option<OwnedFd> {
-        let path = self.mounted.path("hostile");
+        let path = self.mounted.path(&self.name);
         let mut options = OpenOptions::new();
         let opened = match beside {
             Beside::Nothing => return None,
@@ -329,11 +342,7 @@ impl Liar<'_> {
 
 fn one_case(mounted: &Mounted, steps: &[Step], secret: &[u8]) {
     let mut liar = Liar::connect(mounted);
-    let hello = [0, u64::from(VERSION), 0];
-    assert!(
-        liar.ask(Kind::Hello as u32, hello, Beside::Nothing),
-        "taken in"
-    );
+    liar.say_hello();
     steps.iter().all(|step| liar.take(step));
     drop(liar);
     std::fs::read(mounted.path("hostile")).expect("the file can be read");
@@ -389,4 +398,50 @@ fn any_conversation_is_survived() {
     let store = store.expect("the pool opens");
     let report = fs::check::check(store.region(), &fs::check::CheckOptions::default());
     assert!(report.is_clean(), "{:?}", report.faults);
+}
+
+#[test]
+fn who_says_to_be_busy_with_many_files_makes_nobody_wait_for_each() {
+    /// Waited for one by one, 10 ms each, they take four seconds.
+    const FILES: usize = 400;
+    let place = Place::new();
+    place.format_of(1 << 30);
+    let mounting = Mounting {
+        lease_timeout: Some(Duration::from_secs(2)),
+        ..place.mounting()
+    };
+    let mounted = Mounted::as_wanted(place, MountOptions::default(), &mounting);
+    std::fs::write(mounted.path("hostile"), [7; 50]).expect("a file");
+    let mut liar = Liar::connect(&mounted);
+    liar.say_hello();
+    for number in 0..FILES {
+        liar.name = number.to_string();
+        std::fs::write(mounted.path(&liar.name), [7; 50]).expect("a file");
+        assert!(liar.ask(Kind::Attach as u32, [0, 1, 1], Beside::Writable(true)));
+        let (attached, _) = liar.attached.as_ref().expect("attached");
+        assert_eq!(
+            attached.inode,
+            inode(&mounted, &liar.name),
+            "each has its lease"
+        );
+        let busy = slot_at(attached.slot as usize) as u64;
+        liar.take(&Step::Busy(busy / 8, 1));
+        liar.take(&Step::Record([0, 0, 0, 0, 0, 1], true));
+    }
+    assert_eq!(direct_status(&mounted).leases_granted, FILES as u64);
+    let mut longest = Duration::ZERO;
+    let begin = Instant::now();
+    while direct_status(&mounted).leases > 0 {
+        assert!(begin.elapsed() < LATEST, "the leases do not end");
+        let asked = Instant::now();
+        assert!(liar.ask(Kind::Epoch as u32, [0; 3], Beside::Nothing));
+        longest = longest.max(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+}
+
+fn inode(mounted: &Mounted, name: &str) -> u64 {
+    let metadata = std::fs::metadata(mounted.path(name));
+    metadata.expect("metadata").ino()
 }

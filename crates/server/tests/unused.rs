@@ -2,19 +2,26 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::direct::{BLOCK, LATEST, Own, await_no_lease, clients, direct_status};
 use common::{Mounted, Place};
 use direct::Client;
+use direct::layout::SLOTS;
 use fs::MountOptions;
 use perdure_server::Mounting;
 
 /// After how long without a write leases end here.
 const TIMEOUT: Duration = Duration::from_millis(400);
+
 fn mount(lease_timeout: Option<Duration>, in_place: bool) -> Mounted {
+    mount_of(128 << 20, lease_timeout, in_place)
+}
+
+fn mount_of(size_bytes: u64, lease_timeout: Option<Duration>, in_place: bool) -> Mounted {
     let place = Place::new();
-    place.format();
+    place.format_of(size_bytes);
     let mounting = Mounting {
         lease_timeout,
         in_place,
@@ -115,4 +122,36 @@ fn without_a_timeout_leases_stay() {
     std::thread::sleep(4 * TIMEOUT);
     assert_eq!(leases(&mounted), 1);
     assert_eq!(file.write(20), 20);
+}
+
+#[test]
+fn leases_that_others_have_ended_leave_room_for_new_ones() {
+    let mounted = mount_of(1 << 30, None, false);
+    let client = Client::default();
+    let write_first = |name: &str| {
+        let file = Own::create(&mounted, name, &client);
+        file.direct.expect_use();
+        (file.write(1) == 1).then_some(file)
+    };
+    // As many as one process may have; it goes back to none of them.
+    let mut files = Vec::new();
+    let mut names = (0..2 * SLOTS).map(|number| number.to_string());
+    while files.len() < SLOTS {
+        let name = names.next().expect("files are leased");
+        files.extend(write_first(&name));
+    }
+    assert!(write_first("too many").is_none(), "none has ended");
+    for file in &files {
+        let mut byte = [0];
+        let read = file.file.read_exact_at(&mut byte, 0);
+        read.expect("somebody reads");
+    }
+    assert_eq!(leases(&mounted), 0, "the kernel's reads end them");
+    // It was refused a moment ago, and then asks less often.
+    let begin = Instant::now();
+    while write_first(&format!("later {:?}", begin.elapsed())).is_none() {
+        assert!(begin.elapsed() < LATEST, "ended leases are in the way");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(files);
 }

@@ -26,9 +26,6 @@ const LOGGED_BESIDES: usize = 1024;
 /// Records that one transaction folds at least, even if that is more than half of a very small journal.
 const RECORDS_PER_FOLD_MIN: usize = 128;
 
-/// How long a holder who is in the middle of a write is waited for by who wants to know what he has acknowledged before.
-const PATIENCE: Duration = Duration::from_millis(10);
-
 /// A leased file and its lease, both locked.
 pub(super) struct Parties<'p> {
     pub(super) file: InodeNumber,
@@ -168,11 +165,12 @@ impl<S: Store> Core<S> {
 
     /// Folds at least what the holder had acknowledged when this began, while he goes on.
     ///
-    /// The newest record is acknowledged if there is a newer one meanwhile, or if he was idle after it had been seen.
+    /// The newest record is acknowledged if there is a newer one meanwhile, or if he was idle after it had been seen. Who is in the middle of a write is waited for as long as `patience` says.
     pub(super) fn fold_acknowledged(
         &self,
         parties: &mut Parties<'_>,
         holder: &dyn Holder,
+        patience: Duration,
     ) -> Result<Folded, FsError> {
         let first = self.words(parties)?.next;
         if !self.has_record(parties, first) {
@@ -186,7 +184,7 @@ impl<S: Store> Core<S> {
                 return self.fold(parties, Trust::All, 1);
             }
             let folded = self.fold(parties, Trust::AllButNewest, u64::MAX)?;
-            if folded != Folded::Nothing || begin.elapsed() > PATIENCE {
+            if folded != Folded::Nothing || begin.elapsed() >= patience {
                 return Ok(folded);
             }
             std::thread::yield_now();

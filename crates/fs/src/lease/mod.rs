@@ -32,7 +32,11 @@ use lease::{Place, RECORD_NUMBERS, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extents, Purpose};
 use std::sync::Arc;
+use std::time::Duration;
 use txn::{Store, Transaction};
+
+/// How long a holder who is in the middle of a write is waited for by who wants to know what he has acknowledged before.
+pub const FOLD_PATIENCE: Duration = Duration::from_millis(10);
 
 /// How much a lease lets its holder write before the server has to fold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -197,14 +201,27 @@ impl<S: Store> FileSystem<S> {
     /// Folds what the holder has written down and fills his spare blocks up, while he goes on. He is told, and so is the caller: the number of the first record that was not folded, and the slots that have a
     /// block again. `None` if the file is not leased, or not any more: the lease of a holder who writes nonsense ends.
     ///
-    /// All is folded that he had acknowledged when this began; for that he is asked whether he is idle.
+    /// All is folded that he had acknowledged when this began; for that he is asked whether he is idle, and waited for [`FOLD_PATIENCE`] if he is not.
     ///
     /// # Errors
     ///
     /// [`FsError::Corrupt`], [`FsError::TooLargeForJournal`]. That there is no room for new spare blocks is no error: there are just none.
     pub fn fold_lease(&self, node: &Node) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
+        self.fold_lease_within(node, FOLD_PATIENCE)
+    }
+
+    /// The same for who has less time, or none: he is waited for that long, and then what he acknowledged last may not be folded.
+    ///
+    /// # Errors
+    ///
+    /// As [`fold_lease`](Self::fold_lease).
+    pub fn fold_lease_within(
+        &self,
+        node: &Node,
+        patience: Duration,
+    ) -> Result<Option<(u64, Vec<Spare>)>, FsError> {
         self.fold_with(node, |core, parties, holder| {
-            core.fold_acknowledged(parties, holder)
+            core.fold_acknowledged(parties, holder, patience)
         })
     }
 

@@ -56,8 +56,13 @@ impl Place {
     }
 
     pub(crate) fn format(&self) {
+        self.format_of(128 << 20);
+    }
+
+    /// Makes the pool, of so many bytes.
+    pub(crate) fn format_of(&self, size_bytes: u64) {
         let options = FormatOptions {
-            size_bytes: 128 << 20,
+            size_bytes,
             segment_bytes: 4 << 20,
             volatile: true,
             ..FormatOptions::default()

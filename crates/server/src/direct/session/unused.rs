@@ -3,9 +3,14 @@
 use super::{Held, Session};
 use crate::direct::leased::Lessee;
 use fs::Node;
+use fs::lease::FOLD_PATIENCE;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use txn::Store;
+
+/// How long all leases of a process are waited for in one look, at most. An honest one is in the middle of as many writes as it has threads; one that says that it is busy with a thousand files
+/// would otherwise keep its own thread here for ten seconds, and an unmount with it.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// When the leases of a process are looked at, and what was found the last time.
 ///
@@ -60,8 +65,9 @@ impl<S: Store> Session<S> {
     pub(super) fn look_at_leases(&mut self) {
         let before = std::mem::take(&mut self.looks.found);
         let numbers: Vec<u32> = self.attached.keys().copied().collect();
+        let until = Instant::now() + PATIENCE;
         for number in numbers {
-            match self.next_record(number) {
+            match self.next_record(number, until) {
                 Some(next) if before.get(&number) == Some(&next) => self.end_unused(number),
                 Some(next) => {
                     self.looks.found.insert(number, next);
@@ -80,10 +86,13 @@ impl<S: Store> Session<S> {
         self.describe();
     }
 
-    /// Number of the record that a live lease has next, when all that its holder has acknowledged is folded.
-    fn next_record(&self, number: u32) -> Option<u64> {
+    /// Number of the record that a live lease has next, when all that its holder has acknowledged is folded. After `until` those in the middle of a write are not waited for.
+    fn next_record(&self, number: u32, until: Instant) -> Option<u64> {
         let (lessee, node) = self.attached.get(&number)?.live_lease()?;
-        match self.service.files().fold_lease(node) {
+        let patience = until
+            .saturating_duration_since(Instant::now())
+            .min(FOLD_PATIENCE);
+        match self.service.files().fold_lease_within(node, patience) {
             Ok(folded) => folded.map(|(next, _)| next),
             Err(error) => {
                 tracing::warn!(inode = lessee.inode, %error, "a lease cannot be folded");

@@ -6,6 +6,7 @@ use std::io;
 use txn::Store;
 
 /// What the thread waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Event {
     Request,
     /// It has given mappings back for which nobody waits any longer.
@@ -14,6 +15,31 @@ pub(super) enum Event {
     LookDue,
     Death,
     Stop,
+}
+
+/// What there is to be dealt with at once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    stop: bool,
+    death: bool,
+    request: bool,
+    gave_back: bool,
+}
+
+impl Ready {
+    /// What comes first. A look at the leases comes before what the process asks for, which may be more and more.
+    fn first(self, is_look_due: bool) -> Option<Event> {
+        let events = [
+            (self.stop, Event::Stop),
+            (self.death, Event::Death),
+            (is_look_due, Event::LookDue),
+            (self.request, Event::Request),
+            (self.gave_back, Event::GaveBack),
+        ];
+        events
+            .into_iter()
+            .find_map(|(is_there, event)| is_there.then_some(event))
+    }
 }
 
 impl<S: Store> Session<S> {
@@ -44,29 +70,47 @@ impl<S: Store> Session<S> {
             let look = look.and_then(|left| Timespec::try_from(left).ok());
             let until = if is_late { Some(soon) } else { look };
             match rustix::event::poll(&mut waiting[..watched], until.as_ref()) {
-                Ok(0) if is_look_due => return Ok(Event::LookDue),
-                Ok(0) if is_late => return Ok(Event::GaveBack),
-                Ok(0) => continue,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            if !waiting[0].revents().is_empty() {
-                return Ok(Event::Stop);
-            }
-            if !waiting[1].revents().is_empty() {
-                return Ok(Event::Death);
-            }
-            // Before what the process asks for, which may be more and more.
-            if is_look_due {
-                return Ok(Event::LookDue);
-            }
-            if listens && !waiting[2].revents().is_empty() {
-                return Ok(Event::Request);
-            }
-            if listens && !waiting[3].revents().is_empty() {
-                return Ok(Event::GaveBack);
+            let is_there = |index: usize| index < watched && !waiting[index].revents().is_empty();
+            let ready = Ready {
+                stop: is_there(0),
+                death: is_there(1),
+                request: is_there(2),
+                gave_back: is_there(3) || is_late,
+            };
+            if let Some(event) = ready.first(is_look_due) {
+                return Ok(event);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_requests_keeps_off_neither_a_look_nor_an_end() {
+        let mut ready = Ready {
+            request: true,
+            gave_back: true,
+            ..Ready::default()
+        };
+        assert_eq!(ready.first(false), Some(Event::Request));
+        assert_eq!(ready.first(true), Some(Event::LookDue));
+        ready.death = true;
+        assert_eq!(ready.first(true), Some(Event::Death));
+        ready.stop = true;
+        assert_eq!(ready.first(true), Some(Event::Stop));
+        let gave_back = Ready {
+            gave_back: true,
+            ..Ready::default()
+        };
+        assert_eq!(gave_back.first(false), Some(Event::GaveBack));
+        assert_eq!(Ready::default().first(true), Some(Event::LookDue));
+        assert_eq!(Ready::default().first(false), None);
     }
 }
