@@ -45,6 +45,54 @@ static void run(const char *name, int flags) {
     close(file);
 }
 
+/* Whole blocks are read without a lock, so the handler comes back in the middle of that: it reads and writes the same file, and nobody waits for himself. */
+#define BLOCKS 64
+static char block[4096] __attribute__((aligned(4096)));
+static volatile long longest_us;
+
+static long now_us(void) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void reading_handler(int signal) {
+    (void)signal;
+    char other[4096] __attribute__((aligned(64)));
+    int saved = errno, number = handled % BLOCKS;
+    long begin = now_us();
+    CHECK(pread(file, other, 4096, number * 4096L) == 4096);
+    CHECK(other[0] == number && other[4095] == number);
+    memset(other, number, 4096);
+    CHECK(pwrite(file, other, handled % 3 ? 4096 : 100, number * 4096L) > 0);
+    long took = now_us() - begin;
+    if (took > longest_us)
+        longest_us = took;
+    handled++;
+    errno = saved;
+}
+
+static void read_blocks(void) {
+    file = warm_file("signals-blocks", 0);
+    for (int i = 0; i < BLOCKS; i++) {
+        memset(block, i, 4096);
+        CHECK(pwrite(file, block, 4096, i * 4096L) == 4096);
+    }
+    handled = 0;
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    for (int i = 0; i < 200000 || handled < 200; i++) {
+        int number = i % BLOCKS;
+        errno = 4711;
+        CHECK(pread(file, block, 4096, number * 4096L) == 4096);
+        CHECK(errno == 4711 && block[0] == number && block[4095] == number);
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    /* An honest wait for a lock that this very thread has takes four seconds. */
+    CHECK(longest_us < 2000000);
+    close(file);
+}
+
 /* A thread that is cancelled while it waits for a pipe; and one that works directly, and ends soon after. */
 static int ends[2];
 static void *wait_for_pipe(void *argument) {
@@ -60,6 +108,9 @@ int main(int count, char **arguments) {
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     run("signals", 0);
     run("signals-append", O_APPEND);
+    action.sa_handler = reading_handler;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    read_blocks();
     for (int i = 0; i < 8; i++) {
         pthread_t thread;
         void *result;

@@ -1,11 +1,12 @@
 //! A file that this process may read: where its blocks are, and whether that is still true.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Link};
 use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
 use crate::line::{Left, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
+use crate::segments::Segments;
 use lease::{Holding, Place};
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
 use std::io::IoSliceMut;
@@ -75,6 +76,8 @@ pub(crate) struct Attachment {
     permission: Permission,
     memory: SharedMemory,
     layout: Layout,
+    /// Where its map begins.
+    map_at: usize,
     /// Chunk of the map behind those that were asked for last.
     next_chunk: AtomicU64,
     /// Chunks that were asked for.
@@ -142,6 +145,7 @@ impl Attachment {
                 false => Permission::Read,
             },
             memory,
+            map_at: layout.map_at(),
             layout,
             next_chunk: AtomicU64::new(0),
             chunks_asked: AtomicU64::new(0),
@@ -180,14 +184,24 @@ impl Attachment {
     /// Whether what was read before this look is true.
     #[inline]
     pub(crate) fn is_live(&self, connection: &Connection) -> bool {
+        self.has_not_ended() && connection.is_current()
+    }
+
+    #[inline(always)]
+    fn has_not_ended(&self) -> bool {
         let state = self.memory.word(head::STATE);
         // Who only looks is not busy.
-        Holding { state, busy: state }.is_live() && connection.is_current()
+        Holding { state, busy: state }.is_live()
     }
 
     /// Where block `index` of the file is, if that is known and this process may go there without asking anybody.
     #[inline]
     pub(crate) fn known(&self, connection: &Connection, index: u64) -> Option<Place> {
+        self.known_in(connection.segments(), index)
+    }
+
+    #[inline(always)]
+    fn known_in(&self, segments: &Segments, index: u64) -> Option<Place> {
         if index >= self.layout.capacity_blocks {
             return None;
         }
@@ -196,16 +210,15 @@ impl Attachment {
         };
         let is_ready = match place {
             Place::Hole => true,
-            Place::At(block) | Place::Unwritten(block) => {
-                connection.segments().is_ready(block, self.permission)
-            }
+            Place::At(block) | Place::Unwritten(block) => segments.is_ready(block, self.permission),
         };
         is_ready.then_some(place)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, index: u64) -> Entry {
-        Entry::of(self.memory.word(self.layout.entry_at(index)).load(Relaxed))
+        let at = self.map_at + index as usize * size_of::<u64>();
+        Entry::of(self.memory.word(at).load(Relaxed))
     }
 
     /// Where block `index` of the file is, whether or not this process can go there; asks the server if it does not know. `None` if there is no such block, or no answer.
@@ -327,6 +340,21 @@ impl Attachment {
         true
     }
 
+    /// Copies block `index`, all of it inside the file, if it is known where that is. `false`: it is not, or nothing is there, or it was not true any more when it had been read.
+    #[inline(always)]
+    pub(crate) fn read_block(&self, link: &Link, into: &mut [u8; BLOCK_BYTES], index: u64) -> bool {
+        let segments = link.segments();
+        // Who looks may lock, and is to be inside.
+        if self.is_look_due() {
+            return false;
+        }
+        let Some(Place::At(block)) = self.known_in(segments, index) else {
+            return false;
+        };
+        segments.region().read_block(block.offset(), into);
+        self.has_not_ended() && link.is_current()
+    }
+
     #[inline]
     fn read_part(&self, connection: &Connection, mut into: &mut [u8], mut at: u64) -> Option<()> {
         while !into.is_empty() {
@@ -352,12 +380,13 @@ impl Attachment {
     }
 
     /// Operations that were done.
+    #[inline(always)]
     pub(crate) fn operations(&self) -> u64 {
         self.tally.operations.load(Relaxed)
     }
 
     /// Counts a read or a write.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, connection: &Connection, purpose: Purpose, bytes: usize) {
         let (operations, sum) = match purpose {
             Purpose::Reading => (&self.tally.reads, &self.tally.read_bytes),
@@ -365,17 +394,25 @@ impl Attachment {
         };
         add(operations, 1);
         add(sum, bytes as u64);
+        let is_look = self.is_look_due();
         let all = add(&self.tally.operations, 1);
         if all <= COUNTED_ONE_BY_ONE || all.is_multiple_of(COUNTED_TOGETHER) {
             self.report(connection);
             // Who writes looks by the clock.
-            if purpose == Purpose::Reading && all.is_multiple_of(OPERATIONS_PER_LOOK) {
+            if purpose == Purpose::Reading && is_look {
                 connection.line().notice_hangup();
             }
         }
     }
 
+    /// Whether it is looked at the next operation whether the server has hung up, if that is a read.
+    #[inline(always)]
+    fn is_look_due(&self) -> bool {
+        self.operations() % OPERATIONS_PER_LOOK == OPERATIONS_PER_LOOK - 1
+    }
+
     /// Adds what was counted to what users see.
+    #[cold]
     fn report(&self, connection: &Connection) {
         for (word, counter) in [
             (&self.tally.reads, Counter::Reads),

@@ -50,7 +50,7 @@ pub struct Thread(u64);
 
 impl Thread {
     /// This one.
-    #[inline]
+    #[inline(always)]
     pub fn current() -> Thread {
         let pointer: u64;
         // SAFETY: by the ABI the first word that this segment leads to is its own address, another one for each thread.
@@ -63,6 +63,14 @@ impl Thread {
     pub(crate) fn number(self) -> u64 {
         self.0
     }
+
+    /// One of `count` numbers, a power of two: different ones for most threads.
+    #[inline(always)]
+    pub fn spread_over(self, count: usize) -> usize {
+        // Fibonacci hashing: the upper bits of the product depend on all of the address.
+        let product = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (product >> 32) as usize % count
+    }
 }
 
 const NOBODY: u64 = 0;
@@ -73,19 +81,19 @@ const TAKEN_BACK: u64 = 1;
 #[derive(Debug, Default)]
 pub struct Bias<W = AtomicU64> {
     owner: W,
-    /// 1 while the owner is inside; only he stores to it.
+    /// The owner, while he is inside, or 0; only he stores to it.
     inside: W,
 }
 
 impl<W: Word> Bias<W> {
     /// Goes in, if this thread is the owner and is not inside already (a signal has interrupted it there). Then [`leave`](Self::leave) follows.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn enter(&self, me: Thread) -> bool {
         if self.owner.load(Relaxed) != me.0 || self.inside.load(Relaxed) != 0 {
             return false;
         }
-        self.inside.store(1, Relaxed);
+        self.inside.store(me.0, Relaxed);
         W::light_fence();
         // Acquire: who took it back before may have changed what is inside.
         let is_owner = self.owner.load(Acquire) == me.0;
@@ -96,7 +104,7 @@ impl<W: Word> Bias<W> {
     }
 
     /// The owner leaves; what it loads after that comes after.
-    #[inline]
+    #[inline(always)]
     pub fn leave(&self) {
         self.inside.store(0, Release);
         W::light_fence();
@@ -126,6 +134,12 @@ impl<W: Word> Bias<W> {
     /// Whether the owner was inside at the time of the heavy fence, and has not left. When he has, what he did is visible.
     pub fn is_inside(&self) -> bool {
         self.inside.load(Acquire) != 0
+    }
+
+    /// Whether this thread is inside as the owner: a signal has interrupted it there, and it must not wait until it has left.
+    #[inline]
+    pub fn is_inside_by(&self, me: Thread) -> bool {
+        self.inside.load(Relaxed) == me.0
     }
 
     /// After it was taken back, and nobody is inside any more: there may be an owner again.

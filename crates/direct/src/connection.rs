@@ -23,7 +23,7 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a process has of a pool once it is connected.
 #[derive(Debug)]
-struct Link {
+pub(crate) struct Link {
     line: Line,
     process: SharedMemory,
     epoch_file: SharedMemory,
@@ -33,6 +33,19 @@ struct Link {
 }
 
 impl Link {
+    /// The pool's segments.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Whether the pool is still its server's. If not, a next one may give blocks that this process knows to others: nothing may be stored, and what was read before this look is not true.
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        fence(Acquire);
+        self.epoch_file.word(0).load(Acquire) == self.epoch
+    }
+
     /// Connects to the server that listens at a name in the abstract namespace. `None`: whatever failed, there is no direct access.
     fn to(name: &[u8]) -> Option<Link> {
         // The server's fence reaches the processors that run us only from here on; a lease relies on it.
@@ -130,6 +143,12 @@ impl Connection {
         self.link.get().is_some_and(|link| link.line.is_lost())
     }
 
+    /// What is there once this is connected, unless it is lost.
+    #[inline(always)]
+    pub(crate) fn live_link(&self) -> Option<&Link> {
+        self.link.get().filter(|link| !link.line.is_lost())
+    }
+
     /// What is there once something is attached, and so once this is connected.
     #[inline]
     fn link(&self) -> &Link {
@@ -177,12 +196,10 @@ impl Connection {
         }
     }
 
-    /// Whether the pool is still its server's. If not, a next one may give blocks that this process knows to others: nothing may be stored, and what was read before this look is not true.
+    /// As [`Link::is_current`].
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        fence(Acquire);
-        let link = self.link();
-        link.epoch_file.word(0).load(Acquire) == link.epoch
+        self.link().is_current()
     }
 
     /// Whether the mount wants overwrites in place.

@@ -173,7 +173,7 @@ impl SharedMemory {
     /// # Panics
     ///
     /// If the offset is no multiple of 8 or outside.
-    #[inline]
+    #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(
             at.is_multiple_of(8) && at < self.bytes,

@@ -94,19 +94,19 @@ impl Segments {
     }
 
     /// Where the segments are. Only blocks that [`is_ready`](Self::is_ready) says so of may be accessed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    #[inline]
+    #[inline(always)]
     fn unit(&self, block: BlockNumber) -> Option<&AtomicU8> {
         let unit = block.get().checked_sub(self.first_block)? >> self.unit_shift;
         self.units.get(unit as usize)
     }
 
     /// Whether a block can be accessed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ready(&self, block: BlockNumber, permission: Permission) -> bool {
         match self.unit(block) {
             // Acquire: the mapping was made before the level was raised.

@@ -134,7 +134,7 @@ impl<T> Turns<T> {
     }
 
     /// Comes in to read or change it if this thread owns it, and is not inside already: that takes no lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn as_owner(&self) -> Option<Changing<'_, T>> {
         self.bias.enter(Thread::current()).then(|| Changing {
             turns: self,
@@ -142,7 +142,7 @@ impl<T> Turns<T> {
         })
     }
 
-    /// Comes in to read; `None` after `wait`. A thread that is inside already must not come again.
+    /// Comes in to read; `None` after `wait`. A thread that has locked it must not come again; one that is inside as the owner hears `None`.
     #[inline]
     pub(crate) fn read(&self, wait: Duration) -> Option<Reading<'_, T>> {
         let way = match self.bias.enter(Thread::current()) {
@@ -155,7 +155,7 @@ impl<T> Turns<T> {
         })
     }
 
-    /// Comes in to change it; `None` after `wait`. A thread that is inside already must not come again.
+    /// Comes in to change it; `None` after `wait`. A thread that has locked it must not come again; one that is inside as the owner hears `None`.
     #[inline]
     pub(crate) fn change(&self, wait: Duration) -> Option<Changing<'_, T>> {
         let way = match self.bias.enter(Thread::current()) {
@@ -169,6 +169,9 @@ impl<T> Turns<T> {
     }
 
     fn read_slowly(&self, wait: Duration) -> Option<Way<'_>> {
+        if self.bias.is_inside_by(Thread::current()) {
+            return None;
+        }
         if self.bias.is_free() && self.habit.count(Thread::current()) {
             // Readers that come at the same moment are a reason to leave it as it is.
             if let Some(alone) = self.lock.try_write()
@@ -187,6 +190,9 @@ impl<T> Turns<T> {
     }
 
     fn change_slowly(&self, wait: Duration) -> Option<Way<'_>> {
+        if self.bias.is_inside_by(Thread::current()) {
+            return None;
+        }
         let alone = self.lock.try_write_for(wait)?;
         if !self.have_no_owner(wait) {
             return None;
@@ -279,6 +285,27 @@ mod tests {
         });
         drop(inside);
         assert!(turns.change(WAIT).is_some(), "he has left");
+    }
+
+    #[test]
+    fn an_owner_who_comes_back_by_a_signal_does_not_wait_for_himself() {
+        let turns = Turns::new(0_u64);
+        for _ in 0..TURNS_MIN {
+            turns.change(WAIT).expect("free");
+        }
+        let inside = turns.as_owner().expect("the owner");
+        let begin = Instant::now();
+        assert!(turns.as_owner().is_none());
+        assert!(turns.read(WAIT).is_none() && turns.change(WAIT).is_none());
+        let short = Duration::from_millis(20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(turns.change(short).is_none()));
+        });
+        // Not the owner any more, but inside.
+        assert!(turns.read(WAIT).is_none() && turns.change(WAIT).is_none());
+        assert!(begin.elapsed() < WAIT);
+        drop(inside);
+        assert!(turns.read(WAIT).is_some());
     }
 
     #[test]

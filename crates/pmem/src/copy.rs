@@ -6,9 +6,10 @@
 //! A racing reader therefore gets some mixture of old and new bytes and nothing worse; an aligned word is never mixed.
 
 use std::arch::asm;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::arch::x86_64::__cpuid_count;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::WORD_BYTES;
+use crate::{BLOCK_BYTES, LINE_BYTES, WORD_BYTES};
 
 /// Longest copy that is done word by word, without a call.
 const INLINE_BYTES: usize = 128;
@@ -42,6 +43,50 @@ pub(crate) unsafe fn copy_out(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: `at < length`.
         unsafe { to.add(at).write(from.add(at).read_volatile()) };
         at += 1;
+    }
+}
+
+/// 0 until the processor was asked whether it copies strings fast, 1 if it does, 2 if not.
+static STRINGS: AtomicU8 = AtomicU8::new(0);
+
+#[inline(always)]
+fn copies_strings_fast() -> bool {
+    match STRINGS.load(Ordering::Relaxed) {
+        0 => ask_for_strings(),
+        answer => answer == 1,
+    }
+}
+
+#[cold]
+fn ask_for_strings() -> bool {
+    // Leaf 7: "enhanced rep movsb".
+    let is_fast = __cpuid_count(7, 0).ebx & 1 << 9 != 0;
+    STRINGS.store(if is_fast { 1 } else { 2 }, Ordering::Relaxed);
+    is_fast
+}
+
+/// Copies a block out of shared memory in as few instructions as there are, so that the processor is at what comes behind it, perhaps the next copy, while the first lines are on their way.
+///
+/// One instruction where the processor is good at it, which is where the C library chooses it too: it asks for the last lines before the first have come, whatever is in between; vectors of 64 bytes, which fill the window of instructions, are 4 % faster
+/// if half of the blocks are cached and 15 % slower if none is (EPYC of the fifth generation).
+///
+/// # Safety
+/// `from` is readable and `to` writable for a block; `to` is private to the caller.
+#[inline(always)]
+pub(crate) unsafe fn copy_block_out(from: *const u8, to: *mut u8) {
+    if !to.addr().is_multiple_of(LINE_BYTES) || !copies_strings_fast() {
+        // SAFETY: passed on.
+        return unsafe { call_memcpy(to, from, BLOCK_BYTES) };
+    }
+    // SAFETY: a block each; the direction flag is clear between functions.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rcx") BLOCK_BYTES => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromBytes;
 
+use crate::BLOCK_BYTES;
 use crate::address::lines_touched;
 use crate::emulator::Emulator;
 use crate::mapping::Mapping;
@@ -270,6 +271,17 @@ impl Region {
         // SAFETY: the range is inside the region; `into` is exclusive, so private.
         unsafe { copy::copy_out(from, into.as_mut_ptr(), into.len()) };
         self.end_read(end);
+    }
+
+    /// Copies a whole block out of the region: as [`read`](Self::read), where each instruction counts.
+    #[inline(always)]
+    pub fn read_block(&self, at: Offset, into: &mut [u8; BLOCK_BYTES]) {
+        if self.flags.any() {
+            return self.read(at, into);
+        }
+        let from = self.address(at, BLOCK_BYTES);
+        // SAFETY: the range is inside the region; `into` is exclusive, so private.
+        unsafe { copy::copy_block_out(from, into.as_mut_ptr()) };
     }
 
     /// When a read that begins now is over by the media model, if there is one.

@@ -200,3 +200,36 @@ fn a_batch_is_fenced_where_it_was_flushed() {
     let (one, other) = (Region::anonymous(4096), Region::anonymous(4096));
     other.fence(one.store_u64(Offset::new(0), 1).flush());
 }
+
+#[test]
+fn a_whole_block_is_read_wherever_it_goes() {
+    let image: Vec<u8> = (0..LENGTH).map(|at| (at * 31 >> 3) as u8).collect();
+    let mut anonymous = Region::anonymous(LENGTH as u64);
+    anonymous.refill(&image);
+    let mut buffer = vec![0; LENGTH];
+    for region in [anonymous, Region::emulated_from(&image)] {
+        for at in [0, 1, 64, 100, 4096] {
+            for to in [0, 1, 8, 64, 4032] {
+                buffer.fill(0);
+                let into = buffer[to..].first_chunk_mut::<4096>().expect("a block");
+                region.read_block(Offset::new(at as u64), into);
+                assert!(
+                    buffer[to..to + 4096] == image[at..at + 4096],
+                    "{at} to {to}"
+                );
+                assert!(
+                    buffer[..to]
+                        .iter()
+                        .chain(&buffer[to + 4096..])
+                        .all(|&byte| byte == 0)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "outside")]
+fn a_block_that_is_not_inside_is_not_read() {
+    Region::anonymous(LENGTH as u64).read_block(Offset::new(4097), &mut [0; 4096]);
+}

@@ -58,6 +58,19 @@ fn total(data: &[IoSlice<'_>]) -> usize {
     data.iter().map(|part| part.len()).sum()
 }
 
+/// `pread` of a whole block without a lock, if this thread uses the file alone.
+#[inline(always)]
+pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i64) -> bool {
+    let Some(pin) = table::pinned_as_owner(number) else {
+        return false;
+    };
+    let Some(description) = pin.description() else {
+        return false;
+    };
+    // A negative offset is behind the end of any file.
+    description.is_readable() && description.file().read_block(into, offset as u64)
+}
+
 /// `pread` without a lock, if this thread uses the file alone.
 #[inline]
 pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<usize> {

@@ -86,8 +86,9 @@ impl Pin {
     fn on(index: usize) -> Pin {
         let chunk = PLACES[index / CHUNK_PLACES].get_or(no_places);
         let place = &chunk[index % CHUNK_PLACES];
-        let readers = &place.readers[thread::number() as usize % COUNTERS];
-        let is_owner = readers.bias.enter(Thread::current());
+        let me = Thread::current();
+        let readers = &place.readers[me.spread_over(COUNTERS)];
+        let is_owner = readers.bias.enter(me);
         if !is_owner {
             readers.count_in();
         }
@@ -147,6 +148,42 @@ impl Drop for Pin {
 #[inline(always)]
 pub(crate) fn pin(index: usize, still_stands: impl FnOnce() -> bool) -> Option<Pin> {
     let pin = Pin::on(index);
+    still_stands().then_some(pin)
+}
+
+/// The same for the owner of the line only.
+pub(crate) struct OwnersPin {
+    place: &'static Place,
+    bias: &'static Bias,
+}
+
+impl OwnersPin {
+    /// What is there.
+    #[inline(always)]
+    pub(crate) fn description(&self) -> Option<&Description> {
+        // SAFETY: as for any pin.
+        unsafe { (*self.place.description.get()).as_ref() }
+    }
+}
+
+impl Drop for OwnersPin {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.bias.leave();
+        if self.place.state.load(SeqCst) == DYING {
+            end(self.place);
+        }
+    }
+}
+
+/// As [`pin`], if this thread is the owner of its line: then it takes no locked instruction.
+#[inline(always)]
+pub(crate) fn pin_as_owner(index: usize, still_stands: impl FnOnce() -> bool) -> Option<OwnersPin> {
+    let chunk = PLACES.get(index / CHUNK_PLACES)?.get()?;
+    let place = &chunk[index % CHUNK_PLACES];
+    let me = Thread::current();
+    let bias = &place.readers[me.spread_over(COUNTERS)].bias;
+    let pin = bias.enter(me).then_some(OwnersPin { place, bias })?;
     still_stands().then_some(pin)
 }
 

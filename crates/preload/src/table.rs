@@ -20,7 +20,7 @@ use crate::description::Description;
 use crate::habits::{NAMES, Name};
 use crate::log::say;
 use crate::process;
-use crate::slab::{self, Pin};
+use crate::slab::{self, OwnersPin, Pin};
 use crate::thread::{self, Inside};
 use rustix::fs::OFlags;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -146,6 +146,17 @@ pub(crate) fn pinned(number: RawFd) -> Option<Pin> {
     (word & TAG == OURS).then(|| pin(entry, word))?
 }
 
+/// As [`pinned`], if this thread owns its line of those who use the description.
+#[inline(always)]
+pub(crate) fn pinned_as_owner(number: RawFd) -> Option<OwnersPin> {
+    let entry = entry(number)?;
+    let word = entry.load(Acquire);
+    if word & TAG != OURS || process::settle() {
+        return None;
+    }
+    slab::pin_as_owner(index_of(word), || entry.load(SeqCst) == word)
+}
+
 /// The description, if it is ours; looks now, however seldom the number was used. Not in the middle of a call of this thread.
 pub(crate) fn find_now(number: RawFd) -> Option<Pin> {
     let entry = entry(number)?;
@@ -197,8 +208,13 @@ fn pin(entry: &'static AtomicU64, word: u64) -> Option<Pin> {
     if process::settle() {
         return None;
     }
-    let index = (word & (CHANGE - 1)) >> INDEX_SHIFT;
-    slab::pin(index as usize, || entry.load(SeqCst) == word)
+    slab::pin(index_of(word), || entry.load(SeqCst) == word)
+}
+
+/// Index of the description that a word of tag `ours` leads to.
+#[inline(always)]
+fn index_of(word: u64) -> usize {
+    ((word & (CHANGE - 1)) >> INDEX_SHIFT) as usize
 }
 
 /// Looks at a descriptor, and writes down what it is, unless that has changed meanwhile.

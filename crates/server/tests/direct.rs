@@ -551,3 +551,72 @@ fn a_file_whose_use_is_expected_is_attached_at_once_and_grows_out_of_its_small_l
     );
     std::fs::remove_file(mounted.place.join("journal")).expect("unlink");
 }
+
+#[test]
+fn whole_blocks_are_read_by_the_short_way_and_never_stale() {
+    const BLOCKS: u64 = 40;
+    let mounted = mount();
+    let (ours, theirs) = (mounted.open("file"), mounted.open("file"));
+    let client = Client::default();
+    let direct = look(&client, &ours);
+    let content = |block: u64, version: u64| [(block * 7 + version) as u8; BLOCK];
+    for block in 0..BLOCKS {
+        let data = content(block, 0);
+        let slices = [IoSlice::new(&data)];
+        if direct
+            .write_at(ours.as_fd(), &slices, block * BLOCK as u64)
+            .is_none()
+        {
+            ours.write_all_at(&data, block * BLOCK as u64)
+                .expect("write");
+        }
+    }
+    // By the long way until this thread is the owner, and the file is attached again.
+    let read = |block: u64| {
+        let mut into = [0; BLOCK];
+        let offset = block * BLOCK as u64;
+        let is_short = direct.read_block(&mut into, offset);
+        if !is_short {
+            let slices = &mut [IoSliceMut::new(&mut into)];
+            if direct.read_at(ours.as_fd(), slices, offset).is_none() {
+                ours.read_exact_at(&mut into, offset).expect("read");
+            }
+        }
+        (is_short, into)
+    };
+    let mut short = 0;
+    for version in 0..5 {
+        if version > 0 {
+            for block in 0..BLOCKS {
+                let data = content(block, version);
+                theirs
+                    .write_all_at(&data, block * BLOCK as u64)
+                    .expect("write");
+            }
+        }
+        for turn in 0..20_000 {
+            let block = turn % BLOCKS;
+            let (is_short, found) = read(block);
+            assert!(
+                found == content(block, version),
+                "block {block} of version {version}"
+            );
+            short += u64::from(is_short);
+        }
+    }
+    assert!(short > 10_000, "{short} of 100,000");
+    let mut into = [0; BLOCK];
+    let end = BLOCKS * BLOCK as u64;
+    for offset in [
+        1,
+        BLOCK as u64 - 1,
+        end - 1,
+        end,
+        end + BLOCK as u64,
+        u64::MAX,
+        1 << 63,
+        u64::MAX - 4095,
+    ] {
+        assert!(!direct.read_block(&mut into, offset), "{offset}");
+    }
+}

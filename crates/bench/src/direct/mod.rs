@@ -11,6 +11,7 @@ mod applications;
 mod bed;
 mod cost;
 mod fio;
+mod handover;
 mod in_place;
 mod loops;
 mod maps;

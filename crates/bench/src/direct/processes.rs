@@ -2,6 +2,7 @@
 
 use super::DirectOptions;
 use super::bed::{Bed, Program, Side};
+use super::handover::handover_nanoseconds;
 use super::loops::order;
 use super::program::{Operation, Order};
 use super::with_spread;
@@ -20,7 +21,7 @@ pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &
     collector.row("processes_2", || two_processes(options, bed));
 }
 
-/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, tell what memory does.
+/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, tell what memory does, and how far the processors are from each other whether they share the way there.
 fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let [first, second] = match processors()[..] {
         [first, second, ..] => [first, second],
@@ -42,7 +43,10 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
     let mut bare = [bare_on(1)?, bare_on(BLOCKS_PER_FENCE)?];
     let slice = options.slice_seconds(8);
     let counts = [0, 1].map(|which: usize| pairs[which][0].count_for(slice));
-    let rates = in_turn(options.rounds, 8, |side, round| {
+    let rates = in_turn(options.rounds, 9, |side, round| {
+        if side == 8 {
+            return Ok(handover_nanoseconds([first, second]));
+        }
         let which = side / 2;
         match (pairs.get_mut(which), side % 2) {
             (Some(programs), 0) => together(programs, counts[which]),
@@ -54,12 +58,13 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
     pairs.iter().flatten().try_for_each(Program::verify)?;
     let times = |both: usize| pair(&rates[both], &rates[both + 1]).ratios()[1];
     let note = format!(
-        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times (one {:.1} GB/s, two {:.1})",
+        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times (one {:.1} GB/s, two {:.1}); a line goes from one processor to the other in {:.0} ns",
         times(2),
         times(4),
         times(6),
         median(&rates[7]) * BLOCK as f64 / 1e9,
         median(&rates[6]) * BLOCK as f64 / 1e9,
+        median(&rates[8]),
     );
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
 }

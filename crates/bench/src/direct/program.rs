@@ -108,6 +108,8 @@ struct Work {
     mapped: Option<Mapped>,
     page: Box<Page>,
     places: Places,
+    /// How many there are in the file. Not worked out in the loop: a division is a part of what a short operation takes.
+    file_places: u64,
     /// Bytes appended since the file was empty.
     appended: u64,
     /// Operations so far: what is written is never the same.
@@ -136,6 +138,7 @@ impl Work {
             descriptor,
             page: Page::filled(),
             places: Places::new(order.processor as u64),
+            file_places: order.file_bytes / order.bytes as u64,
             appended: 0,
             done: 0,
             offset: 0,
@@ -192,8 +195,7 @@ impl Work {
 
     fn once(&mut self) -> io::Result<()> {
         let bytes = self.order.bytes;
-        let places = self.order.file_bytes / bytes as u64;
-        self.offset = self.places.below(places) * bytes as u64;
+        self.offset = self.places.below(self.file_places) * bytes as u64;
         self.done += 1;
         let offset = self.offset as libc::off64_t;
         let page = self.page.0.as_mut_ptr().cast::<libc::c_void>();

@@ -9,9 +9,25 @@ use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::ReadWriteFlags;
 use std::slice;
 
+/// The short way of `pread`: a whole block, of a file that this thread alone uses. `false` if there is another way to go.
+///
 /// # Safety
 ///
 /// As for `pread`.
+#[inline(always)]
+unsafe fn reads_block(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t) -> bool {
+    if bytes != BLOCK_BYTES || into.is_null() {
+        return false;
+    }
+    // SAFETY: there is room for so many bytes, as the caller promises.
+    let block = unsafe { &mut *into.cast::<[u8; BLOCK_BYTES]>() };
+    operate::read_block(number, block, offset)
+}
+
+/// # Safety
+///
+/// As for `pread`. Not inline, so that what it needs of the stack is no burden to the short way.
+#[inline(never)]
 unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: off_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
@@ -130,31 +146,33 @@ macro_rules! at_offset {
     };
 }
 
-at_offset!(pread, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
-at_offset!(pread64, reading_at(into: *mut c_void, bytes: size_t, offset: off_t));
 at_offset!(preadv2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(preadv64v2, reading_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(pwritev2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 at_offset!(pwritev64v2, writing_vector_at(vector: *const iovec, count: c_int, offset: off_t, flags: c_int));
 
+/// Those with a short way for a block.
 macro_rules! block_first {
-    ($($name:ident),*) => {$(
+    ($name:ident, $data:ty, $short:ident, $long:ident) => {
         before! {
-            fn $name(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> ssize_t {
+            fn $name(number: c_int, data: $data, bytes: size_t, offset: off_t) -> ssize_t {
+                if $short(number, data, bytes, offset) {
+                    return BLOCK_BYTES as ssize_t;
+                }
                 if table::is_kernels(number) {
                     return real::$name(number, data, bytes, offset);
                 }
-                if overwrites_block(number, data, bytes, offset) {
-                    return BLOCK_BYTES as ssize_t;
-                }
-                writing_at(number, data, bytes, offset)
+                $long(number, data, bytes, offset)
                     .or(number, || real::$name(number, data, bytes, offset))
             }
         }
-    )*};
+    };
 }
 
-block_first!(pwrite, pwrite64);
+block_first!(pread, *mut c_void, reads_block, reading_at);
+block_first!(pread64, *mut c_void, reads_block, reading_at);
+block_first!(pwrite, *const c_void, overwrites_block, writing_at);
+block_first!(pwrite64, *const c_void, overwrites_block, writing_at);
 
 /// # Safety
 ///

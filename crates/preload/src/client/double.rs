@@ -97,6 +97,11 @@ impl File {
     }
 
     /// As above.
+    pub(crate) fn read_block(&self, _into: &mut [u8; 4096], _offset: u64) -> bool {
+        false
+    }
+
+    /// As above.
     pub(crate) fn overwrite_block(&self, _block: &[u8; 4096], _offset: u64) -> bool {
         false
     }
