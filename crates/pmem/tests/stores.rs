@@ -203,7 +203,7 @@ fn a_batch_is_fenced_where_it_was_flushed() {
 
 #[test]
 fn a_whole_block_is_read_wherever_it_goes() {
-    let image: Vec<u8> = (0..LENGTH).map(|at| (at * 31 >> 3) as u8).collect();
+    let image: Vec<u8> = (0..LENGTH).map(|at| ((at * 31) >> 3) as u8).collect();
     let mut anonymous = Region::anonymous(LENGTH as u64);
     anonymous.refill(&image);
     let mut buffer = vec![0; LENGTH];
