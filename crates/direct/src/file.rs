@@ -146,7 +146,7 @@ impl File {
     /// Reads a whole block, if this thread uses the file alone and nothing is in the way: `true` if it did. Otherwise the buffer may hold anything, and [`read_at`](Self::read_at) does what is to be done.
     ///
     /// While a processor waits for the lines of one block, it is at the next one, if that begins within its window of instructions (docs/DIRECT.md, *The next copy begins while the last one waits*). So this is all in one piece, takes no lock, and
-    /// does not even say that the thread is [inside](Inside): it calls nothing that waits, and who comes back to this file by a signal's handler is turned away by the lock.
+    /// does not even say that the thread is inside: it calls nothing that waits, and who comes back to this file by a signal's handler is turned away by the lock.
     #[inline(always)]
     pub fn read_block(&self, into: &mut [u8; BLOCK_BYTES], offset: u64) -> bool {
         let Some(state) = self.state.as_owner() else {
