@@ -76,7 +76,7 @@ pub(crate) struct Attachment {
     permission: Permission,
     memory: SharedMemory,
     layout: Layout,
-    /// Where its map begins.
+    /// Where its map begins: what the layout says, worked out once.
     map_at: usize,
     /// Chunk of the map behind those that were asked for last.
     next_chunk: AtomicU64,
@@ -217,8 +217,14 @@ impl Attachment {
 
     #[inline(always)]
     fn entry(&self, index: u64) -> Entry {
-        let at = self.map_at + index as usize * size_of::<u64>();
-        Entry::of(self.memory.word(at).load(Relaxed))
+        Entry::of(self.entry_word(index).load(Relaxed))
+    }
+
+    /// The word of the map that says where block `index` is.
+    #[inline(always)]
+    pub(crate) fn entry_word(&self, index: u64) -> &AtomicU64 {
+        self.memory
+            .word(self.map_at + index as usize * size_of::<u64>())
     }
 
     /// Where block `index` of the file is, whether or not this process can go there; asks the server if it does not know. `None` if there is no such block, or no answer.

@@ -137,9 +137,8 @@ impl FileMap for Map<'_> {
     #[inline]
     fn set(&mut self, index: u64, block: BlockNumber) {
         use crate::layout::Entry;
-        let at = self.attachment.layout().entry_at(index);
         let word = Entry::Place(Place::At(block)).word();
-        self.attachment.memory().word(at).store(word, Relaxed);
+        self.attachment.entry_word(index).store(word, Relaxed);
     }
 }
 
