@@ -155,9 +155,11 @@ set -eu
 cd "$1"
 for i in {1..200}; do echo "line $i" >>appended; done
 # The shell itself writes by the kernel; by turns with somebody who does not.
-turns='import os, sys
+# It stays for a moment, so that who watches the clients sees it at its end, however fast it was.
+turns='import os, sys, time
 file = os.open("turns", os.O_WRONLY | os.O_APPEND)
-for i in range(200): os.write(file, b"%s %d\n" % (sys.argv[1].encode(), i))'
+for i in range(200): os.write(file, b"%s %d\n" % (sys.argv[1].encode(), i))
+time.sleep(0.3)'
 exec 6>>turns
 for i in {1..8}; do
     echo "turn $i" >>turns
