@@ -1,5 +1,6 @@
 //! The holder's side: writes that ask nobody.
 
+mod end;
 mod in_place;
 
 pub use in_place::InPlace;
@@ -7,6 +8,7 @@ pub use in_place::InPlace;
 use crate::judge::GROUP_RECORDS_MAX;
 use crate::record::{NO_SLOT, Record, Salt};
 use crate::ring::Ring;
+use end::EndLine;
 use in_place::Vouched;
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Region, crc32c};
@@ -104,6 +106,7 @@ pub struct Writer {
     /// Taken in turn, so that writes go round.
     spares: VecDeque<Spare>,
     size_bytes: u64,
+    end_line: Option<EndLine>,
     /// What the newest record vouches for.
     vouched: Vouched,
     /// Time of the last record that says no more than that the file was overwritten in place.
@@ -128,6 +131,7 @@ impl Writer {
             folded: next,
             spares: spares.into_iter().collect(),
             size_bytes,
+            end_line: None,
             vouched: Vouched::nothing(next),
             stamped_at: None,
         }
@@ -267,7 +271,7 @@ impl Writer {
                     return Err(Refusal::NoPlace { index: step.index });
                 };
                 let to = block.offset() + step.at as u64;
-                let (streamed, sum) = self.region.write_streaming_checksummed(to, data);
+                let (streamed, sum) = self.stream_behind_end(to, data);
                 batch.join(streamed);
                 checksum = sum;
                 continue;
@@ -353,7 +357,13 @@ impl Writer {
     /// Fills a spare block with the data and what is around it: bytes of the block before, zeros if there is none and behind the end. The checksum is that of its first
     /// `used` bytes.
     #[inline]
-    fn fill(&self, block: BlockNumber, step: &Step, data: &[u8], used: usize) -> (Flushed, u32) {
+    fn fill(
+        &mut self,
+        block: BlockNumber,
+        step: &Step,
+        data: &[u8],
+        used: usize,
+    ) -> (Flushed, u32) {
         if data.len() == BLOCK_BYTES {
             return self
                 .region
@@ -364,6 +374,9 @@ impl Writer {
             self.region.read(before.offset(), &mut whole);
         }
         whole[step.at..step.at + data.len()].copy_from_slice(data);
+        if used < BLOCK_BYTES {
+            self.remember_end(block, &whole, used);
+        }
         let streamed = self.region.write_streaming(block.offset(), &whole);
         (streamed, crc32c(&whole[..used]))
     }

@@ -126,16 +126,41 @@ impl Bed {
     }
 }
 
+/// Where a write begins.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Offset(u64),
+    /// So far behind the end of the file, or before it.
+    End(i64),
+}
+
+impl At {
+    fn in_file_of(self, size_bytes: usize) -> u64 {
+        match self {
+            At::Offset(offset) => offset,
+            At::End(distance) => (size_bytes as u64).saturating_add_signed(distance),
+        }
+    }
+}
+
+fn at(behind: u64) -> impl Strategy<Value = At> {
+    prop_oneof![
+        2 => (0..behind).prop_map(At::Offset),
+        1 => Just(At::End(0)),
+        1 => (-100..100_i64).prop_map(At::End),
+    ]
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Write {
-        offset: u64,
+        at: At,
         bytes: usize,
         byte: u8,
     },
     /// In place, if it can be; the lease ends when so many blocks were announced.
     Overwrite {
-        offset: u64,
+        at: At,
         bytes: usize,
         byte: u8,
         ticks: i64,
@@ -151,12 +176,12 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Trust::IfDataFits)
     ];
     prop_oneof![
-        6 => (0..5 * BLOCK, 1_usize..9_000, any::<u8>())
-            .prop_map(|(offset, bytes, byte)| Step::Write { offset, bytes, byte }),
+        6 => (at(5 * BLOCK), prop_oneof![1..200_usize, 1..9_000_usize], any::<u8>())
+            .prop_map(|(at, bytes, byte)| Step::Write { at, bytes, byte }),
         2 => (0..5_u64, any::<u8>())
-            .prop_map(|(index, byte)| Step::Write { offset: index * BLOCK, bytes: BLOCK_BYTES, byte }),
-        5 => (0..4 * BLOCK, prop_oneof![1..100_usize, 1..9_000_usize], any::<u8>(), 0..2_i64, prop_oneof![1 => 0..3_usize, 3 => Just(9)])
-            .prop_map(|(offset, bytes, byte, ticks, ends_after)| Step::Overwrite { offset, bytes, byte, ticks, ends_after }),
+            .prop_map(|(index, byte)| Step::Write { at: At::Offset(index * BLOCK), bytes: BLOCK_BYTES, byte }),
+        5 => (at(4 * BLOCK), prop_oneof![1..100_usize, 1..9_000_usize], any::<u8>(), 0..2_i64, prop_oneof![1 => 0..3_usize, 3 => Just(9)])
+            .prop_map(|(at, bytes, byte, ticks, ends_after)| Step::Overwrite { at, bytes, byte, ticks, ends_after }),
         1 => trust.prop_map(Step::Fold),
     ]
 }
@@ -164,14 +189,15 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// What a holder was told is written is what the server finds, whenever it looks and however far it trusts.
     #[test]
-    fn what_is_written_is_found(size_bytes in 0..FILE * BLOCK, steps in prop::collection::vec(step(), 1..40)) {
+    fn what_is_written_is_found(size_bytes in 0..FILE * BLOCK, steps in prop::collection::vec(step(), 1..60)) {
         let mut bed = Bed::new(size_bytes);
         let mut wanted = bed.content();
         let (mut writer, mut map) = bed.writer();
         let mut now = 5;
         for step in steps {
             match step {
-                Step::Write { offset, bytes, byte } => {
+                Step::Write { at, bytes, byte } => {
+                    let offset = at.in_file_of(wanted.len());
                     let data: Vec<u8> = (0..bytes).map(|at| byte ^ at as u8).collect();
                     match writer.write(&mut map, offset, &data, now) {
                         Ok(()) => {
@@ -191,7 +217,8 @@ proptest! {
                     }
                     prop_assert_eq!(writer.size_bytes(), wanted.len() as u64);
                 }
-                Step::Overwrite { offset, bytes, byte, ticks, ends_after } => {
+                Step::Overwrite { at, bytes, byte, ticks, ends_after } => {
+                    let offset = at.in_file_of(wanted.len());
                     let data: Vec<u8> = (0..bytes).map(|at| byte ^ at as u8).collect();
                     now += ticks;
                     let acknowledged = writer.next();

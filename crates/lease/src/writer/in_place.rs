@@ -100,6 +100,7 @@ impl Writer {
                     }
                 }
             }
+            self.forget_end_in(index);
             let data = &data[(from - offset) as usize..(to - offset) as usize];
             let at = block.offset() + (from - index * BLOCK);
             batch.join(self.stream_words(at, data));
