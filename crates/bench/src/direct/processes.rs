@@ -17,54 +17,70 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// So many that a fence does not count: what is measured then is what memory takes.
 const BLOCKS_PER_FENCE: u64 = 256;
 
+/// What is measured by turns: both processes, then one at a time. The overwrites come first.
+const READS: usize = 2;
+const TMPFS: usize = 4;
+const FENCED: usize = 6;
+const UNFENCED: usize = 8;
+const HANDOVER: usize = 10;
+
 pub(super) fn measure(collector: &mut Collector, options: &DirectOptions, bed: &Bed) {
     collector.row("processes_2", || two_processes(options, bed));
 }
 
-/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Both on tmpfs tell what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, tell what memory does, and how far the processors are from each other whether they share the way there.
+/// Two processes overwrite a file each, beside one at a time that has each processor in turn. Two that read tell what else than writing there is; both on tmpfs what the processors allow; two threads that stream to bare memory, with a fence behind each block and without, what memory does, and how far the processors are from each other whether they
+/// share the way there.
 fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let [first, second] = match processors()[..] {
         [first, second, ..] => [first, second],
         ref few => return Err(BenchError::Processors(few.len())),
     };
-    let start = |side, processor| {
+    let start = |side, operation, processor| {
         let order = Order {
             processor,
-            ..order(options, Operation::Overwrite)
+            ..order(options, operation)
         };
-        bed.start(side, &format!("processor-{processor}"), &order)
+        bed.start(side, &format!("{operation:?}-{processor}"), &order)
     };
-    let pair_on = |side| Ok::<_, BenchError>([start(side, first)?, start(side, second)?]);
-    let mut pairs = [pair_on(Side::Direct)?, pair_on(Side::Tmpfs)?];
+    let pair_of = |side, operation| {
+        let on = |processor| start(side, operation, processor);
+        Ok::<_, BenchError>([on(first)?, on(second)?])
+    };
+    let mut pairs = [
+        pair_of(Side::Direct, Operation::Overwrite)?,
+        pair_of(Side::Direct, Operation::Read)?,
+        pair_of(Side::Tmpfs, Operation::Overwrite)?,
+    ];
     let bare_on = |blocks_per_fence| {
         let on = |processor| Bare::new(options, processor, blocks_per_fence);
         Ok::<_, BenchError>([on(first)?, on(second)?])
     };
     let mut bare = [bare_on(1)?, bare_on(BLOCKS_PER_FENCE)?];
-    let slice = options.slice_seconds(8);
-    let counts = [0, 1].map(|which: usize| pairs[which][0].count_for(slice));
-    let rates = in_turn(options.rounds, 9, |side, round| {
-        if side == 8 {
+    let slice = options.slice_seconds(HANDOVER);
+    let counts = pairs.each_ref().map(|pair| pair[0].count_for(slice));
+    let rates = in_turn(options.rounds, HANDOVER + 1, |number, round| {
+        if number == HANDOVER {
             return Ok(handover_nanoseconds([first, second]));
         }
-        let which = side / 2;
-        match (pairs.get_mut(which), side % 2) {
+        let which = number / 2;
+        match (pairs.get_mut(which), number % 2) {
             (Some(programs), 0) => together(programs, counts[which]),
             (Some(programs), _) => one_at_a_time(programs, counts[which]),
-            (None, 0) => bare_together(&mut bare[which - 2], round, counts[0]),
-            (None, _) => bare_one_at_a_time(&mut bare[which - 2], round, counts[0]),
+            (None, 0) => bare_together(&mut bare[which - 3], round, counts[0]),
+            (None, _) => bare_one_at_a_time(&mut bare[which - 3], round, counts[0]),
         }
     })?;
     pairs.iter().flatten().try_for_each(Program::verify)?;
     let times = |both: usize| pair(&rates[both], &rates[both + 1]).ratios()[1];
     let note = format!(
-        "two on tmpfs are {:.2} times as fast as one there, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times (one {:.1} GB/s, two {:.1}); a line goes from one processor to the other in {:.0} ns",
-        times(2),
-        times(4),
-        times(6),
-        median(&rates[7]) * BLOCK as f64 / 1e9,
-        median(&rates[6]) * BLOCK as f64 / 1e9,
-        median(&rates[8]),
+        "two that read are {:.2} times as fast as one; two that write on tmpfs {:.2} times, two that stream to bare memory {:.2} times, without a fence behind each block {:.2} times (one {:.1} GB/s, two {:.1}); a line goes from one processor to the other in {:.0} ns",
+        times(READS),
+        times(TMPFS),
+        times(FENCED),
+        times(UNFENCED),
+        median(&rates[UNFENCED + 1]) * BLOCK as f64 / 1e9,
+        median(&rates[UNFENCED]) * BLOCK as f64 / 1e9,
+        median(&rates[HANDOVER]),
     );
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
 }
