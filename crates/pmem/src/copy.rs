@@ -50,23 +50,23 @@ pub(crate) unsafe fn copy_out(from: *const u8, to: *mut u8, length: usize) {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 enum Strings {
-    /// It was not asked yet.
-    Unknown = 0,
     /// Not.
-    Slow,
-    /// To whole lines, which is where the C library uses it too. Elsewhere some processors copy byte by byte.
+    Slow = 1,
+    /// To addresses of whole lines.
     FastToLines,
     /// To any address.
     Fast,
 }
 
-static STRINGS: AtomicU8 = AtomicU8::new(Strings::Unknown as u8);
+/// A [`Strings`], or that the processor was not asked yet.
+static STRINGS: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
 
 /// Whether a block is to be copied there by one instruction.
 #[inline(always)]
 fn copies_strings_fast(to: *const u8) -> bool {
     match STRINGS.load(Ordering::Relaxed) {
-        0 => ask_for_strings(to),
+        UNKNOWN => ask_for_strings(to),
         answer => {
             answer == Strings::Fast as u8
                 || answer == Strings::FastToLines as u8 && to.addr().is_multiple_of(LINE_BYTES)
@@ -98,7 +98,7 @@ fn strings_of(is_enhanced: bool, is_amd: bool, family: u32) -> Strings {
 
 /// Bytes at the end of a block whose lines are asked for before the copy begins.
 ///
-/// A processor has some 50 lines on their way at once; the last ones of a block it asks for when the first have come, a whole latency of memory later. Asked for ahead they come with the others. Twelve are best (EPYC of the fifth generation; docs/DIRECT.md has
+/// A processor has, as it looks, some 50 lines on their way at once; the last ones of a block it asks for when the first have come, a whole latency of memory later. Asked for ahead they come with the others. Twelve are best (EPYC of the fifth generation; docs/DIRECT.md has
 /// the figures): with eight or sixteen half of it is gained, and with all 64 nearly nothing, because then they are waited for before the copy.
 const ASKED_AHEAD_BYTES: usize = 12 * LINE_BYTES;
 

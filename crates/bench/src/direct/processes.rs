@@ -17,7 +17,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// So many that a fence does not count: what is measured then is what memory takes.
 const BLOCKS_PER_FENCE: u64 = 256;
 
-/// What is measured by turns: both processes, then one at a time. The overwrites come first.
+/// Where the rates of two at once are, in the order in which they are measured; behind them those of one at a time. The overwrites come first.
 const READS: usize = 2;
 const TMPFS: usize = 4;
 const FENCED: usize = 6;
@@ -66,8 +66,8 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
         match (pairs.get_mut(which), number % 2) {
             (Some(programs), 0) => together(programs, counts[which]),
             (Some(programs), _) => one_at_a_time(programs, counts[which]),
-            (None, 0) => bare_together(&mut bare[which - 3], round, counts[0]),
-            (None, _) => bare_one_at_a_time(&mut bare[which - 3], round, counts[0]),
+            (None, 0) => bare_together(&mut bare[which - FENCED / 2], round, counts[0]),
+            (None, _) => bare_one_at_a_time(&mut bare[which - FENCED / 2], round, counts[0]),
         }
     })?;
     pairs.iter().flatten().try_for_each(Program::verify)?;

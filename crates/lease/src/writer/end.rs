@@ -19,8 +19,7 @@ pub(super) struct EndLine {
 
 impl EndLine {
     fn words(&self) -> [u64; LINE_BYTES / WORD_BYTES] {
-        let (words, _) = self.bytes.as_chunks();
-        std::array::from_fn(|index| u64::from_le_bytes(words[index]))
+        zerocopy::transmute!(self.bytes)
     }
 }
 
