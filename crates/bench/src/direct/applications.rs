@@ -162,6 +162,8 @@ const REDIS_WAYS: [RedisWay; 5] = [
 fn redis(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     /// Short rounds, because of that.
     const ROUNDS_PER_RUN: usize = 5;
+    /// redis-benchmark counts milliseconds: 50 requests can take none, and it reports an infinite rate.
+    const LEAST_REQUESTS: u64 = 1000;
     let benchmark = find("redis-benchmark", REDIS_PACKAGE)?;
     let server = redis_server(bed)?;
     let mut started = Vec::new();
@@ -172,7 +174,8 @@ fn redis(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let rates = in_turn(rounds, started.len(), |number, _| {
         let way = &REDIS_WAYS[number];
         let _pin = way.pin();
-        let count = options.amount(way.requests_per_second).to_string();
+        let count = options.amount(way.requests_per_second).max(LEAST_REQUESTS);
+        let count = count.to_string();
         let mut command = Command::new(&benchmark);
         command.arg("-s").arg(&started[number].socket);
         command.args(["-t", "set", "-c", "1", "--csv", "-n", &count]);
@@ -210,7 +213,8 @@ fn redis_server(bed: &Bed) -> Result<PathBuf, BenchError> {
 /// `"SET","51234.50",…`
 fn redis_rate(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("\"SET\""))?;
-    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+    let rate: f64 = line.split(',').nth(1)?.trim_matches('"').parse().ok()?;
+    rate.is_finite().then_some(rate)
 }
 
 /// Transactions of one insert each, with a rollback journal; with a write-ahead log in the note.
@@ -311,6 +315,7 @@ mod tests {
         let redis = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"51234.50\",\"0.01\"\n";
         assert_eq!(redis_rate(redis), Some(51234.5));
         assert_eq!(redis_rate("\"GET\",\"1\""), None);
+        assert_eq!(redis_rate("\"SET\",\"inf\",\"0.013\""), None);
         let rocksdb = "RocksDB:    version 7.8\nfillsync     :      12.340 micros/op 81037 ops/sec 0.1 seconds 1000 operations;   33.0 MB/s\n";
         assert_eq!(rocksdb_rate(rocksdb), Some(81037.0));
         assert_eq!(rocksdb_rate("nothing"), None);
