@@ -6,6 +6,7 @@ use crate::line::{Left, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
+use crate::runs::{RUN_BLOCKS, Runs};
 use crate::segments::Segments;
 use lease::{Holding, Place};
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
@@ -78,6 +79,7 @@ pub(crate) struct Attachment {
     layout: Layout,
     /// Where its map begins: what the layout says, worked out once.
     map_at: usize,
+    runs: Runs,
     /// Chunk of the map behind those that were asked for last.
     next_chunk: AtomicU64,
     /// Chunks that were asked for.
@@ -146,6 +148,7 @@ impl Attachment {
             },
             memory,
             map_at: layout.map_at(),
+            runs: Runs::default(),
             layout,
             next_chunk: AtomicU64::new(0),
             chunks_asked: AtomicU64::new(0),
@@ -220,9 +223,28 @@ impl Attachment {
         Entry::of(self.entry_word(index).load(Relaxed))
     }
 
-    /// The word of the map that says where block `index` is.
+    /// A block of this file that this process may read, if it is known where block `index` is.
     #[inline(always)]
-    pub(crate) fn entry_word(&self, index: u64) -> &AtomicU64 {
+    fn readable(&self, segments: &Segments, index: u64) -> Option<BlockNumber> {
+        match self.runs.block(index) {
+            Some(block) => segments.is_ready(block, self.permission).then_some(block),
+            None => match self.known_in(segments, index)? {
+                Place::At(block) => Some(block),
+                Place::Hole | Place::Unwritten(_) => None,
+            },
+        }
+    }
+
+    /// From now on block `index` of the file is there: the holder of the lease has put it there.
+    #[inline]
+    pub(crate) fn put(&self, index: u64, block: BlockNumber) {
+        let word = Entry::Place(Place::At(block)).word();
+        self.entry_word(index).store(word, Relaxed);
+        self.runs.forget(index);
+    }
+
+    #[inline(always)]
+    fn entry_word(&self, index: u64) -> &AtomicU64 {
         self.memory
             .word(self.map_at + index as usize * size_of::<u64>())
     }
@@ -268,6 +290,17 @@ impl Attachment {
         {
             self.next_chunk.store(window.end, Relaxed);
             self.chunks_asked.fetch_add(chunks, Relaxed);
+            self.learn_runs(first, count);
+        }
+    }
+
+    fn learn_runs(&self, first: u64, count: u64) {
+        let place = |index| match self.entry(index) {
+            Entry::Place(place) => Some(place),
+            Entry::Unknown | Entry::Elsewhere => None,
+        };
+        for run in (first..first + count).step_by(RUN_BLOCKS as usize) {
+            self.runs.learn(run, self.layout.capacity_blocks, place);
         }
     }
 
@@ -333,13 +366,11 @@ impl Attachment {
             let within = at % BLOCK;
             let bytes = into.len().min((BLOCK - within) as usize);
             let (now, later) = into.split_at_mut(bytes);
-            let Some(Place::At(block)) = self.known(connection, at / BLOCK) else {
+            let segments = connection.segments();
+            let Some(block) = self.readable(segments, at / BLOCK) else {
                 return false;
             };
-            connection
-                .segments()
-                .region()
-                .read(block.offset() + within, now);
+            segments.region().read(block.offset() + within, now);
             into = later;
             at += bytes as u64;
         }
@@ -354,7 +385,7 @@ impl Attachment {
         if self.is_look_due() {
             return false;
         }
-        let Some(Place::At(block)) = self.known_in(segments, index) else {
+        let Some(block) = self.readable(segments, index) else {
             return false;
         };
         segments.region().read_block(block.offset(), into);

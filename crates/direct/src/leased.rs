@@ -136,9 +136,7 @@ impl FileMap for Map<'_> {
 
     #[inline]
     fn set(&mut self, index: u64, block: BlockNumber) {
-        use crate::layout::Entry;
-        let word = Entry::Place(Place::At(block)).word();
-        self.attachment.entry_word(index).store(word, Relaxed);
+        self.attachment.put(index, block);
     }
 }
 

@@ -24,6 +24,7 @@ pub mod mapped;
 mod memory;
 mod policy;
 pub mod protocol;
+mod runs;
 mod segments;
 mod socket;
 #[cfg(test)]

@@ -234,6 +234,8 @@ impl Ways<'_> {
             }
         }
         let slice = options.slice_seconds(programs.len() + 2);
+        let count = |(_, program): &mut (Way, Program)| program.count_for(slice);
+        let counts: Vec<u64> = programs.iter_mut().map(count).collect::<Result<_, _>>()?;
         let _pin = Pinned::to(first_processor());
         let mut page = Page::filled();
         let few = programs.len();
@@ -244,7 +246,7 @@ impl Ways<'_> {
                 return self.inside(side == few, operation, &mut page, round, count);
             }
             let (_, program) = &mut programs[side];
-            let answer = program.run(program.count_for(slice))?;
+            let answer = program.run(counts[side])?;
             Ok(answer.nanoseconds)
         })?;
         let mut medians = times.iter().map(|times| median(times));

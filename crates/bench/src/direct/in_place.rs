@@ -65,7 +65,7 @@ fn of_size(
     };
     let mut programs = [start(beds[0])?, start(beds[1])?];
     let slice = options.slice_seconds(LABELS.len());
-    let counts = [programs[0].count_for(slice), programs[1].count_for(slice)];
+    let counts = [programs[0].count_for(slice)?, programs[1].count_for(slice)?];
     let mut page = Page::filled();
     let rounds = in_turn(options.rounds, LABELS.len(), |side, round| {
         match programs.get_mut(side) {

@@ -58,16 +58,16 @@ impl Sides {
     ) -> Result<Sides, BenchError> {
         let name = format!("{:?}", order.operation);
         let start = |side: &Side| bed.start(*side, &name, order);
-        let programs: Vec<Program> = sides.iter().map(start).collect::<Result<_, _>>()?;
+        let mut programs: Vec<Program> = sides.iter().map(start).collect::<Result<_, _>>()?;
         // One more side: bare memory, which some rows have.
         let slice = options.slice_seconds(sides.len() + 1);
         let most = match order.operation {
             Operation::Append => order.file_bytes / BLOCK / 2,
             _ => u64::MAX,
         };
-        let counts = programs.iter().map(|program| program.count_for(slice));
+        let count = |program: &mut Program| program.count_for(slice).map(|count| count.min(most));
         Ok(Sides {
-            counts: counts.map(|count| count.min(most)).collect(),
+            counts: programs.iter_mut().map(count).collect::<Result<_, _>>()?,
             kernel_calls: vec![0.0; programs.len()],
             programs,
         })

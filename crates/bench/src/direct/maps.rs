@@ -56,9 +56,9 @@ fn medians(
     let [direct, fuse, tmpfs] = KINDS.map(start);
     let mut programs = [direct?, fuse?, tmpfs?];
     let slice = options.slice_seconds(KINDS.len());
-    let counts = programs
-        .each_ref()
-        .map(|program| count.unwrap_or_else(|| program.count_for(slice)));
+    let count = |program: &mut Program| count.map_or_else(|| program.count_for(slice), Ok);
+    let [direct, fuse, tmpfs] = &mut programs;
+    let counts = [count(direct)?, count(fuse)?, count(tmpfs)?];
     let times = in_turn(options.rounds, KINDS.len(), |side, _| {
         Ok(programs[side].run(counts[side])?.nanoseconds)
     })?;

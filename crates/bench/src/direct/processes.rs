@@ -57,7 +57,12 @@ fn two_processes(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError
     };
     let mut bare = [bare_on(1)?, bare_on(BLOCKS_PER_FENCE)?];
     let slice = options.slice_seconds(HANDOVER);
-    let counts = pairs.each_ref().map(|pair| pair[0].count_for(slice));
+    let [overwrites, reads, on_tmpfs] = &mut pairs;
+    let counts = [
+        overwrites[0].count_for(slice)?,
+        reads[0].count_for(slice)?,
+        on_tmpfs[0].count_for(slice)?,
+    ];
     let rates = in_turn(options.rounds, HANDOVER + 1, |number, round| {
         if number == HANDOVER {
             return Ok(handover_nanoseconds([first, second]));

@@ -17,14 +17,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// A file of a server, and a descriptor that stands for it.
-struct Bed {
-    server: Server,
+pub(super) struct Bed {
+    pub(super) server: Server,
     connection: Arc<Connection>,
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
     descriptor: std::fs::File,
 }
 
-fn bytes(length: usize, seed: u8) -> Vec<u8> {
+pub(super) fn bytes(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed) ^ (at >> 8) as u8)
         .collect()
@@ -39,6 +39,10 @@ impl Bed {
     fn of_mount(content: &[u8], is_in_place: bool) -> Bed {
         let server = Server::start(content);
         server.pool.lock().is_in_place = is_in_place;
+        Bed::of(server)
+    }
+
+    pub(super) fn of(server: Server) -> Bed {
         let connection = server.connect();
         let file = connection.file(INODE).expect("a file");
         let descriptor = tempfile();
@@ -55,7 +59,7 @@ impl Bed {
         Bed::new(content).with_lease()
     }
 
-    fn with_lease(self) -> Bed {
+    pub(super) fn with_lease(self) -> Bed {
         let bed = self;
         for _ in 1..OPERATIONS_BEFORE {
             assert_eq!(bed.write(0, b""), None, "not attached yet");
@@ -69,7 +73,7 @@ impl Bed {
         self.descriptor.as_fd()
     }
 
-    fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+    pub(super) fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
         let mut into = vec![0xee; length];
         let parts = &mut [IoSliceMut::new(&mut into)];
         let read = self.file.read_at(self.descriptor(), parts, offset)?;
@@ -77,7 +81,7 @@ impl Bed {
         Some(into)
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Option<usize> {
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Option<usize> {
         let parts = [IoSlice::new(data)];
         self.file.write_at(self.descriptor(), &parts, offset)
     }

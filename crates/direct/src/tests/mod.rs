@@ -4,4 +4,5 @@ mod files;
 mod forked;
 mod hostile;
 mod maps;
+mod runs;
 mod server;

@@ -107,10 +107,22 @@ pub(crate) fn listen_somewhere() -> (OwnedFd, Vec<u8>) {
 }
 
 impl Server {
-    /// A server of a file with this content.
+    /// A server of a file with this content, whose blocks are from different segments in turn.
     pub(crate) fn start(content: &[u8]) -> Server {
+        let block = |number| number * 515 % (SEGMENTS * SEGMENT_BLOCKS);
+        Server::of(Pool::new(content, block))
+    }
+
+    /// The same, but all its blocks are in a row.
+    pub(crate) fn start_in_a_row(content: &[u8]) -> Server {
+        Server::of(Pool::new(content, |number| {
+            SEGMENTS * SEGMENT_BLOCKS - 1 - number
+        }))
+    }
+
+    fn of(pool: Pool) -> Server {
         let (socket, name) = listen_somewhere();
-        let pool = Arc::new(Mutex::new(Pool::new(content)));
+        let pool = Arc::new(Mutex::new(pool));
         let served = Arc::clone(&pool);
         std::thread::spawn(move || {
             while let Ok(connection) = accept(&socket) {
@@ -199,7 +211,8 @@ fn cleared(memory: SharedMemory, layout: &Layout) -> SharedMemory {
 }
 
 impl Pool {
-    fn new(content: &[u8]) -> Pool {
+    /// Blocks are taken from the back of those that `block` puts in order.
+    fn new(content: &[u8], block: impl Fn(u64) -> u64) -> Pool {
         let length = (FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS) * BLOCK;
         let region = Region::reserve(length, DurabilityClass::Volatile).expect("addresses");
         let files = (0..SEGMENTS).map(|segment| {
@@ -220,7 +233,6 @@ impl Pool {
         let process_file = writable_file(PROCESS_BYTES);
         let process = SharedMemory::map_file(&process_file, PROCESS_BYTES, true).expect("memory");
         let (epoch, epoch_file) = SharedMemory::make(BLOCK_BYTES).expect("memory");
-        let blocks = FIRST_BLOCK..FIRST_BLOCK + SEGMENTS * SEGMENT_BLOCKS;
         let mut pool = Pool {
             region,
             files,
@@ -230,11 +242,8 @@ impl Pool {
             epoch_file,
             blocks: BTreeMap::new(),
             size_bytes: content.len() as u64,
-            // From different segments in turn.
-            free: blocks
-                .map(|block| {
-                    BlockNumber::new(block * 515 % (SEGMENTS * SEGMENT_BLOCKS) + FIRST_BLOCK)
-                })
+            free: (0..SEGMENTS * SEGMENT_BLOCKS)
+                .map(|number| BlockNumber::new(block(number) + FIRST_BLOCK))
                 .collect(),
             attachment: None,
             number: 0,
