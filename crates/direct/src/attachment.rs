@@ -241,6 +241,10 @@ impl Attachment {
         let word = Entry::Place(Place::At(block)).word();
         self.entry_word(index).store(word, Relaxed);
         self.runs.forget(index);
+        // Who appends has come to the end of a run.
+        if index % RUN_BLOCKS == RUN_BLOCKS - 1 {
+            self.learn_runs(index - (RUN_BLOCKS - 1), RUN_BLOCKS);
+        }
     }
 
     #[inline(always)]
@@ -294,6 +298,8 @@ impl Attachment {
         }
     }
 
+    /// Looks for blocks in a row in a part of the map that is known now.
+    #[inline(never)]
     fn learn_runs(&self, first: u64, count: u64) {
         let place = |index| match self.entry(index) {
             Entry::Place(place) => Some(place),

@@ -86,7 +86,7 @@ impl Bed {
         self.file.write_at(self.descriptor(), &parts, offset)
     }
 
-    fn append(&self, data: &[u8]) -> Option<(usize, u64)> {
+    pub(super) fn append(&self, data: &[u8]) -> Option<(usize, u64)> {
         self.file.append(self.descriptor(), &[IoSlice::new(data)])
     }
 
