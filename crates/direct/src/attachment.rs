@@ -322,7 +322,11 @@ impl Attachment {
                 (chunk - chunk % chunks, chunks)
             }
         };
-        let file_end = self.last_chunk.max(chunk) + 1;
+        // A file that has grown beyond its end goes on growing, by all looks.
+        let file_end = match chunk > self.last_chunk {
+            true => chunk + CHUNKS_AHEAD,
+            false => self.last_chunk + 1,
+        };
         let map_end = self.layout.capacity_blocks / MAP_CHUNK;
         first..(first + chunks).min(file_end).min(map_end)
     }

@@ -28,6 +28,8 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const CLOCK_TICKS: u64 = 1 << 20;
 /// When there was room, so many records are written before it is looked at again.
 const RECORDS_PER_LOOK: u64 = 64;
+/// After a refill so many records are written before the server is asked for another one, which it is at each write otherwise if a full pool gives it hardly any block.
+const RECORDS_BETWEEN_MESSAGES: u64 = 16;
 
 /// A lease that was not written to for so long is not in use: whoever has ended it (the server, because nobody used it, or somebody else) was not in the way.
 const NANOSECONDS_UNUSED: i64 = 1_000_000_000;
@@ -192,7 +194,7 @@ impl Leased {
             received: 0,
             modified: None,
             records_enough: if is_small { records } else { records / 2 },
-            spares_enough: if is_small { 0 } else { spares / 4 },
+            spares_enough: if is_small { 0 } else { spares / 2 },
             tell_at: 0,
             size_bytes_max: getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX),
             is_in_place: connection.is_in_place(),
@@ -574,8 +576,13 @@ impl Leased {
     /// Room is getting short: takes what the server has folded meanwhile; if that is not enough, tells it that it is time to, and does not wait.
     #[cold]
     fn keep_room(&mut self, connection: &Connection) {
+        let refills = self.refills;
         self.pick_up(connection);
         let next = self.writer.next();
+        if self.refills != refills {
+            // The server has done what it was told, and can be told again.
+            self.tell_at = self.tell_at.min(next + RECORDS_BETWEEN_MESSAGES);
+        }
         let lacks_records = next - self.folded > self.records_enough;
         let lacks_spares = self.writer.spare_blocks() < self.spares_enough;
         if (lacks_records || lacks_spares) && next >= self.tell_at {

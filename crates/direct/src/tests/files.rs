@@ -239,6 +239,20 @@ fn a_full_ring_and_empty_slots_are_folded() {
     assert!(bed.counter(Counter::Writes) >= 400);
 }
 
+/// Behind its end there is nothing, but only the server knows: it is asked about several parts of the map at once when the file grows into them.
+#[test]
+fn of_a_file_that_grows_the_map_is_asked_for_ahead() {
+    let mut content = bytes(4096, 1);
+    let bed = Bed::leased(&content);
+    for number in 0..2 * MAP_CHUNK as usize {
+        let data = bytes(4096, number as u8);
+        content.extend(&data);
+        assert!(bed.append(&data).is_some(), "append {number}");
+    }
+    assert_eq!(bed.server.asked(Kind::Map), 2, "its own part, and the rest");
+    assert_eq!(bed.server.content(), content);
+}
+
 #[test]
 fn what_a_lease_cannot_hold_goes_to_the_kernel() {
     let bed = Bed::leased(&bytes(4096, 1));

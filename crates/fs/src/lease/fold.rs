@@ -386,11 +386,16 @@ impl<S: Store> Core<S> {
             && let Ok(extents) =
                 transaction.allocate(parties.body.domain, wanted, Purpose::Ordinary)
         {
-            for (slot, block) in empty_slots.into_iter().zip(blocks_of(&extents)) {
-                let index = words.first_spare() + u64::from(slot);
-                let pointers = [Pointer::written(block)];
+            let spares = empty_slots.into_iter().zip(blocks_of(&extents));
+            refilled.extend(spares.map(|(slot, block)| Spare { slot, block }));
+            // The holder takes his spare blocks in the order of their slots, so most of the empty ones are in a row.
+            for row in refilled.chunk_by(|one, next| one.slot + 1 == next.slot) {
+                let index = words.first_spare() + u64::from(row[0].slot);
+                let pointers: Vec<Pointer> = row
+                    .iter()
+                    .map(|spare| Pointer::written(spare.block))
+                    .collect();
                 editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
-                refilled.push(Spare { slot, block });
             }
         }
         new.blocks += refilled.len() as u64;
