@@ -6,7 +6,7 @@ use crate::line::{Left, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::policy::Purpose;
 use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
-use crate::runs::{RUN_BLOCKS, Runs};
+use crate::runs::{Look, Runs};
 use crate::segments::Segments;
 use lease::{Holding, Place};
 use pmem::{BLOCK_BYTES, BlockNumber, Permission};
@@ -79,6 +79,7 @@ pub(crate) struct Attachment {
     layout: Layout,
     /// Where its map begins: what the layout says, worked out once.
     map_at: usize,
+    /// What readers look at before the map.
     runs: Runs,
     /// Chunk of the map behind those that were asked for last.
     next_chunk: AtomicU64,
@@ -155,6 +156,10 @@ impl Attachment {
             last_chunk: attached.size_bytes / BLOCK / MAP_CHUNK,
             tally: Tally::default(),
         };
+        if attachment.last_chunk > 0 {
+            // Others may have asked for all of its map.
+            attachment.make_runs();
+        }
         Ok((attachment, attached))
     }
 
@@ -223,28 +228,43 @@ impl Attachment {
         Entry::of(self.entry_word(index).load(Relaxed))
     }
 
-    /// A block of this file that this process may read, if it is known where block `index` is.
+    /// Block `index` of the file, if it is known where that is, something is there, and this process may read it.
     #[inline(always)]
     fn readable(&self, segments: &Segments, index: u64) -> Option<BlockNumber> {
-        match self.runs.block(index) {
-            Some(block) => segments.is_ready(block, self.permission).then_some(block),
-            None => match self.known_in(segments, index)? {
-                Place::At(block) => Some(block),
-                Place::Hole | Place::Unwritten(_) => None,
-            },
+        let look = self.runs.look(index);
+        if let Look::At(block) = look {
+            return segments.is_ready(block, self.permission).then_some(block);
         }
+        let Place::At(block) = self.known_in(segments, index)? else {
+            return None;
+        };
+        if look == Look::AtMapOnce {
+            self.learn_run(index);
+        }
+        Some(block)
     }
 
-    /// From now on block `index` of the file is there: the holder of the lease has put it there.
+    /// Of a block that is known the whole run is, because the map is filled in by chunks. One that is just being filled in for another process is taken for one in pieces, which is slower and nothing worse.
+    #[cold]
+    fn learn_run(&self, index: u64) {
+        self.runs.learn(index, |index| match self.entry(index) {
+            Entry::Place(place) => Some(place),
+            Entry::Unknown | Entry::Elsewhere => None,
+        });
+    }
+
+    /// Runs that are known to be in one piece.
+    #[cfg(test)]
+    pub(crate) fn known_runs(&self) -> usize {
+        self.runs.known()
+    }
+
+    /// From now on block `index` of the file is in `block`: the holder of the lease has put it there.
     #[inline]
     pub(crate) fn put(&self, index: u64, block: BlockNumber) {
         let word = Entry::Place(Place::At(block)).word();
         self.entry_word(index).store(word, Relaxed);
         self.runs.forget(index);
-        // Who appends has come to the end of a run.
-        if index % RUN_BLOCKS == RUN_BLOCKS - 1 {
-            self.learn_runs(index - (RUN_BLOCKS - 1), RUN_BLOCKS);
-        }
     }
 
     #[inline(always)]
@@ -294,20 +314,16 @@ impl Attachment {
         {
             self.next_chunk.store(window.end, Relaxed);
             self.chunks_asked.fetch_add(chunks, Relaxed);
-            self.learn_runs(first, count);
+            self.make_runs();
         }
     }
 
-    /// Looks for blocks in a row in a part of the map that is known now.
-    #[inline(never)]
-    fn learn_runs(&self, first: u64, count: u64) {
-        let place = |index| match self.entry(index) {
-            Entry::Place(place) => Some(place),
-            Entry::Unknown | Entry::Elsewhere => None,
-        };
-        for run in (first..first + count).step_by(RUN_BLOCKS as usize) {
-            self.runs.learn(run, self.layout.capacity_blocks, place);
-        }
+    /// Who only reads sees the file as long as it was.
+    fn make_runs(&self) {
+        self.runs.make(match self.purpose {
+            Purpose::Reading => (self.last_chunk + 1) * MAP_CHUNK,
+            Purpose::Writing => self.layout.capacity_blocks,
+        });
     }
 
     /// The chunks that are asked for when one of them is needed: as many again as were asked for so far, so that a file that is used all over is known after few questions, and of one that is hardly

@@ -174,6 +174,14 @@ impl File {
         is_read
     }
 
+    /// Runs of blocks that are known to be in one piece.
+    #[cfg(test)]
+    pub(crate) fn known_runs(&self) -> usize {
+        let state = self.exclusive().expect("a turn");
+        let held = self.held(&state);
+        held.map_or(0, |(attachment, _)| attachment.known_runs())
+    }
+
     /// Reads into one buffer, if this thread uses the file alone and nothing is in the way: bytes read, as by [`read_at`](Self::read_at). Otherwise the buffer may hold anything.
     #[inline]
     pub fn read_as_owner(&self, into: &mut [u8], offset: u64) -> Option<usize> {

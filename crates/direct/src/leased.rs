@@ -28,7 +28,7 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const CLOCK_TICKS: u64 = 1 << 20;
 /// When there was room, so many records are written before it is looked at again.
 const RECORDS_PER_LOOK: u64 = 64;
-/// After a refill so many records are written before the server is asked for another one, which it is at each write otherwise if a full pool gives it hardly any block.
+/// After a refill so many records are written before the server is asked for another one. Otherwise it would be asked at each write while a pool that is nearly full has hardly a block for it.
 const RECORDS_BETWEEN_MESSAGES: u64 = 16;
 
 /// A lease that was not written to for so long is not in use: whoever has ended it (the server, because nobody used it, or somebody else) was not in the way.

@@ -183,7 +183,7 @@ impl Program {
     /// Operations that take about so long. Found out by some that are done now: while the program warmed up it came to know the file, which can take longer than the operations themselves, and its rounds
     /// would be shorter than those of the others.
     pub(super) fn count_for(&mut self, seconds: f64) -> Result<u64, BenchError> {
-        let nanoseconds = self.run(self.warm_up)?.nanoseconds.max(1.0);
+        let nanoseconds = self.run(self.warm_up.max(1))?.nanoseconds.max(1.0);
         Ok((seconds * 1e9 / nanoseconds).clamp(50.0, 1e7) as u64)
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Pool {
     pub(crate) descriptors_max: usize,
     /// Whether processes are told to overwrite in place.
     pub(crate) is_in_place: bool,
+    /// Chunks of the map that are filled in when a file is attached, as if another process had asked for them.
+    pub(crate) chunks_known: u64,
 }
 
 /// A server that listens until its process ends.
@@ -255,6 +257,7 @@ impl Pool {
             refused_segment: None,
             descriptors_max: usize::MAX,
             is_in_place: false,
+            chunks_known: 0,
         };
         for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             let block = pool.take_block();
@@ -409,6 +412,7 @@ impl Pool {
         if is_empty {
             self.fill_map(0, MAP_CHUNK);
         }
+        self.fill_map(0, self.chunks_known * MAP_CHUNK);
         self.refill();
         self.number += 1;
         let attached = Attached {
