@@ -36,7 +36,7 @@ pub(crate) enum Look {
 }
 
 impl Runs {
-    /// Makes room for a map with so many entries; not in the middle of a read or a write, because it allocates.
+    /// Makes room for a map with so many entries, once. It allocates, which [`look`](Self::look) and [`forget`](Self::forget) on the short ways never do.
     #[cold]
     pub(crate) fn make(&self, blocks: u64) {
         self.0.get_or_init(|| none(blocks.div_ceil(RUN_BLOCKS)));

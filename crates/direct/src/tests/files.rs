@@ -1,6 +1,6 @@
 //! What a process does with an honest server.
 
-use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, Server};
+use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, SPARES, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::layout::{Counter, MAP_CHUNK};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A file of a server, and a descriptor that stands for it.
 pub(super) struct Bed {
@@ -237,6 +237,25 @@ fn a_full_ring_and_empty_slots_are_folded() {
     assert_eq!(bed.server.content(), content);
     assert_eq!(bed.server.asked(Kind::Attach), 1, "one lease for all");
     assert!(bed.counter(Counter::Writes) >= 400);
+}
+
+/// Nobody waits for it, so it has to be said while there is room for what is written until the server has done it.
+#[test]
+fn the_server_is_told_when_half_of_the_spare_blocks_are_used() {
+    let bed = Bed::leased(&[]);
+    let block = bytes(4096, 1);
+    for _ in 0..SPARES / 2 {
+        assert!(bed.append(&block).is_some());
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(bed.server.asked(Kind::Ring), 0, "half of them are left");
+    assert!(bed.append(&block).is_some());
+    let begin = Instant::now();
+    while bed.server.asked(Kind::Ring) == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(5), "it was not told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(bed.server.asked(Kind::Fold), 0, "nobody waited");
 }
 
 /// Behind its end there is nothing, but only the server knows: it is asked about several parts of the map at once when the file grows into them.
