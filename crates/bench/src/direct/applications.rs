@@ -1,6 +1,7 @@
 //! Rows of databases: redis, sqlite, RocksDB, each with every write durable when it is acknowledged.
 
 use super::bed::{Bed, Side};
+use super::wake::wake_note;
 use super::{DirectOptions, first_processor, with_spread};
 use crate::aging::{in_turn, pair};
 use crate::error::BenchError;
@@ -228,6 +229,7 @@ fn sqlite(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     let [delete, wal] = scripts;
     let scripts = [delete?, wal?];
     let kinds = [Side::Direct, Side::Fuse];
+    let waking = wake_note()?;
     let _pin = Pinned::to(first_processor());
     // Both modes on both sides.
     let rates = in_turn(options.program_runs, 4, |number, _| {
@@ -237,10 +239,11 @@ fn sqlite(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
     })?;
     let wal = pair(&rates[2], &rates[3]);
     let note = format!(
-        "with a write-ahead log {:.0} and {:.0}: {:.2} times",
+        "with a write-ahead log {:.0} and {:.0}: {:.2} times{}",
         wal.ours(),
         wal.theirs(),
-        wal.ratios()[1]
+        wal.ratios()[1],
+        waking,
     );
     Ok(with_spread(&pair(&rates[0], &rates[1]), &note))
 }

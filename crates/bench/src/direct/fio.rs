@@ -1,6 +1,7 @@
 //! Rows of fio: 4 KiB at random places of a file, by one job that makes a system call for each.
 
 use super::bed::{Bed, Side, fill};
+use super::wake::wake_note;
 use super::{DirectOptions, first_processor, with_spread};
 use crate::aging::{in_turn, pair};
 use crate::error::BenchError;
@@ -130,12 +131,13 @@ fn report(
     });
     collector.row(fuse, || {
         let note = format!(
-            "latencies {:.2} and {:.2} us: {:+.0} %, the paper's is -96 %; on the mount past the page cache (direct=1) {:.2} us, {:.0} IOPS",
+            "latencies {:.2} and {:.2} us: {:+.0} %, the paper's is -96 %; on the mount past the page cache (direct=1) {:.2} us, {:.0} IOPS{}",
             microseconds(0),
             microseconds(2),
             (latencies[0] / latencies[2] - 1.0) * 100.0,
             microseconds(3),
             median(&rates[3]),
+            wake_note()?,
         );
         Ok(with_spread(&pair(&rates[0], &rates[2]), &note))
     });

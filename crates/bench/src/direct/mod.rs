@@ -17,6 +17,7 @@ mod loops;
 mod maps;
 mod processes;
 pub(crate) mod program;
+mod wake;
 
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Evaluation, Found, Plan};
