@@ -306,7 +306,10 @@ impl Store for PmemStore {
     #[inline]
     fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]) {
         debug_assert!(offset + into.len() <= BLOCK_BYTES);
-        self.region.read(block.offset() + offset as u64, into);
+        match <&mut [u8; BLOCK_BYTES]>::try_from(&mut *into) {
+            Ok(whole) => self.region.read_block(block.offset(), whole),
+            Err(_) => self.region.read(block.offset() + offset as u64, into),
+        }
     }
 
     #[inline]
