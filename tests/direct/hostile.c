@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
-#define VERSION 5
+#define VERSION 6
 #define AT_ONCE 32
 enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };

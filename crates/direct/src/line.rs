@@ -33,7 +33,7 @@ pub(crate) struct Line {
     turn: Mutex<()>,
     is_lost: AtomicBool,
     later: Mutex<Vec<Later>>,
-    left: Mutex<Vec<Left>>,
+    left: Mutex<Option<Left>>,
 }
 
 /// A file that this process has let go, and the server has not heard so.
@@ -145,18 +145,15 @@ impl Line {
 
     /// Keeps the memory of an attachment that was let go, for another one: to make and to map it takes longer than to make a lease. The server keeps that of the last one that it has heard of.
     pub(crate) fn keep(&self, attachment: u32, memory: SharedMemory) {
-        let mut left = self.left.lock();
-        left.truncate(1);
-        left.insert(0, Left { attachment, memory });
+        *self.left.lock() = Some(Left { attachment, memory });
     }
 
-    /// The last attachment that the server knows to be let go, if its memory was kept.
+    /// The last attachment that was let go, if its memory was kept. The server hears that it was by the question that names it.
     pub(crate) fn take_left(&self) -> Option<Left> {
-        let later = self.later.lock();
-        let is_waiting = |attachment| later.iter().any(|later| later.attachment == attachment);
-        let mut left = self.left.lock();
-        let at = left.iter().position(|left| !is_waiting(left.attachment))?;
-        Some(left.swap_remove(at))
+        let left = self.left.lock().take()?;
+        let mut later = self.later.lock();
+        later.retain(|later| later.attachment != left.attachment);
+        Some(left)
     }
 
     /// Tells the server what waits, if it is about `inode`: the file is about to be attached again.

@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -34,8 +34,8 @@ pub struct Discovery {
 pub enum Kind {
     /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes.
     Hello = 1,
-    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. `file` is an attachment that it has let go, whose memory it still has mapped, or 0.
-    /// Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's.
+    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. `file` is an attachment that it has let go, which this
+    /// question tells the server if nothing did before, and whose memory it still has mapped; or 0. Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's.
     Attach = 2,
     /// The segments of a [`Row`], which `first` and `second` make; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the process gets, and beside it are their descriptors in this
     /// order. Refused if it gets none.

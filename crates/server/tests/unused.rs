@@ -114,6 +114,24 @@ fn a_removed_journal_whose_process_has_left_is_freed() {
 }
 
 #[test]
+fn what_is_left_of_a_journal_is_freed_when_the_next_one_is_made() {
+    let mounted = mount(None, false);
+    let client = Client::default();
+    let journal = Own::create(&mounted, "journal", &client);
+    journal.direct.expect_use();
+    assert_eq!(journal.write(3), 3);
+    journal.direct.close();
+    std::fs::remove_file(mounted.path("journal")).expect("remove");
+    let make = |name| drop(std::fs::File::create(mounted.path(name)).expect("a file"));
+    std::thread::scope(|scope| scope.spawn(|| make("other")).join()).expect("a thread");
+    std::thread::sleep(TIMEOUT / 4);
+    assert_eq!(leases(&mounted), 1, "another thread makes other files");
+    make("next");
+    await_no_lease(&mounted);
+    assert_eq!(direct_status(&mounted).leases_taken_back, 0);
+}
+
+#[test]
 fn without_a_timeout_leases_stay() {
     let mounted = mount(None, false);
     let client = Client::default();

@@ -366,7 +366,11 @@ impl Pool {
     }
 
     fn attach(&mut self, is_lease: bool, left: u32) -> (Reply, Vec<OwnedFd>) {
-        self.take_back();
+        let memory = self.take_back();
+        if left != 0 && self.left.is_none() {
+            // Nothing else has said that it was let go.
+            self.left = memory.map(|memory| (left, memory));
+        }
         let layout = Layout {
             ring_blocks: u64::from(is_lease),
             spare_blocks: if is_lease { SPARES } else { 0 },

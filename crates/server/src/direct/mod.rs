@@ -7,12 +7,14 @@
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `mapped`: processes that have blocks of a file in their program's memory, and how they give them back.
 //! * `memory`: what processes see of it.
+//! * `makers`: whose next file is expected.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
 
 mod counts;
 mod dropper;
 mod leased;
+mod makers;
 mod mapped;
 mod memory;
 mod profile;

@@ -6,6 +6,7 @@
 use super::counts::{Counts, Present};
 use super::dropper::{Dropper, End, drop_from_kernel};
 use super::leased::Lessee;
+use super::makers::{Bell, Makers};
 use super::profile::Profiles;
 use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
@@ -55,6 +56,7 @@ pub(crate) struct Registry {
     is_in_place: AtomicBool,
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
+    pub(super) makers: Makers,
     pub(super) profiles: Profiles,
     pub(super) counts: Counts,
 }
@@ -185,6 +187,12 @@ impl Registry {
     /// Whether the kernel may be wrong about where the file ends, when it says where a write to a file that was opened for appending goes.
     pub(crate) fn may_have_grown(&self, inode: u64) -> bool {
         self.socket.get().is_some() && self.grown.lock().contains(&inode)
+    }
+
+    /// A thread has made a file through the kernel: what to ring when it has its answer.
+    pub(crate) fn made(&self, inode: u64, thread: u32) -> Option<Arc<Bell>> {
+        self.socket.get()?;
+        self.makers.made(inode, thread)
     }
 
     /// The kernel has forgotten the file.

@@ -1,5 +1,6 @@
 //! A process that uses files directly: its requests, and its end.
 
+mod expecting;
 mod mapping;
 mod segments;
 mod unused;
@@ -7,6 +8,7 @@ mod waiting;
 
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
+use super::makers::Bell;
 use super::mapped::Caller;
 use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
@@ -18,6 +20,7 @@ use ::direct::protocol::{
     Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, Row, VERSION, Welcome,
 };
 use ::direct::transport;
+use expecting::Expecting;
 use fs::{Attributes, FsError, Node};
 use lease::Trust;
 use parking_lot::Mutex;
@@ -65,6 +68,8 @@ pub(super) struct Session<S: Store> {
     next_attachment: u32,
     /// When it is looked whether its leases are used.
     looks: Looks,
+    /// When the next question is expected.
+    expecting: Expecting,
     /// Slots that no lease uses.
     free_slots: Vec<usize>,
     /// Segments that the process has got, and whether for writing.
@@ -103,6 +108,7 @@ impl<S: Store> Session<S> {
         });
         service.shared.direct.profiles.add(&profile);
         let looks = Looks::new(service.lease_timeout);
+        let expecting = Expecting::new(Bell::new()?);
         Ok(Session {
             service,
             socket,
@@ -115,6 +121,7 @@ impl<S: Store> Session<S> {
             left_memory: None,
             next_attachment: 1,
             looks,
+            expecting,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
             domains: Vec::new(),
@@ -144,6 +151,7 @@ impl<S: Store> Session<S> {
                     self.look_at_mappings();
                 }
                 Ok(Event::LookDue) => self.look_at_leases(),
+                Ok(Event::Made) => self.expect_journal(),
                 Ok(Event::Death) => {
                     self.process.is_dead.store(true, Ordering::Release);
                     break;
@@ -155,6 +163,7 @@ impl<S: Store> Session<S> {
                 }
             }
         }
+        self.expect_none();
         self.detach_all();
         if !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
             self.process.user.leave_behind();
@@ -216,6 +225,13 @@ impl<S: Store> Session<S> {
         }
         let beside: Vec<BorrowedFd<'_>> = beside.iter().map(AsFd::as_fd).collect();
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
+        match kind {
+            Kind::Attach if request.second == 1 => self.journal_answered(),
+            Kind::Hello | Kind::Epoch | Kind::Attach | Kind::Segments | Kind::Map => {
+                self.expecting.next_question();
+            }
+            _ => {}
+        }
         Ok(true)
     }
 
@@ -270,7 +286,7 @@ impl<S: Store> Session<S> {
     /// Attaches the file that the process has proved to have open, by having its descriptor.
     fn attach(&mut self, descriptor: OwnedFd, request: &Request) -> Answer {
         let (for_writing, writes_little) = (request.first == 1, request.second == 1);
-        let left = self.left_memory.take_if(|left| left.0 == request.file);
+        let left = self.take_left(request.file);
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if self.profile.uid != 0 && self.profile.uid != attributes.uid {
@@ -290,14 +306,7 @@ impl<S: Store> Session<S> {
         let number = self.next_attachment;
         let (held, attached) = match for_writing {
             false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(
-                node,
-                domain,
-                &attributes,
-                number,
-                writes_little,
-                left.map(|left| left.1),
-            )?,
+            true => self.lease(node, domain, &attributes, number, writes_little, left)?,
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -527,6 +536,13 @@ impl<S: Store> Session<S> {
         self.let_go(held);
         let memory = lessee.and_then(Lessee::into_memory);
         self.left_memory = memory.map(|memory| (file, memory));
+    }
+
+    /// The memory of an attachment that the process has let go, if it can have that again. That it has, it may say by this alone.
+    fn take_left(&mut self, file: u32) -> Option<FileMemory> {
+        self.detach_keeping_memory(file);
+        let left = self.left_memory.take_if(|left| left.0 == file);
+        left.map(|(_, memory)| memory)
     }
 
     fn outcome(&mut self, request: &Request) -> Answer {

@@ -126,7 +126,15 @@ impl<S: Store> Filesystem for Handler<S> {
         let made = self.perform(Operation::MakeNode, Subject::named(parent, name), || {
             self.make(request, parent, name, &Blueprint::Plain { mode, device })
         });
+        let bell = made.as_ref().ok().and_then(|made| {
+            let inode = made.attributes.inode.get();
+            self.shared.direct.made(inode, request.pid())
+        });
         reply_entry(made, reply);
+        // Behind the answer: the processor that it wakes is the one that the bell would take.
+        if let Some(bell) = bell {
+            bell.ring();
+        }
     }
 
     fn mkdir(

@@ -2,6 +2,7 @@
 
 use super::Session;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::thread::sched_yield;
 use std::io;
 use txn::Store;
 
@@ -9,6 +10,8 @@ use txn::Store;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Event {
     Request,
+    /// It has made a file that it is expected to ask for.
+    Made,
     /// It has given mappings back for which nobody waits any longer.
     GaveBack,
     /// It is time to look whether it uses its leases.
@@ -22,6 +25,7 @@ pub(super) enum Event {
 struct Ready {
     stop: bool,
     death: bool,
+    made: bool,
     request: bool,
     gave_back: bool,
 }
@@ -33,6 +37,7 @@ impl Ready {
             (self.stop, Event::Stop),
             (self.death, Event::Death),
             (is_look_due, Event::LookDue),
+            (self.made, Event::Made),
             (self.request, Event::Request),
             (self.gave_back, Event::GaveBack),
         ];
@@ -44,18 +49,20 @@ impl Ready {
 
 impl<S: Store> Session<S> {
     /// Waits for what comes next. Who `listens` no more hears of its death and of the mount's end only.
-    pub(super) fn wait(&self, listens: bool) -> io::Result<Event> {
+    pub(super) fn wait(&mut self, listens: bool) -> io::Result<Event> {
         loop {
+            let is_awake = listens && self.is_awake();
             let caller = self.process.caller.socket();
             let mut waiting = [
                 PollFd::new(&self.service.stop, PollFlags::IN),
                 PollFd::new(&self.process_ended, PollFlags::IN),
                 PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::new(self.expecting.bell(), PollFlags::IN),
                 PollFd::new(caller.unwrap_or(&self.socket), PollFlags::IN),
             ];
             let watched = match (listens, caller) {
-                (true, Some(_)) => 4,
-                (true, None) => 3,
+                (true, Some(_)) => 5,
+                (true, None) => 4,
                 (false, _) => 2,
             };
             // The words of one that hung up are looked at now and then.
@@ -68,7 +75,11 @@ impl<S: Store> Session<S> {
             let is_look_due = look.is_some_and(|left| left.is_zero());
             // What no `Timespec` can say is as good as for ever.
             let look = look.and_then(|left| Timespec::try_from(left).ok());
-            let until = if is_late { Some(soon) } else { look };
+            let until = match is_awake {
+                true => Some(Timespec::default()),
+                false if is_late => Some(soon),
+                false => look,
+            };
             match rustix::event::poll(&mut waiting[..watched], until.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
@@ -79,10 +90,15 @@ impl<S: Store> Session<S> {
                 stop: is_there(0),
                 death: is_there(1),
                 request: is_there(2),
-                gave_back: is_there(3) || is_late,
+                made: is_there(3),
+                gave_back: is_there(4) || is_late,
             };
             if let Some(event) = ready.first(is_look_due) {
                 return Ok(event);
+            }
+            if is_awake {
+                // Whose question is expected may need this very processor.
+                sched_yield();
             }
         }
     }
