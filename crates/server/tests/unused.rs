@@ -132,6 +132,24 @@ fn what_is_left_of_a_journal_is_freed_when_the_next_one_is_made() {
 }
 
 #[test]
+fn the_question_for_a_journal_says_that_the_last_one_was_let_go() {
+    let mounted = mount(None, false);
+    let client = Client::default();
+    // Made by other threads, so that nothing rings.
+    let journal = |name| {
+        let made = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| Own::create(&mounted, name, &client));
+            thread.join().expect("a file")
+        });
+        made.direct.expect_use();
+        assert_eq!(made.write(3), 3);
+        made.direct.close();
+        assert_eq!(leases(&mounted), 1, "{name} beside another one");
+    };
+    ["one", "two", "three"].into_iter().for_each(journal);
+}
+
+#[test]
 fn without_a_timeout_leases_stay() {
     let mounted = mount(None, false);
     let client = Client::default();

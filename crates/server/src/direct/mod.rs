@@ -7,10 +7,11 @@
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `mapped`: processes that have blocks of a file in their program's memory, and how they give them back.
 //! * `memory`: what processes see of it.
-//! * `makers`: whose next file is expected.
+//! * `makers`: whose next file is expected; `awake`: whether it is waited for without sleeping.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
 
+mod awake;
 mod counts;
 mod dropper;
 mod leased;

@@ -3,6 +3,7 @@
 //! While a file is attached, in whatever way, the kernel has no page of it; while it is leased, no attributes either. An attachment begins with dropping both, and every request of the kernel for the file's
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
+use super::awake::Awake;
 use super::counts::{Counts, Present};
 use super::dropper::{Dropper, End, drop_from_kernel};
 use super::leased::Lessee;
@@ -57,6 +58,7 @@ pub(crate) struct Registry {
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
     pub(super) makers: Makers,
+    pub(super) awake: Arc<Awake>,
     pub(super) profiles: Profiles,
     pub(super) counts: Counts,
 }

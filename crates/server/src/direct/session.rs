@@ -108,7 +108,7 @@ impl<S: Store> Session<S> {
         });
         service.shared.direct.profiles.add(&profile);
         let looks = Looks::new(service.lease_timeout);
-        let expecting = Expecting::new(Bell::new()?);
+        let expecting = Expecting::new(Bell::new()?, &service.shared.direct.awake);
         Ok(Session {
             service,
             socket,
@@ -226,7 +226,7 @@ impl<S: Store> Session<S> {
         let beside: Vec<BorrowedFd<'_>> = beside.iter().map(AsFd::as_fd).collect();
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
         match kind {
-            Kind::Attach if request.second == 1 => self.journal_answered(),
+            Kind::Attach if request.second == 1 => self.journal_answered(reply.refusal == 0),
             Kind::Hello | Kind::Epoch | Kind::Attach | Kind::Segments | Kind::Map => {
                 self.expecting.next_question();
             }

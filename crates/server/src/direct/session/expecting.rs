@@ -1,7 +1,9 @@
 //! Questions that are about to come: they are waited for awake, because to wake a processor takes as long as to answer.
 
 use super::{Held, Session};
+use crate::direct::awake::{Awake, AwakeForAll};
 use crate::direct::makers::Bell;
+use rustix::thread::sched_yield;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::Store;
@@ -9,60 +11,24 @@ use txn::Store;
 /// How long a question is waited for without sleeping.
 const AWAKE: Duration = Duration::from_micros(50);
 
+/// The same for the next journal of a process, if the last one came as soon: all requests of a transaction find a processor awake, not only the one for the journal.
+const AWAKE_BETWEEN: Duration = Duration::from_micros(500);
+
 /// What a conversation expects next.
 pub(super) struct Expecting {
+    awake: Arc<Awake>,
     /// It rings when the thread that makes the process's journals has made one.
     bell: Arc<Bell>,
     /// That thread.
     maker: Option<u32>,
-    /// The attachment of the last journal.
-    journal: Option<u32>,
+    /// The attachment of the last journal, and when it was answered.
+    journal: Option<(u32, Instant)>,
     /// A journal was made, and nobody has asked for it yet.
     is_journal_made: bool,
     /// Until then a question is expected.
     until: Option<Instant>,
-}
-
-impl Expecting {
-    pub(super) fn new(bell: Bell) -> Expecting {
-        Expecting {
-            bell: Arc::new(bell),
-            maker: None,
-            journal: None,
-            is_journal_made: false,
-            until: None,
-        }
-    }
-
-    pub(super) fn bell(&self) -> &Bell {
-        &self.bell
-    }
-
-    /// Who has asked this asks something else next.
-    pub(super) fn next_question(&mut self) {
-        self.until = Some(Instant::now() + AWAKE);
-    }
-
-    /// No question is expected for the moment.
-    fn is_answered(&mut self) {
-        self.until = None;
-        self.is_journal_made = false;
-    }
-
-    fn look(&mut self, now: Instant) -> Look {
-        match self.until {
-            None => Look::Asleep,
-            Some(until) if now < until => Look::Awake,
-            Some(_) => {
-                let was_journal_made = self.is_journal_made;
-                self.is_answered();
-                match was_journal_made {
-                    true => Look::AwakeInVain,
-                    false => Look::Asleep,
-                }
-            }
-        }
-    }
+    /// That this conversation is the one that stays awake between journals.
+    between: Option<AwakeForAll>,
 }
 
 /// How a question is waited for.
@@ -72,6 +38,83 @@ enum Look {
     Asleep,
     /// Asleep from now on, and the file that was made was no journal.
     AwakeInVain,
+}
+
+impl Expecting {
+    pub(super) fn new(bell: Bell, awake: &Arc<Awake>) -> Expecting {
+        Expecting {
+            awake: Arc::clone(awake),
+            bell: Arc::new(bell),
+            maker: None,
+            journal: None,
+            is_journal_made: false,
+            until: None,
+            between: None,
+        }
+    }
+
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Who has asked this asks something else next.
+    pub(super) fn next_question(&mut self) {
+        let now = Instant::now();
+        if self.awake.is_allowed(now) {
+            self.until = self.until.max(Some(now + AWAKE));
+        }
+    }
+
+    /// A file was made, and a question about it is expected.
+    fn file_made(&mut self) {
+        self.bell.hush();
+        self.is_journal_made = true;
+        self.next_question();
+    }
+
+    /// A journal was attached, or not: the next question is about the next one.
+    fn journal_answered(&mut self, now: Instant, attachment: Option<u32>) {
+        self.sleep();
+        let last = self.journal.take();
+        self.journal = attachment.map(|number| (number, now));
+        let is_soon = |(_, at): (u32, Instant)| now.duration_since(at) < AWAKE_BETWEEN;
+        if self.journal.is_some() && last.is_some_and(is_soon) && self.awake.is_allowed(now) {
+            self.between = self.awake.stay();
+            self.until = self.between.as_ref().map(|_| now + AWAKE_BETWEEN);
+        }
+    }
+
+    /// Nothing is expected that is worth to be awake for.
+    fn sleep(&mut self) {
+        self.until = None;
+        self.between = None;
+        self.is_journal_made = false;
+    }
+
+    fn look(&mut self, now: Instant) -> Look {
+        match self.until {
+            None => Look::Asleep,
+            Some(until) if now < until => Look::Awake,
+            Some(_) => {
+                let was_journal_made = self.is_journal_made;
+                self.sleep();
+                match was_journal_made {
+                    true => Look::AwakeInVain,
+                    false => Look::Asleep,
+                }
+            }
+        }
+    }
+
+    /// Nothing has come yet. Who asks one question after another may himself have the processor for longer, so only of journals it is looked whether others need it.
+    pub(super) fn give_way(&mut self) {
+        let waits_for_journal = self.is_journal_made || self.between.is_some();
+        if !waits_for_journal {
+            sched_yield();
+        } else if !self.awake.give_way() {
+            self.sleep();
+        }
+    }
 }
 
 impl<S: Store> Session<S> {
@@ -85,29 +128,29 @@ impl<S: Store> Session<S> {
     }
 
     /// The process has its answer about a journal: it is expected to make another one, and to ask nothing before that.
-    pub(super) fn journal_answered(&mut self) {
-        self.expecting.is_answered();
-        let Some((&number, Held::Leased(lessee, ..))) = self.attached.last_key_value() else {
-            return;
-        };
-        self.expecting.journal = Some(number);
+    pub(super) fn journal_answered(&mut self, is_attached: bool) {
         let shared = Arc::clone(&self.service.shared);
-        let Some(maker) = shared.direct.makers.maker_of(lessee.inode) else {
-            return;
+        let makers = &shared.direct.makers;
+        let last = match self.attached.last_key_value() {
+            Some((&number, Held::Leased(lessee, ..))) if is_attached => {
+                Some((number, lessee.inode))
+            }
+            _ => None,
         };
-        if self.expecting.maker != Some(maker) {
+        let number = last.map(|(number, _)| number);
+        self.expecting.journal_answered(Instant::now(), number);
+        let maker = last.and_then(|(_, inode)| makers.maker_of(inode));
+        if maker.is_some() && maker != self.expecting.maker {
             self.expect_none();
-            self.expecting.maker = Some(maker);
-            shared.direct.makers.expect(maker, &self.expecting.bell);
+            self.expecting.maker = maker;
+            maker.inspect(|maker| makers.expect(*maker, &self.expecting.bell));
         }
     }
 
     /// The process has made a journal, and will ask for it in a moment. What is left of the one before is cleared away meanwhile.
     pub(super) fn expect_journal(&mut self) {
-        self.expecting.bell.hush();
-        self.expecting.is_journal_made = true;
-        self.expecting.next_question();
-        let last = self.expecting.journal.take();
+        self.expecting.file_made();
+        let last = self.expecting.journal.map(|(number, _)| number);
         let last = last.and_then(|number| Some((number, self.attached.get(&number)?)));
         if let Some((number, Held::Leased(lessee, ..))) = last
             && lessee.has_left()
@@ -130,22 +173,75 @@ impl<S: Store> Session<S> {
 mod tests {
     use super::*;
 
+    const SHORT: Duration = Duration::from_micros(1);
+
+    fn expecting(awake: &Arc<Awake>) -> Expecting {
+        Expecting::new(Bell::new().expect("a bell"), awake)
+    }
+
     #[test]
     fn a_question_is_waited_for_awake_for_a_while_and_a_journal_in_vain_once() {
-        let mut expecting = Expecting::new(Bell::new().expect("a bell"));
-        let at_first = Instant::now();
-        assert_eq!(expecting.look(at_first), Look::Asleep);
+        let (mut expecting, now) = (expecting(&Arc::default()), Instant::now());
+        assert_eq!(expecting.look(now), Look::Asleep);
         expecting.next_question();
-        assert_eq!(expecting.look(at_first), Look::Awake);
+        assert_eq!(expecting.look(now), Look::Awake);
         assert_eq!(expecting.look(Instant::now() + AWAKE), Look::Asleep);
-        expecting.is_journal_made = true;
-        expecting.next_question();
-        assert_eq!(expecting.look(at_first), Look::Awake);
+        expecting.file_made();
+        assert_eq!(expecting.look(now), Look::Awake);
         assert_eq!(expecting.look(Instant::now() + AWAKE), Look::AwakeInVain);
-        assert_eq!(expecting.look(at_first), Look::Asleep);
-        expecting.is_journal_made = true;
+        assert_eq!(expecting.look(now), Look::Asleep);
+        expecting.file_made();
+        expecting.journal_answered(now, Some(1));
+        assert_eq!(expecting.look(now), Look::Asleep);
+    }
+
+    #[test]
+    fn between_journals_that_follow_each_other_one_conversation_is_awake() {
+        let (awake, now) = (Arc::default(), Instant::now());
+        let [mut expecting, mut other] = [(); 2].map(|()| expecting(&awake));
+        let second = now + AWAKE_BETWEEN - SHORT;
+        for (journal, at) in [(1, now), (2, second)] {
+            assert_eq!(expecting.look(at), Look::Asleep, "before {journal}");
+            expecting.journal_answered(at, Some(journal));
+            other.journal_answered(at, Some(journal));
+        }
+        assert_eq!(expecting.look(second), Look::Awake);
+        assert_eq!(other.look(second), Look::Asleep, "one is enough");
+        // While another file is made too.
+        expecting.file_made();
+        assert_eq!(expecting.look(second + AWAKE_BETWEEN - SHORT), Look::Awake);
+        expecting.journal_answered(second + AWAKE_BETWEEN - SHORT, Some(3));
+        let third = second + AWAKE_BETWEEN - SHORT;
+        assert_eq!(expecting.look(third), Look::Awake);
+        assert_eq!(expecting.look(third + AWAKE_BETWEEN), Look::Asleep);
+        expecting.journal_answered(third + AWAKE_BETWEEN, Some(4));
+        let fourth = third + AWAKE_BETWEEN;
+        assert_eq!(expecting.look(fourth), Look::Asleep, "it came late");
+        other.journal_answered(second + SHORT, Some(3));
+        assert_eq!(other.look(second + SHORT), Look::Awake, "nobody else is");
+    }
+
+    #[test]
+    fn a_journal_that_was_refused_is_followed_by_none() {
+        let (mut expecting, now) = (expecting(&Arc::default()), Instant::now());
+        expecting.journal_answered(now, Some(1));
+        expecting.journal_answered(now, None);
+        expecting.journal_answered(now, Some(2));
+        assert_eq!(expecting.look(now), Look::Asleep);
+    }
+
+    #[test]
+    fn nobody_is_awake_where_others_want_the_processor() {
+        let awake = Arc::new(Awake::default());
+        let (mut expecting, now) = (expecting(&awake), Instant::now());
+        awake.pause(now);
         expecting.next_question();
-        expecting.is_answered();
-        assert_eq!(expecting.look(Instant::now() + AWAKE), Look::Asleep);
+        assert_eq!(expecting.look(now), Look::Asleep);
+        for at in [now, now + SHORT] {
+            expecting.journal_answered(at, Some(1));
+        }
+        assert_eq!(expecting.look(now), Look::Asleep);
+        expecting.file_made();
+        assert_eq!(expecting.look(now), Look::Asleep);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Session;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::thread::sched_yield;
 use std::io;
 use txn::Store;
 
@@ -97,8 +96,7 @@ impl<S: Store> Session<S> {
                 return Ok(event);
             }
             if is_awake {
-                // Whose question is expected may need this very processor.
-                sched_yield();
+                self.expecting.give_way();
             }
         }
     }

@@ -1,0 +1,151 @@
+//! Whether the threads of conversations may wait without sleeping.
+//!
+//! That is good where a processor has nothing else to do. Where it has, it is bad even for who waits: a thread that was awake all the time gets the processor back later than one that is woken.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use parking_lot::Mutex;
+use rustix::thread::sched_yield;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Who gives the processor to another thread and gets it back so late is in the way: no request through the kernel takes as long.
+const IN_THE_WAY: Duration = Duration::from_micros(200);
+
+/// For how long nobody waits awake after that: at first, and at most. To find out that others want the processor may take as long as they get it for, some milliseconds.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Pause {
+    length: Duration,
+    until: Option<Instant>,
+}
+
+/// What all conversations of a mount know.
+#[derive(Default)]
+pub(super) struct Awake {
+    /// Some conversation stays awake between journals: one processor that does is enough.
+    is_one_awake: AtomicBool,
+    pause: Mutex<Pause>,
+}
+
+/// The turn of who stays awake between journals, until it is dropped.
+pub(super) struct AwakeForAll(Arc<Awake>);
+
+impl Drop for AwakeForAll {
+    fn drop(&mut self) {
+        self.0.is_one_awake.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Awake {
+    /// Whether who waits may do so awake.
+    pub(super) fn is_allowed(&self, now: Instant) -> bool {
+        self.pause.lock().until.is_none_or(|until| until <= now)
+    }
+
+    /// The turn to stay awake between journals, if nobody has it.
+    pub(super) fn stay(self: &Arc<Self>) -> Option<AwakeForAll> {
+        let had_it = self.is_one_awake.swap(true, Ordering::Relaxed);
+        (!had_it).then(|| AwakeForAll(Arc::clone(self)))
+    }
+
+    /// Gives the processor to whoever wants it, perhaps to who is waited for: whether to go on waiting. If others need it for longer, it is theirs.
+    pub(super) fn give_way(&self) -> bool {
+        let (begin, before) = (Instant::now(), times_others_ran());
+        sched_yield();
+        let back = Instant::now();
+        // The host of a virtual machine may have had the processor too.
+        let is_in_the_way = back.duration_since(begin) > IN_THE_WAY && times_others_ran() != before;
+        if is_in_the_way {
+            self.pause(back);
+        }
+        !is_in_the_way
+    }
+
+    /// Nobody waits awake for some time.
+    pub(super) fn pause(&self, back: Instant) {
+        let mut pause = self.pause.lock();
+        // Twice as long each time, unless it was long ago.
+        let is_again = pause.until.is_some_and(|until| back < until + pause.length);
+        pause.length = match is_again {
+            true => (2 * pause.length).min(PAUSE_MAX),
+            false => PAUSE_MIN,
+        };
+        pause.until = Some(back + pause.length);
+    }
+}
+
+/// How often this thread had a processor and another one got it.
+fn times_others_ran() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    /// One of those that this thread may use.
+    struct Processor(CpuSet);
+
+    impl Processor {
+        fn of_this_thread() -> Processor {
+            let allowed = sched_getaffinity(None).expect("processors");
+            let first = (0..CpuSet::MAX_CPU).find(|number| allowed.is_set(*number));
+            let mut one = CpuSet::new();
+            one.set(first.expect("a processor"));
+            Processor(one)
+        }
+
+        fn pin(&self) {
+            sched_setaffinity(None, &self.0).expect("pinned");
+        }
+    }
+
+    #[test]
+    fn who_is_in_the_way_sleeps_for_longer_and_longer() {
+        let (awake, mut now) = (Awake::default(), Instant::now());
+        assert!(awake.is_allowed(now));
+        for length in [1, 2, 4, 8, 16, 25, 25].map(|times| times * PAUSE_MIN) {
+            awake.pause(now);
+            let end = now + length;
+            assert!(!awake.is_allowed(end - PAUSE_MIN / 2), "{length:?}");
+            assert!(awake.is_allowed(end), "{length:?}");
+            now = end;
+        }
+        now += PAUSE_MAX;
+        awake.pause(now);
+        assert!(awake.is_allowed(now + PAUSE_MIN), "that was long ago");
+    }
+
+    #[test]
+    fn who_shares_the_processor_gives_it_up() {
+        let awake = Awake::default();
+        let processor = Processor::of_this_thread();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                processor.pin();
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            processor.pin();
+            let begin = Instant::now();
+            while awake.give_way() && begin.elapsed() < Duration::from_secs(20) {}
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(!awake.is_allowed(Instant::now()));
+    }
+
+    #[test]
+    fn one_stays_awake_for_all() {
+        let awake = Arc::new(Awake::default());
+        let turn = awake.stay();
+        assert!(turn.is_some() && awake.stay().is_none());
+        drop(turn);
+        assert!(awake.stay().is_some());
+    }
+}
