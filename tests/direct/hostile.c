@@ -10,7 +10,7 @@
 
 #define VERSION 6
 #define AT_ONCE 32
-enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, EPOCH, LET_GO, MAPPING };
+enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, LET_GO = 10, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
 
 struct discovery {
@@ -359,7 +359,7 @@ static void flood(void) {
     /* Asks without listening. */
     for (int i = 0; i < count; i++)
         for (int j = 0; j < 500; j++) {
-            struct request request = {j ? EPOCH : HELLO, 0, VERSION, 0};
+            struct request request = {j ? FOLD : HELLO, 0, VERSION, 0};
             if (send(lines[i], &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
                 break;
         }

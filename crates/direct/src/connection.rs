@@ -57,20 +57,15 @@ impl Link {
             first: u64::from(VERSION),
             second: 0,
         };
-        let (reply, memory) = line.ask(hello, None).ok()?;
+        let (reply, beside) = line.ask_for_many(hello, None).ok()?;
         let welcome = Welcome::of(&reply);
         if welcome.version != u64::from(VERSION) {
             return None;
         }
-        let process = SharedMemory::map_file(&memory?, PROCESS_BYTES, true).ok()?;
-        let ask = Request {
-            kind: Kind::Epoch as u32,
-            ..hello
-        };
-        let (_, file) = line.ask(ask, None).ok()?;
+        let [process, epoch] = beside.try_into().ok()?;
         Some(Link {
-            process,
-            epoch_file: SharedMemory::map_file(&file?, size_of::<u64>(), false).ok()?,
+            process: SharedMemory::map_file(&process, PROCESS_BYTES, true).ok()?,
+            epoch_file: SharedMemory::map_file(&epoch, size_of::<u64>(), false).ok()?,
             epoch: welcome.epoch,
             is_in_place: welcome.is_in_place == 1,
             segments: Segments::new(&welcome)?,

@@ -32,7 +32,8 @@ pub struct Discovery {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Kind {
-    /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes.
+    /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes, and the file with the
+    /// pool's epoch, its first word. The process looks at that before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and the process stores nothing any more.
     Hello = 1,
     /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. `file` is an attachment that it has let go, which this
     /// question tells the server if nothing did before, and whose memory it still has mapped; or 0. Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's.
@@ -50,9 +51,6 @@ pub enum Kind {
     Outcome = 7,
     /// Fold soon; no reply.
     Ring = 8,
-    /// Reply: the file with the pool's epoch, its first word. The process looks at it before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and
-    /// the process stores nothing any more.
-    Epoch = 9,
     /// As `Detach`; no reply. Requests are answered in their order, so whatever comes later finds the file let go.
     LetGo = 10,
     /// The process is going to map blocks of an attachment for reading into its program's memory. Reply: `words[0]` is the slot in which it says so, 0 as long as none is mapped; beside the first such
@@ -63,11 +61,9 @@ pub enum Kind {
 impl Kind {
     /// The kind with this number.
     pub fn of(number: u32) -> Option<Kind> {
-        use Kind::{
-            Attach, Detach, Epoch, Fold, Hello, LetGo, Map, Mapping, Outcome, Ring, Segments,
-        };
+        use Kind::{Attach, Detach, Fold, Hello, LetGo, Map, Mapping, Outcome, Ring, Segments};
         [
-            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, Epoch, LetGo, Mapping,
+            Hello, Attach, Segments, Map, Fold, Detach, Outcome, Ring, LetGo, Mapping,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == number)

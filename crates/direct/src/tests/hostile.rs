@@ -69,11 +69,8 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 is_in_place: 0,
                 epoch: 0,
             };
-            (welcome.reply(), vec![writable_file(PROCESS_BYTES)])
-        }
-        Kind::Epoch => {
-            let memory = SharedMemory::make(BLOCK_BYTES).expect("memory");
-            (Reply::of(&[]), vec![memory.1])
+            let (_, epoch) = SharedMemory::make(BLOCK_BYTES).expect("memory");
+            (welcome.reply(), vec![writable_file(PROCESS_BYTES), epoch])
         }
         Kind::Attach => {
             let layout = Layout {

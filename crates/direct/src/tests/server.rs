@@ -290,12 +290,9 @@ impl Pool {
                     is_in_place: u64::from(self.is_in_place),
                     epoch: 0,
                 };
-                let memory = self.process_file.try_clone().expect("copied");
-                (welcome.reply(), vec![memory])
-            }
-            Kind::Epoch => {
-                let file = self.epoch_file.try_clone().expect("copied");
-                (Reply::of(&[]), vec![file])
+                let files = [&self.process_file, &self.epoch_file];
+                let files = files.map(|file| file.try_clone().expect("copied"));
+                (welcome.reply(), files.into())
             }
             Kind::Attach => {
                 assert!(beside.is_some(), "the file itself proves the open");

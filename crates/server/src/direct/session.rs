@@ -201,7 +201,6 @@ impl<S: Store> Session<S> {
                 return Ok(true);
             }
             Kind::Hello => self.welcome(request.first),
-            Kind::Epoch => self.epoch(),
             Kind::Attach => beside
                 .ok_or(Refusal::Protocol)
                 .and_then(|descriptor| self.attach(descriptor, &request)),
@@ -227,7 +226,7 @@ impl<S: Store> Session<S> {
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
         match kind {
             Kind::Attach if request.second == 1 => self.journal_answered(reply.refusal == 0),
-            Kind::Hello | Kind::Epoch | Kind::Attach | Kind::Segments | Kind::Map => {
+            Kind::Hello | Kind::Attach | Kind::Segments | Kind::Map => {
                 self.expecting.next_question();
             }
             _ => {}
@@ -264,6 +263,7 @@ impl<S: Store> Session<S> {
         if version != u64::from(VERSION) {
             return Err(Refusal::Protocol);
         }
+        let epoch_file = self.service.users.epoch_file().map_err(failed)?;
         let file = self.process_file.take().ok_or(Refusal::Protocol)?;
         let geometry = self.service.files().store().geometry();
         let welcome = Welcome {
@@ -275,12 +275,7 @@ impl<S: Store> Session<S> {
             is_in_place: u64::from(self.service.is_in_place),
             epoch: self.service.users.epoch(),
         };
-        Ok((welcome.reply(), vec![file.into()]))
-    }
-
-    fn epoch(&self) -> Answer {
-        let file = self.service.users.epoch_file().map_err(failed)?;
-        Ok((Reply::of(&[]), vec![file.into()]))
+        Ok((welcome.reply(), vec![file.into(), epoch_file.into()]))
     }
 
     /// Attaches the file that the process has proved to have open, by having its descriptor.
