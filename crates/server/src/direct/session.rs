@@ -178,6 +178,8 @@ impl<S: Store> Session<S> {
         // A socket that the other side has closed already says so; nothing is to be done about it.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.process.caller.close();
+        self.expecting.sleep();
+        self.expect_none();
         self.detach_all();
     }
 

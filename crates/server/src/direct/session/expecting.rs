@@ -85,7 +85,7 @@ impl Expecting {
     }
 
     /// Nothing is expected that is worth to be awake for.
-    fn sleep(&mut self) {
+    pub(super) fn sleep(&mut self) {
         self.until = None;
         self.between = None;
         self.is_journal_made = false;
@@ -219,6 +219,22 @@ mod tests {
         assert_eq!(expecting.look(fourth), Look::Asleep, "it came late");
         other.journal_answered(second + SHORT, Some(3));
         assert_eq!(other.look(second + SHORT), Look::Awake, "nobody else is");
+    }
+
+    #[test]
+    fn who_hangs_up_leaves_it_to_others_to_be_awake() {
+        let (awake, now) = (Arc::default(), Instant::now());
+        let [mut expecting, mut other] = [(); 2].map(|()| expecting(&awake));
+        for journal in [1, 2] {
+            expecting.journal_answered(now, Some(journal));
+        }
+        assert_eq!(expecting.look(now), Look::Awake);
+        expecting.sleep();
+        for journal in [1, 2] {
+            other.journal_answered(now, Some(journal));
+        }
+        assert_eq!(other.look(now), Look::Awake);
+        assert_eq!(expecting.look(now), Look::Asleep);
     }
 
     #[test]
