@@ -214,7 +214,7 @@ static void refusals(const char *own, const char *others, const char *directory)
     close(line), close(theirs), close(mine), close(place), close(by_path), close(read_only), close(write_only), close(elsewhere), close(memory), close(pipes[0]), close(pipes[1]);
 }
 
-/* A small lease, and memory for it: that of the attachment that is named only if it is the last one that was let go, and once. */
+/* A small lease, and memory for it: that of the attachment that is named only if it is the last one that was let go, by this or before, and once. */
 static uint32_t lease(int line, int mine, uint32_t named, int is_used_again) {
     int memory = -1;
     struct reply attached = ask(line, ATTACH, named, 1, 1, mine, &memory);
@@ -228,8 +228,11 @@ static void memory_again(const char *own) {
     int line = meet(), mine = open(own, O_RDWR), process;
     CHECK(mine >= 0 && ask(line, HELLO, 0, VERSION, 0, -1, &process).refusal == 0);
     uint32_t first = lease(line, mine, 0, 0);
-    /* It is in use. */
-    CHECK(ask(line, ATTACH, first, 1, 1, mine, NULL).refusal == BUSY);
+    /* It is in use, unless the question says that it was let go. */
+    CHECK(ask(line, ATTACH, 0, 1, 1, mine, NULL).refusal == BUSY);
+    CHECK(ask(line, ATTACH, first + 1, 1, 1, mine, NULL).refusal == BUSY);
+    first = lease(line, mine, first, 1);
+    CHECK(ask(line, FOLD, first - 1, 0, 0, -1, NULL).refusal == ENDED);
     struct request let_go = {LET_GO, first, 0, 0};
     CHECK(tell(line, &let_go, sizeof let_go, NULL, 0) == sizeof let_go);
     let_go.file = lease(line, mine, first + 1, 0);
