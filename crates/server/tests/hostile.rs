@@ -88,8 +88,12 @@ fn ask(kind: Kind) -> impl Strategy<Value = Step> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let attach = (0..2_u64, beside())
-        .prop_map(|(writes, beside)| Step::Ask(Kind::Attach as u32, [0, writes, 0], beside));
+    let attach = (0..4_u64, 0..2_u64, 0..2_u64, beside()).prop_map(
+        |(let_go, writes, writes_little, beside)| {
+            let words = [let_go, writes, writes_little];
+            Step::Ask(Kind::Attach as u32, words, beside)
+        },
+    );
     let records = (prop::array::uniform6(word()), any::<bool>());
     prop_oneof![
         5 => attach,

@@ -92,16 +92,21 @@ fn who_only_reads_goes_on_reading_directly_and_who_writes_again_gets_a_lease() {
     assert_eq!(leases(&mounted), 1);
 }
 
-#[test]
-fn a_removed_journal_whose_process_has_left_is_freed() {
-    let mounted = mount(Some(TIMEOUT), false);
-    let client = Client::default();
-    let journal = Own::create(&mounted, "journal", &client);
+/// As a transaction leaves it.
+fn removed_journal(mounted: &Mounted, client: &Client) -> Own {
+    let journal = Own::create(mounted, "journal", client);
     journal.direct.expect_use();
     assert_eq!(journal.write(3), 3);
     journal.direct.close();
     std::fs::remove_file(mounted.path("journal")).expect("remove");
-    drop(journal.file);
+    journal
+}
+
+#[test]
+fn a_removed_journal_whose_process_has_left_is_freed() {
+    let mounted = mount(Some(TIMEOUT), false);
+    let client = Client::default();
+    drop(removed_journal(&mounted, &client));
     assert_eq!(leases(&mounted), 1, "the server has not been told");
     await_no_lease(&mounted);
     let after = direct_status(&mounted);
@@ -117,11 +122,7 @@ fn a_removed_journal_whose_process_has_left_is_freed() {
 fn what_is_left_of_a_journal_is_freed_when_the_next_one_is_made() {
     let mounted = mount(None, false);
     let client = Client::default();
-    let journal = Own::create(&mounted, "journal", &client);
-    journal.direct.expect_use();
-    assert_eq!(journal.write(3), 3);
-    journal.direct.close();
-    std::fs::remove_file(mounted.path("journal")).expect("remove");
+    let _journal = removed_journal(&mounted, &client);
     let make = |name| drop(std::fs::File::create(mounted.path(name)).expect("a file"));
     std::thread::scope(|scope| scope.spawn(|| make("other")).join()).expect("a thread");
     std::thread::sleep(TIMEOUT / 4);

@@ -163,7 +163,7 @@ impl<S: Store> Session<S> {
                 }
             }
         }
-        self.expect_none();
+        self.stop_expecting();
         self.detach_all();
         if !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
             self.process.user.leave_behind();
@@ -178,8 +178,7 @@ impl<S: Store> Session<S> {
         // A socket that the other side has closed already says so; nothing is to be done about it.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.process.caller.close();
-        self.expecting.sleep();
-        self.expect_none();
+        self.stop_expecting();
         self.detach_all();
     }
 

@@ -131,7 +131,7 @@ impl<S: Store> Filesystem for Handler<S> {
             self.shared.direct.made(inode, request.pid())
         });
         reply_entry(made, reply);
-        // Behind the answer: the processor that it wakes is the one that the bell would take.
+        // Behind the answer: woken before, the conversation would be given the processor of who waits for it.
         if let Some(bell) = bell {
             bell.ring();
         }

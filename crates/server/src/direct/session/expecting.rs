@@ -85,7 +85,7 @@ impl Expecting {
     }
 
     /// Nothing is expected that is worth to be awake for.
-    pub(super) fn sleep(&mut self) {
+    fn sleep(&mut self) {
         self.until = None;
         self.between = None;
         self.is_journal_made = false;
@@ -160,8 +160,14 @@ impl<S: Store> Session<S> {
         }
     }
 
+    /// Nothing comes any more.
+    pub(super) fn stop_expecting(&mut self) {
+        self.expecting.sleep();
+        self.expect_none();
+    }
+
     /// No journal of this process is expected any more.
-    pub(super) fn expect_none(&mut self) {
+    fn expect_none(&mut self) {
         if let Some(maker) = self.expecting.maker.take() {
             let makers = &self.service.shared.direct.makers;
             makers.forget(maker, &self.expecting.bell);
