@@ -12,6 +12,16 @@ mkdir "$programs"
 # direct COMMAND... - with the library. Children of a function's background job have it as well.
 direct() { env LD_PRELOAD="$preload" "$@"; }
 
+# stop_process PID - until each of its threads stands still. The signal is on its way only when kill returns: a thread that waits for a processor keeps the others from hearing of it, and they run on.
+stop_process() {
+    kill -STOP "$1"
+    for _ in {1..500}; do
+        [ -n "$(sed -n 's/.*) \([^Tt]\) .*/\1/p' /proc/"$1"/task/*/stat 2>/dev/null)" ] || return 0
+        sleep 0.02
+    done
+    fail "process $1 does not stop"
+}
+
 # compile NAME... - programs of tests/direct, as $programs/NAME.
 compile() { local name; for name; do cc -std=gnu17 -O1 -Wall -Wextra -pthread "$repository/tests/direct/$name.c" -o "$programs/$name" || fail "cc $name"; done; }
 

@@ -23,18 +23,20 @@ with open(name, "wb") as file:
 killed=0
 for ((round = 1; round <= ${SERVER_KILLS:-5}; round++)); do
     python3 -c "$make" "$mnt/held" 21 512
+    # It is the child that empties the file, perhaps only after the first look at what the last one said.
+    rm -f "$work/holder"
     # Without a function, so that the number is the program's.
     LD_PRELOAD=$preload "$programs/mmap" hold "$mnt/held" 21 >"$work/holder" 2>&1 &
     holder=$!
-    for _ in {1..200}; do ! grep -q mapped "$work/holder" || break; sleep 0.02; done
+    for _ in {1..500}; do ! grep -qs mapped "$work/holder" || break; sleep 0.02; done
     grep -q 'mapped.* 1$' "$work/holder" || fail "not on blocks: $(cat "$work/holder")"
     stopped=
-    [ $((round % 2)) != 0 ] || { kill -STOP "$holder"; stopped=yes; }
+    [ $((round % 2)) != 0 ] || { stop_process "$holder"; stopped=yes; }
     kill_server
     if [ -n "$stopped" ]; then
         # Who opens the pool does not give away what a stopped process still sees.
-        if "$PERDURE" mount --foreground "$pool" "$mnt" >"$work/refused" 2>&1; then fail "mounted below a stopped process"; fi
-        grep -q "process $holder" "$work/refused" || fail "the stopped process is not named: $(cat "$work/refused")"
+        if timeout 60 "$PERDURE" mount --foreground "$pool" "$mnt" >"$work/refused" 2>&1; then fail "mounted below a stopped process"; fi
+        grep -q "process $holder" "$work/refused" || fail "not refused for the stopped process: $(cat "$work/refused")"
         umount -l "$mnt" 2>/dev/null || true
         kill -CONT "$holder"
     fi
