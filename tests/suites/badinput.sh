@@ -32,6 +32,8 @@ refused() {
 }
 damaged() { rm -rf "$work/bad"; cp -r --sparse=always "$pool" "$work/bad"; bad=$work/bad; }
 poke() { printf '%b' "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
+# spoil FILE OFFSET - inverts a byte: whatever it was, it is another one now.
+spoil() { poke "$1" "$2" "\\x$(printf '%02x' $((0xff ^ 0x$(od -An -tx1 -j "$2" -N 1 "$1" | tr -d ' '))))"; }
 
 note "making a pool"
 expect 2 "size" "$PERDURE" mkfs "$pool" --size lots --volatile
@@ -68,7 +70,7 @@ note "damaged pools"
 header=$(stat -c %s "$pool/super")
 for copy in 0 $((header - 4096)); do
     damaged
-    poke "$bad/super" $((copy + 20)) '\xff'
+    spoil "$bad/super" $((copy + 20))
     expect 4 "superblock" "$PERDURE" fsck "$bad"
     expect 1 "superblock" "$PERDURE" fsck --repair -y "$bad"
     expect 0 "" "$PERDURE" fsck "$bad"
@@ -78,8 +80,8 @@ poke "$bad/super" 8 '\x63\0\0\0'
 poke "$bad/super" $((header - 4096 + 8)) '\x63\0\0\0'
 refused 3 8 "version 99"
 damaged
-poke "$bad/super" 20 '\xff'
-poke "$bad/super" $((header - 4096 + 20)) '\xff'
+spoil "$bad/super" 20
+spoil "$bad/super" $((header - 4096 + 20))
 refused 3 8 "superblocks are damaged"
 damaged
 truncate -s -4096 "$bad/segment-0001"
