@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use perdure_bench::baseline::{Handle, Options, Pmfs, PmfsError};
 use pmem::Region;
@@ -104,11 +105,13 @@ fn threads_do_not_disturb_each_other() {
     }
 }
 
+/// How long one thread waits for the others to have met it. They do within 0.1 s, if they get a processor.
+const MEETING_MAX: Duration = Duration::from_secs(60);
+
 /// A file that one thread removes while others open and read it is whole for who has it, or not there.
 #[test]
 fn a_removed_file_stays_whole_for_who_has_it() {
     let pmfs = Pmfs::format(Region::anonymous(4 << 20), Options::default()).expect("room");
-    let rounds = 3000;
     let opened = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -128,7 +131,10 @@ fn a_removed_file_stays_whole_for_who_has_it() {
                 }
             });
         }
-        for round in 0..rounds {
+        // On a busy machine the others may not have run at all when 3,000 rounds are over.
+        let begin = Instant::now();
+        let is_met = || opened.load(Ordering::Relaxed) >= 100 || begin.elapsed() > MEETING_MAX;
+        for round in (0..).take_while(|&round| round < 3000 || !is_met()) {
             let handle = pmfs.create("/file").expect("room");
             pmfs.write_at(&handle, 0, &[round as u8; 10_000])
                 .expect("room");
@@ -137,7 +143,7 @@ fn a_removed_file_stays_whole_for_who_has_it() {
         }
         pmfs.create("/end").expect("room");
     });
-    assert!(opened.into_inner() > 0);
+    assert!(opened.into_inner() >= 100);
     pmfs.verify().expect("sound");
     assert_eq!(pmfs.statistics().inodes_in_use, 2);
 }
