@@ -209,8 +209,7 @@ impl Watcher {
 
     /// The whole tree that an image recovers to.
     fn tree_of(&mut self, point: &CrashPoint<'_>, choice: &Choice) -> Option<Snapshot> {
-        let region = Arc::clone(self.scratch.as_mut()?.apply(point, choice));
-        crate::clock::aside(|| Snapshot::of(&recovery::mount(&region).ok()?).ok())
+        tree_in(&Arc::clone(self.scratch.as_mut()?.apply(point, choice)))
     }
 
     /// The step is over: every tree that was found and is not that before it must be `after`, or between both if that is allowed.
@@ -266,6 +265,11 @@ impl Watcher {
     }
 }
 
+/// The whole tree that a region recovers to.
+fn tree_in(region: &Arc<Region>) -> Option<Snapshot> {
+    crate::clock::aside(|| Snapshot::of(&recovery::mount(region).ok()?).ok())
+}
+
 /// Cuts the power once more, while a recovery runs.
 struct Nested {
     region: Option<Arc<Region>>,
@@ -312,7 +316,25 @@ impl Nested {
                 self.region = Some(region);
             }
         }
-        std::mem::take(&mut judge.failures)
+        let mut failures = std::mem::take(&mut judge.failures);
+        let other = judge.other.take();
+        drop(judge);
+        if let Some((failure, other)) = failures.last_mut().zip(other)
+            && let Some(first) = self.tree_of(image)
+        {
+            let differences = first.differences(&other).join("\n  ");
+            failure
+                .reason
+                .push_str(&format!("; towards that of the first:\n  {differences}"));
+        }
+        failures
+    }
+
+    /// The tree that an image recovers to when nothing is in the way.
+    fn tree_of(&self, image: &[u8]) -> Option<Snapshot> {
+        let mut region = Arc::new(Region::emulated(image.len() as u64));
+        Arc::get_mut(&mut region)?.refill(image);
+        tree_in(&region)
     }
 
     fn new_region(&self, length: u64) -> Arc<Region> {
@@ -334,6 +356,8 @@ struct Judge {
     only: Option<Cut>,
     scratch: Option<Scratch>,
     failures: Vec<Failure>,
+    /// The tree of the last failure, if it is another one than the first recovery led to.
+    other: Option<Snapshot>,
 }
 
 impl Judge {
@@ -352,6 +376,7 @@ impl Judge {
             only: None,
             scratch: None,
             failures: Vec::new(),
+            other: None,
         }
     }
 
@@ -387,7 +412,10 @@ impl Judge {
             drop(region);
             let reason = match found {
                 Ok(fingerprint) if fingerprint == self.expected => continue,
-                Ok(_) => "a second recovery leads to another tree than the first".to_string(),
+                Ok(_) => {
+                    self.other = tree_in(&Arc::clone(scratch.apply(point, &choice)));
+                    "a second recovery leads to another tree than the first".to_string()
+                }
                 Err(reason) => reason,
             };
             self.scratch = None;

@@ -72,6 +72,8 @@ pub enum Bug {
     BelieveHoldersSize,
     /// The server changes a file without waiting for processes that have its blocks mapped.
     ForgetMappings,
+    /// Recovery leaves torn records where a later one can make them whole.
+    KeepTornRecords,
 }
 
 #[cfg(feature = "deliberate-bugs")]

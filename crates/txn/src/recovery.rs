@@ -5,9 +5,9 @@
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, unseal};
 use crate::error::Corruption;
-use crate::layout::{CHECKPOINT_AT, STATE_BLOCK, Superblock};
+use crate::layout::{CHECKPOINT_AT, CLEAN_AT, STATE_BLOCK, Superblock};
 use crate::live::Live;
-use crate::places::{HalfPlace, read_places};
+use crate::places::{HalfName, HalfPlace, read_places};
 use crate::record::Record;
 use pmem::deliberate::{self, Bug};
 use pmem::{Flushed, Region};
@@ -19,6 +19,8 @@ pub struct Replay {
     pub records: u64,
     /// Last sequence number seen; everything up to it is retired now.
     pub sequence: u64,
+    /// Nothing was alive, and the last unmount had said so.
+    pub was_clean: bool,
 }
 
 /// Number of the last checkpoint.
@@ -64,9 +66,12 @@ pub fn replay_from(
     let checkpoint = checkpoint_sequence(region)?;
     let live = Live::read(region, superblock, places, checkpoint);
     let Some(sequence) = live.newest() else {
+        let clean_mark = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
+        let was_clean = unseal(clean_mark, Seal::Clean, 0) == Some(checkpoint);
         return Ok(Replay {
             records: 0,
             sequence: checkpoint,
+            was_clean,
         });
     };
     let mut records = live.happened(region);
@@ -79,7 +84,30 @@ pub fn replay_from(
     Ok(Replay {
         records: records.len() as u64,
         sequence,
+        was_clean: false,
     })
+}
+
+/// Makes each half another use of its place, so that no record in it passes any more. Journals were replayed: nothing in them is alive.
+///
+/// The power may have left a record of which only the number is missing, or another of its words. That number is given out again, so a
+/// record of the next mount that is torn in its turn, at the same place, could be what makes the old one whole.
+///
+/// # Errors
+///
+/// A damaged place of a journal. Nothing was written then.
+pub(crate) fn forget_torn(region: &Region, superblock: &Superblock) -> Result<(), Corruption> {
+    if deliberate::is(Bug::KeepTornRecords) {
+        return Ok(());
+    }
+    let places = read_places(region, superblock)?;
+    let mut batch = Flushed::nothing(region);
+    for (name, place) in HalfName::all(superblock.journals).zip(places.as_flattened()) {
+        let word = place.followed_by(place.start).word(name);
+        batch.join(region.store_u64(name.word_at(), word).flush());
+    }
+    region.fence(batch);
+    Ok(())
 }
 
 /// Applies records and makes the result durable.

@@ -4,7 +4,7 @@
 //! a tiered store (homes on a disk) and a replicated one (data on storage units) fit behind the same traits.
 
 use crate::checkpoint::write_checkpoint;
-use crate::checksum::{Seal, seal, unseal};
+use crate::checksum::{Seal, seal};
 use crate::domain::{Domain, Domains, Ledger};
 use crate::error::{Corruption, OpenError};
 use crate::homes::Homes;
@@ -117,7 +117,6 @@ pub struct PmemStore {
     /// Whether journals stay where they are.
     keeps_journals: AtomicBool,
     replay: Replay,
-    clean: bool,
     /// Held as long as the pool is open; `None` for a region without files.
     _lock: Option<Lock>,
 }
@@ -174,13 +173,17 @@ impl PmemStore {
     ) -> Result<PmemStore, OpenError> {
         let geometry = superblock.geometry();
         let replay = recovery::replay(&region, &superblock)?;
+        if mode == Mode::ReadWrite && !replay.was_clean {
+            recovery::forget_torn(&region, &superblock)?;
+        }
         let places = read_places(&region, &superblock)?;
-        let clean_word = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
-        let clean =
-            replay.records == 0 && unseal(clean_word, Seal::Clean, 0) == Some(replay.sequence);
         let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
-        tracing::debug!(records = replay.records, clean, "pool opened");
+        tracing::debug!(
+            records = replay.records,
+            clean = replay.was_clean,
+            "pool opened"
+        );
         Ok(PmemStore {
             region,
             superblock,
@@ -193,7 +196,6 @@ impl PmemStore {
             mode,
             keeps_journals: AtomicBool::new(false),
             replay,
-            clean,
             _lock: lock,
         })
     }
@@ -225,7 +227,7 @@ impl PmemStore {
 
     /// Whether the pool was unmounted cleanly before it was opened.
     pub fn was_clean(&self) -> bool {
-        self.clean
+        self.replay.was_clean
     }
 
     /// From here on journals stay where they are: for a repair that does not know yet which blocks are free.
@@ -431,7 +433,7 @@ impl Store for PmemStore {
     }
 
     fn saved_state(&self) -> Option<Vec<u8>> {
-        if self.clean {
+        if self.replay.was_clean {
             saved::load(&self.region, &self.geometry)
         } else {
             None
