@@ -74,6 +74,8 @@ pub enum Bug {
     ForgetMappings,
     /// Recovery leaves torn records where a later one can make them whole.
     KeepTornRecords,
+    /// A process joins the readers of a file before the file system tells them of changes, which takes a while.
+    JoinUnwatched,
 }
 
 #[cfg(feature = "deliberate-bugs")]

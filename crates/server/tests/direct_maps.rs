@@ -251,6 +251,17 @@ fn nobody_sees_what_was_before_a_write_that_has_returned() {
     assert!(direct >= ENOUGH, "{direct} mappings on blocks");
 }
 
+#[cfg(feature = "deliberate-bugs")]
+#[test]
+fn readers_who_are_told_too_late_are_noticed() {
+    use pmem::deliberate::{Bug, set};
+    let mounted = mount();
+    set(Some(Bug::JoinUnwatched));
+    let is_noticed = (0..10).any(|_| storm(&mounted, Duration::from_secs(2)).1 > 0);
+    set(None);
+    assert!(is_noticed);
+}
+
 /// How long what is mapped is not given back in [`write_and_look`] if the write waits for it: shorter than the server's patience.
 const KEPT: Duration = Duration::from_millis(400);
 

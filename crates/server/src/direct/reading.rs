@@ -5,7 +5,8 @@ use super::memory::FileMemory;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::head;
 use fs::lease::Watcher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use pmem::deliberate::{self, Bug};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use txn::seen::SeenBlocks;
 
@@ -17,6 +18,8 @@ pub(crate) struct Reader {
     pub(super) memory: FileMemory,
     pub(super) inode: u64,
     pub(super) size_bytes: u64,
+    /// The file system tells of changes.
+    is_watching: AtomicBool,
     /// Processes that have it attached.
     users: AtomicUsize,
     /// Those of them that have blocks of it mapped.
@@ -37,11 +40,22 @@ impl Reader {
             memory,
             inode,
             size_bytes,
+            is_watching: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             mappers: Mappers::new(seen),
             registry: Arc::clone(registry),
             this: this.clone(),
         })
+    }
+
+    /// It is the file's watcher.
+    pub(super) fn begin(&self) {
+        self.is_watching.store(true, Ordering::Release);
+    }
+
+    /// Whether others may join: before, a change of the file would not end what they learn of its blocks.
+    pub(super) fn may_be_joined(&self) -> bool {
+        self.is_watching.load(Ordering::Acquire) || deliberate::is(Bug::JoinUnwatched)
     }
 
     /// One more process; who joins looks afterwards whether it has ended.

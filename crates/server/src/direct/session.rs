@@ -25,6 +25,7 @@ use fs::{Attributes, FsError, Node};
 use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
+use pmem::deliberate::{self, Bug};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use scatter::SegmentNumber;
@@ -360,7 +361,8 @@ impl<S: Store> Session<S> {
         let registry = &self.service.shared.direct;
         let reader = match registry.get(inode) {
             Some(Attachment::Leased(_)) => return Err(Refusal::Busy),
-            Some(Attachment::Reading(reader)) => reader,
+            Some(Attachment::Reading(reader)) if reader.may_be_joined() => reader,
+            Some(Attachment::Reading(_)) => return Err(Refusal::Busy),
             None => {
                 let memory = FileMemory::new(attributes.size_bytes, 0, 0).map_err(failed)?;
                 let seen = self.service.files().store().seen_blocks();
@@ -369,12 +371,16 @@ impl<S: Store> Session<S> {
                 if !registry.insert(inode, attachment, |_| false) {
                     return Err(Refusal::Busy);
                 }
+                if deliberate::is(Bug::JoinUnwatched) {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
                 let watched = self.service.files().watch(&node, Arc::clone(&reader) as _);
                 if watched.as_ref().ok() != Some(&attributes.size_bytes) {
                     self.service.files().end_watch(&node);
                     reader.end();
                     return Err(watched.map_or_else(refused, |_| Refusal::Busy));
                 }
+                reader.begin();
                 reader.memory.fill_if_small(
                     self.service.files(),
                     &node,
