@@ -52,7 +52,7 @@ impl HalfName {
 pub struct HalfPlace {
     /// Its first block.
     pub start: BlockNumber,
-    /// Counts the places that the half has had, modulo 2^16.
+    /// Counts the uses of places that the half has had, modulo 2^16: one more with each move, and when the pool is opened after a crash.
     pub generation: u16,
 }
 
