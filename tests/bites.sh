@@ -5,10 +5,10 @@ cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 cargo test --package perdure-alloc --features deliberate-bugs --test bites
-cargo test --package perdure-txn --features deliberate-bugs --test bites --test torn
+cargo test --package perdure-txn --features deliberate-bugs --test bites --test torn --test held
 cargo test --package perdure-readcache --features deliberate-bugs --lib interleavings
 cargo test --package perdure-fs --features deliberate-bugs --test copies
-cargo test --package perdure-fs --features deliberate-bugs --test secret
+cargo test --package perdure-fs --features deliberate-bugs --test secret --test owners
 cargo test --package perdure-crashlab --features deliberate-bugs --test in_place
 cargo test --package perdure-crashlab --features deliberate-bugs --test hostile
 cargo test --package perdure-server --features deliberate-bugs --test direct_maps

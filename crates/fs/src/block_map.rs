@@ -263,6 +263,23 @@ impl BlockMap {
         Ok(None)
     }
 
+    /// The first block at or after `from` that has a place, be it unwritten. Skips absent subtrees as a whole.
+    ///
+    /// # Errors
+    ///
+    /// A damaged pointer.
+    pub fn next_mapped<S: Store>(&self, store: &S, from: u64) -> Result<Option<u64>, Corruption> {
+        let mut block = from;
+        while block < capacity(self.height) {
+            let (level, pointer) = self.deepest(store, block)?;
+            if pointer.is_some() {
+                return Ok(Some(block));
+            }
+            block = (block | (capacity(level) - 1)) + 1;
+        }
+        Ok(None)
+    }
+
     /// Descends towards `file_block`; the level at which the path ends and the pointer found at level 0.
     fn deepest<S: Store>(
         &self,

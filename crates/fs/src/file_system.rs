@@ -10,7 +10,7 @@ use crate::node::{InodeState, Node, validate};
 use crate::quota::Quotas;
 use crate::roam::{ROAM_AFTER, Roaming};
 use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
-use crate::{quota, recover, space};
+use crate::{handover, quota, recover, space};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
 use scatter::DomainId;
@@ -289,12 +289,12 @@ impl<S: Store> FileSystem<S> {
         Ok(Attributes::of(node.number(), &node.read().raw))
     }
 
-    /// Changes attributes: one transaction.
+    /// Changes attributes: one transaction. Of a file that gets another owner the blocks move before that, in transactions of their own.
     ///
     /// # Errors
     ///
     /// [`FsError::ReadOnly`], [`FsError::IsADirectory`] or [`FsError::InvalidArgument`] for a size on
-    /// something else than a file, [`FsError::FileTooLarge`], [`FsError::NoSpace`], [`FsError::Corrupt`].
+    /// something else than a file, [`FsError::FileTooLarge`], [`FsError::NoSpace`] (also for another owner), [`FsError::Corrupt`].
     pub fn set_attributes(
         &self,
         node: &Node,
@@ -304,12 +304,23 @@ impl<S: Store> FileSystem<S> {
         core.begin_change()?;
         let mut body = node.write();
         core.end_lease(node, &mut body)?;
+        if change
+            .uid
+            .is_some_and(|user| handover::is_needed(&body.raw, user))
+        {
+            let size = body.raw.size;
+            body.changes_content(core, 0..size);
+            handover::leave_owner(core, node.number(), &mut body)?;
+        }
         let now = core.now();
         let mut new = body.raw;
         let mut transaction = core.begin();
         if let Some(size) = change.size_bytes {
             body.require_regular()?;
-            let cut = size..body.raw.size;
+            let cut = match change.uid {
+                None => size..body.raw.size,
+                Some(_) => 0..body.raw.size,
+            };
             body.changes_content(core, cut);
             space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
             new.touch_modified(now);

@@ -25,6 +25,7 @@ mod error;
 pub mod file;
 mod file_system;
 pub mod format;
+mod handover;
 mod inode_cache;
 mod inode_table;
 pub mod lease;

@@ -76,6 +76,10 @@ pub enum Bug {
     KeepTornRecords,
     /// A process joins the readers of a file before the file system tells them of changes, which takes a while.
     JoinUnwatched,
+    /// A segment goes to another owner when the process is gone that it was given to, whoever has inherited it.
+    ForgetHeirs,
+    /// A file that gets another owner keeps its blocks in the old one's segments.
+    LeaveBlocksBehind,
 }
 
 #[cfg(feature = "deliberate-bugs")]

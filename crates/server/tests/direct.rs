@@ -289,6 +289,30 @@ fn a_process_outlives_its_server_and_uses_the_next_one() {
     }
 }
 
+/// A program may make and drop any number of clients; its process has a place for each that lives.
+#[test]
+fn a_client_that_is_dropped_keeps_no_place() {
+    /// More than there are places.
+    const CLIENTS: usize = 400;
+    let mounted = mount();
+    std::fs::write(mounted.place.join("file"), [7; BLOCK]).expect("a file");
+    let mut done_directly = 0;
+    for _ in 0..CLIENTS {
+        let client = Client::default();
+        let file = mounted.open("file");
+        let mut own = Direct::new(&client, &file);
+        for _ in 0..20 {
+            own.read(10, 0);
+        }
+        done_directly += usize::from(own.done_directly > 0);
+    }
+    // The place of one that has just been dropped may not be free at once.
+    assert!(
+        done_directly > CLIENTS * 9 / 10,
+        "{done_directly} of {CLIENTS} had a place"
+    );
+}
+
 /// The kernel does not know how long the file has become, so each request that it sends makes it drop a page, which the next one may have locked.
 #[test]
 fn appending_in_turn_directly_and_through_the_kernel_does_not_stop_the_mount() {

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use direct::Client;
 use direct::mapped::{self, Area, MapRequest};
+use direct::{Client, SharedMemory};
 use fs::{FileSystem, MountOptions};
 use parking_lot::{Mutex, MutexGuard};
 use perdure_server::control::{DirectStatus, Question, Status, ask};
@@ -196,51 +198,92 @@ fn a_reader_by_the_kernel_and_a_change_of_mode_take_it_back() {
 const ENOUGH: u64 = 3;
 const LATEST: Duration = Duration::from_secs(60);
 
-/// One thread writes pages and says so; others map, look whether they see at least that, and map again. How many mappings lay on blocks, and how often somebody saw what had been before.
-fn storm(mounted: &Mounted, duration: Duration) -> (u64, u64) {
-    let file = mounted.make("stormy");
-    let written: Arc<Vec<AtomicU64>> = Arc::new((0..PAGES).map(|_| AtomicU64::new(1)).collect());
-    let (ends, direct, stale) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let look_on = |seed: usize| {
-        let mut at = seed;
-        while !ends.load(Ordering::Relaxed) {
-            let mapping = Mapping::new(&Client::default(), &mounted.open("stormy"));
-            direct.fetch_add(u64::from(mapping.is_direct), Ordering::Relaxed);
-            for _ in 0..20_000 {
-                at = (at + 37) % PAGES;
-                let before = written[at].load(Ordering::SeqCst);
-                if mapping.word(at) < before {
-                    stale.fetch_add(1, Ordering::Relaxed);
-                }
+/// What who writes and who looks on tell each other, in memory that they share: the newest version of each page that is written, and these.
+const ENDS: usize = PAGES;
+const DIRECT: usize = PAGES + 1;
+const STALE: usize = PAGES + 2;
+const TOLD_BYTES: usize = (PAGES + 3) * 8;
+
+fn told(path: &Path) -> SharedMemory {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(path).expect("a file");
+    file.set_len(TOLD_BYTES as u64).expect("its length");
+    SharedMemory::map_file(&file.into(), TOLD_BYTES, true).expect("mapped")
+}
+
+/// Where [`look_on`] finds the file and what it is told; and its seed.
+const FILE: &str = "PERDURE_TEST_FILE";
+const TOLD: &str = "PERDURE_TEST_TOLD";
+const SEED: &str = "PERDURE_TEST_SEED";
+
+/// A process of its own: in that of the server, a page that is waited for with the address space locked would keep the server from answering.
+fn start_looking_on(mounted: &Mounted, seed: usize) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "look_on", "--ignored", "--nocapture"])
+        .env(FILE, mounted.folder.path().join("mnt/stormy"))
+        .env(TOLD, mounted.folder.path().join("told"))
+        .env(SEED, seed.to_string())
+        .spawn()
+        .expect("a process")
+}
+
+#[test]
+#[ignore = "a part of the storms, which run it"]
+fn look_on() {
+    let variable = |name| std::env::var(name).expect("what the storms say");
+    let told = told(Path::new(&variable(TOLD)));
+    let mut at: usize = variable(SEED).parse().expect("a number");
+    while told.word(ENDS * 8).load(Ordering::Relaxed) == 0 {
+        let file = File::open(variable(FILE)).expect("open");
+        let mapping = Mapping::new(&Client::default(), &file);
+        let is_direct = u64::from(mapping.is_direct);
+        told.word(DIRECT * 8)
+            .fetch_add(is_direct, Ordering::Relaxed);
+        for _ in 0..20_000 {
+            at = (at + 37) % PAGES;
+            let before = told.word(at * 8).load(Ordering::SeqCst);
+            if mapping.word(at) < before {
+                told.word(STALE * 8).fetch_add(1, Ordering::Relaxed);
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for seed in 0..2 {
-            let look_on = &look_on;
-            scope.spawn(move || look_on(seed));
-        }
-        // On a busy machine nobody might ever get to map between two writes.
-        let begin = Instant::now();
-        while direct.load(Ordering::Relaxed) < ENOUGH && begin.elapsed() < LATEST {
-            std::thread::yield_now();
-        }
-        let begin = Instant::now();
-        let mut version = 2;
-        while begin.elapsed() < duration {
-            let at = (version as usize * 31) % PAGES;
-            let bytes = page(version);
-            // Small ones go into the block that there is.
-            let length = if version.is_multiple_of(3) { 8 } else { PAGE };
-            file.write_all_at(&bytes[..length], (at * PAGE) as u64)
-                .expect("write");
-            written[at].store(version, Ordering::SeqCst);
-            version += 1;
-            std::thread::sleep(Duration::from_micros(version * 97 % 3000));
-        }
-        ends.store(true, Ordering::Relaxed);
-    });
-    (direct.into_inner(), stale.into_inner())
+    }
+}
+
+/// This process writes pages and says so; others map, look whether they see at least that, and map again. How many mappings lay on blocks, and how often somebody saw what had been before.
+fn storm(mounted: &Mounted, duration: Duration) -> (u64, u64) {
+    let file = mounted.make("stormy");
+    let told = told(&mounted.folder.path().join("told"));
+    for at in 0..TOLD_BYTES / 8 {
+        told.word(at * 8)
+            .store(u64::from(at < PAGES), Ordering::SeqCst);
+    }
+    let lookers = [0, 1].map(|seed| start_looking_on(mounted, seed));
+    // On a busy machine nobody might ever get to map between two writes.
+    let begin = Instant::now();
+    while told.word(DIRECT * 8).load(Ordering::Relaxed) < ENOUGH && begin.elapsed() < LATEST {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let begin = Instant::now();
+    let mut version = 2;
+    while begin.elapsed() < duration {
+        let at = (version as usize * 31) % PAGES;
+        let bytes = page(version);
+        // Small ones go into the block that there is.
+        let length = if version.is_multiple_of(3) { 8 } else { PAGE };
+        file.write_all_at(&bytes[..length], (at * PAGE) as u64)
+            .expect("write");
+        told.word(at * 8).store(version, Ordering::SeqCst);
+        version += 1;
+        std::thread::sleep(Duration::from_micros(version * 97 % 3000));
+    }
+    told.word(ENDS * 8).store(1, Ordering::Relaxed);
+    for mut looker in lookers {
+        assert!(looker.wait().expect("it ends").success());
+    }
+    [DIRECT, STALE]
+        .map(|at| told.word(at * 8).load(Ordering::SeqCst))
+        .into()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
-use common::direct::{LATEST, direct_status};
+use common::direct::{LATEST, clients, direct_status};
 use common::{Mounted, Place};
 use direct::layout::{Layout, PROCESS_BYTES, slot_at};
 use direct::protocol::{Attached, Kind, Reply, Request, Row, VERSION, Welcome};
@@ -22,7 +22,6 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
-/// Each case keeps its place until this process has ended.
 const CASES: u32 = 100;
 const BLOCK: u64 = 4096;
 /// An honest server takes no longer, even if it has to take a lease back from somebody who stands still.
@@ -442,6 +441,47 @@ fn who_says_to_be_busy_with_many_files_makes_nobody_wait_for_each() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(longest < Duration::from_secs(2), "{longest:?}");
+}
+
+#[test]
+fn who_hangs_up_in_the_middle_of_a_write_has_its_blocks_until_it_has_come_to_the_end() {
+    let mounted = Mounted::new();
+    std::fs::write(mounted.path("hostile"), [7; 50]).expect("a file");
+    let free = || {
+        let status = rustix::fs::statvfs(mounted.path("").as_path());
+        status.expect("statvfs").f_bfree
+    };
+    let before = free();
+    let mut liar = Liar::connect(&mounted);
+    liar.say_hello();
+    assert!(liar.ask(Kind::Attach as u32, [0, 1, 0], Beside::Writable(true)));
+    let (attached, _) = liar.attached.take().expect("attached");
+    let busy = slot_at(attached.slot as usize) as u64;
+    let process = liar.process.take().expect("its file");
+    let say = |word: u64| process.write_all_at(&word.to_ne_bytes(), busy);
+    say(1).expect("busy");
+    drop(liar);
+    let begin = Instant::now();
+    while direct_status(&mounted).leases > 0 {
+        assert!(begin.elapsed() < LATEST, "the lease does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(
+        free() + attached.spare_blocks <= before,
+        "they may still be stored into"
+    );
+    assert_eq!(clients(&mounted).len(), 1);
+    say(0).expect("idle");
+    let begin = Instant::now();
+    while !clients(&mounted).is_empty() || free() + 50 < before {
+        assert!(
+            begin.elapsed() < LATEST,
+            "its place stays taken: {} of {before}",
+            free()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn inode(mounted: &Mounted, name: &str) -> u64 {

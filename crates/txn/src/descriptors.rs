@@ -1,45 +1,55 @@
 //! Room for the descriptors of a pool's files.
 //!
-//! A pool has up to 4,096 segments, each a file that is open until all are mapped; many systems start a process with a limit of 1,024 files, which it may raise
-//! itself.
+//! A pool has up to 4,096 segments, each a file; many systems start a process with a limit of 1,024 files, which it may raise itself.
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that a process has open anyway, generously.
-const OTHERS: u64 = 256;
-
-/// Keeps the limit of open files raised as long as it lives.
+/// Keeps the limit of open files raised as long as it lives: the process may open as many others as before.
 #[derive(Debug)]
 pub(crate) struct DescriptorRoom {
-    before: Option<Rlimit>,
+    by: u64,
 }
 
+/// The limit is read, then set.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 impl DescriptorRoom {
-    /// Room for `files` at once, if the system allows it; if not, opening them will say so.
+    /// Room for `files`, as far as the system allows it; if it does not suffice, opening them will say so.
     pub(crate) fn new(files: u32) -> DescriptorRoom {
+        let _turn = ONE_AT_A_TIME.lock();
         let before = getrlimit(Resource::Nofile);
-        let wanted = u64::from(files) + OTHERS;
-        if before.current.is_none_or(|current| current >= wanted) {
-            return DescriptorRoom { before: None };
-        }
-        let raised = Rlimit {
-            current: Some(before.maximum.map_or(wanted, |maximum| maximum.min(wanted))),
-            maximum: before.maximum,
+        let Some(current) = before.current else {
+            return DescriptorRoom { by: 0 };
         };
-        let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
+        let wanted = current.saturating_add(u64::from(files));
+        let allowed = before
+            .maximum
+            .map_or(wanted, |maximum| maximum.min(wanted).max(current));
+        let is_raised = set(before, allowed);
         DescriptorRoom {
-            before: is_raised.then_some(before),
+            by: if is_raised { allowed - current } else { 0 },
         }
     }
 }
 
 impl Drop for DescriptorRoom {
     fn drop(&mut self) {
-        if let Some(before) = &self.before {
+        let _turn = ONE_AT_A_TIME.lock();
+        let raised = getrlimit(Resource::Nofile);
+        if let Some(current) = raised.current.filter(|_| self.by > 0) {
             // A limit below what is open harms nobody: it only counts for the next file.
-            let _ = setrlimit(Resource::Nofile, *before);
+            set(raised, current.saturating_sub(self.by));
         }
     }
+}
+
+fn set(limit: Rlimit, current: u64) -> bool {
+    let limit = Rlimit {
+        current: Some(current),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, limit).is_ok()
 }
 
 #[cfg(test)]
@@ -47,17 +57,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_and_comes_back() {
-        let before = getrlimit(Resource::Nofile);
-        let Some(current) = before.current else {
+    fn the_limit_is_raised_and_comes_back_in_whatever_order() {
+        let limit = || getrlimit(Resource::Nofile).current;
+        let (Some(before), maximum) = (limit(), getrlimit(Resource::Nofile).maximum) else {
             return;
         };
-        let wanted = current + 1 - OTHERS;
-        let allowed = before.maximum.is_none_or(|maximum| maximum > current);
-        let room = DescriptorRoom::new(wanted as u32);
-        let raised = getrlimit(Resource::Nofile).current;
-        assert_eq!(raised, Some(current + u64::from(allowed)));
-        drop(room);
-        assert_eq!(getrlimit(Resource::Nofile).current, Some(current));
+        // Where the limit cannot be raised it stays.
+        let allowed = |wanted: u64| Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+        let first = DescriptorRoom::new(100);
+        assert_eq!(limit(), allowed(before + 100));
+        let second = DescriptorRoom::new(50);
+        assert_eq!(limit(), allowed(before + 150));
+        drop(first);
+        drop(second);
+        assert_eq!(limit(), Some(before));
     }
 }

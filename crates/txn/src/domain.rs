@@ -4,12 +4,12 @@
 //! owner its number and keeps the segment table on the medium in step.
 
 use crate::checksum::{Seal, seal, unseal};
+use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
 use parking_lot::Mutex;
 use pmem::Region;
 use scatter::{DomainId, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Who the blocks of a segment belong to.
@@ -111,8 +111,7 @@ pub struct Domains {
     domains: boxcar::Vec<Domain>,
     numbers: Mutex<HashMap<Domain, DomainId>>,
     observer: Watcher,
-    /// How many processes have each segment mapped.
-    held: Box<[AtomicU32]>,
+    held: HeldSegments,
 }
 
 /// Who wants to know, if anybody does.
@@ -142,26 +141,13 @@ impl Domains {
             domains,
             numbers: Mutex::new(numbers),
             observer: Watcher::default(),
-            held: (0..geometry.segments).map(|_| AtomicU32::new(0)).collect(),
+            held: HeldSegments::none_of(geometry.segments),
         })
     }
 
-    /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to map it. Who wants to know that owner asks the
-    /// allocator afterwards, whose lock stands between this and any change. `false` if there is no such segment.
-    #[must_use = "a segment that does not exist is not held"]
-    pub fn hold(&self, segment: SegmentNumber) -> bool {
-        let held = self.held.get(segment.0 as usize);
-        held.is_some_and(|count| {
-            count.fetch_add(1, Ordering::SeqCst);
-            true
-        })
-    }
-
-    /// Undoes one [`hold`](Self::hold).
-    pub fn let_go(&self, segment: SegmentNumber) {
-        if let Some(count) = self.held.get(segment.0 as usize) {
-            count.fetch_sub(1, Ordering::SeqCst);
-        }
+    /// The segments that stay with their owners.
+    pub fn held(&self) -> &HeldSegments {
+        &self.held
     }
 
     /// The number of `domain`.
@@ -267,7 +253,6 @@ impl SegmentLedger for Ledger {
     }
 
     fn is_held(&self, segment: SegmentNumber) -> bool {
-        let held = self.0.held.get(segment.0 as usize);
-        held.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
+        self.0.held.is_held(segment)
     }
 }

@@ -8,6 +8,7 @@
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
+//! * [`held`]: segments that stay with their owners, because somebody has them mapped.
 //! * [`seen`]: blocks that nobody gets yet, because a process may still see them.
 //! * [`homes`]: metadata blocks that are named by an index and move.
 //! * [`record`]: the bytes of a journal record.
@@ -21,6 +22,7 @@ mod descriptors;
 pub mod domain;
 pub mod error;
 pub mod format;
+pub mod held;
 pub mod homes;
 pub mod journal;
 pub mod layout;

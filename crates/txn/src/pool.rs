@@ -3,8 +3,9 @@
 use crate::descriptors::DescriptorRoom;
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
+use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
-use crate::users::{self, Former};
+use crate::users::{self, Given};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -54,7 +55,7 @@ impl Drop for Lock {
 struct Files {
     paths: Vec<PathBuf>,
     files: Vec<File>,
-    _room: DescriptorRoom,
+    room: DescriptorRoom,
 }
 
 pub(crate) fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
@@ -73,7 +74,7 @@ pub(crate) struct Head {
     pub(crate) is_device: bool,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
-    pub(crate) former: Former,
+    pub(crate) given: Given,
 }
 
 /// Opens and locks the pool at `path`, stops the processes that a killed server has left behind, and finds the superblock.
@@ -113,8 +114,8 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         },
     })?;
     let lock = lock(path, &head, mode, device)?;
-    let former = match device {
-        true => Former::Gone,
+    let given = match device {
+        true => Given::Nothing,
         false => users::stop_former(path)?,
     };
     let superblock = if device {
@@ -128,7 +129,7 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         is_device: device,
         superblock,
         lock,
-        former,
+        given,
     })
 }
 
@@ -137,8 +138,10 @@ pub(crate) struct Mapped {
     pub(crate) region: Region,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
-    /// Segments that processes of former servers have open or mapped.
-    pub(crate) held: Vec<u32>,
+    /// The files of the segments, through which they are mapped. For writing; of a device there are none.
+    pub(crate) segments: Option<SegmentFiles>,
+    /// Segments that former servers have given to processes, and somebody has.
+    pub(crate) had: Vec<u32>,
 }
 
 /// Opens, locks and maps the pool at `path`.
@@ -149,7 +152,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
         is_device: device,
         superblock,
         lock,
-        former,
+        given,
     } = open_head(path, mode)?;
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() {
@@ -162,35 +165,41 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     } else {
         Access::PrivateCopy
     };
-    let held = match former {
-        Former::Alive if mode == Mode::ReadWrite => held_segments(path, &geometry),
+    let had = match (given, mode) {
+        (Given::Segments, Mode::ReadWrite) => segments_had(path, &geometry),
         _ => Vec::new(),
     };
     let files = if device {
         Files {
             paths: vec![head_path],
             files: vec![head],
-            _room: DescriptorRoom::new(1),
+            room: DescriptorRoom::new(1),
         }
     } else {
         open_segments(path, head, &geometry, mode)?
     };
     let region = files.map(&geometry, class, access, device)?;
+    let segments = (!device && mode == Mode::ReadWrite).then(|| files.into_segments());
     Ok(Mapped {
         region,
         superblock,
         lock,
-        held,
+        segments,
+        had,
     })
 }
 
-/// Segments that somebody has open or mapped, before this process has.
-fn held_segments(pool: &Path, geometry: &Geometry) -> Vec<u32> {
-    let is_held = |segment: &u32| {
+/// Segments that somebody has, before this process has them. If there are none, that is noted for who opens the pool next.
+fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
+    let is_had = |segment: &u32| {
         let file = File::open(pool.join(segment_file(*segment)));
-        file.is_ok_and(|file| users::is_used_elsewhere(&file))
+        file.is_ok_and(|file| usage(&file) == Usage::Shared)
     };
-    (0..geometry.segments).filter(is_held).collect()
+    let had: Vec<u32> = (0..geometry.segments).filter(is_had).collect();
+    if had.is_empty() {
+        users::forget_given(pool);
+    }
+    had
 }
 
 pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
@@ -401,14 +410,18 @@ fn open_segments(
         paths.push(path);
         files.push(file);
     }
-    Ok(Files {
-        paths,
-        files,
-        _room: room,
-    })
+    Ok(Files { paths, files, room })
 }
 
 impl Files {
+    /// The files of a directory's segments, once they are mapped.
+    fn into_segments(self) -> SegmentFiles {
+        SegmentFiles {
+            files: self.files.into_iter().skip(1).collect(),
+            _room: self.room,
+        }
+    }
+
     fn map(
         &self,
         geometry: &Geometry,
@@ -522,7 +535,7 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
     let mut files = Files {
         paths: Vec::new(),
         files: Vec::new(),
-        _room: DescriptorRoom::new(geometry.segments),
+        room: DescriptorRoom::new(geometry.segments),
     };
     let header = (
         SUPER_FILE.to_string(),

@@ -76,7 +76,7 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         is_device,
         superblock,
         lock,
-        former: _,
+        given: _,
     } = pool::open_head(path, mode)?;
     let geometry = superblock.geometry();
     let room = DescriptorRoom::new(geometry.segments);

@@ -69,8 +69,11 @@ pub trait Store: Send + Sync + 'static {
     /// A process is going to map the segment: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
     /// handed out.
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
-    /// A process that had the segment mapped is gone.
-    fn take_in(&self, segment: SegmentNumber);
+    /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
+    /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
+    fn take_in(&self, segment: SegmentNumber) -> bool;
+    /// Takes in those segments that only somebody unknown had, and nobody has any more. How many are left.
+    fn take_in_rest(&self) -> usize;
     /// Blocks that somebody may still see after their files have let them go.
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
     /// Whether what is flushed and fenced is durable.
@@ -135,12 +138,12 @@ impl PmemStore {
             region,
             superblock,
             lock,
-            held,
+            segments,
+            had,
         } = pool::map(pool, mode, volatile)?;
         let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
-        for segment in held {
-            // For as long as the pool is open: that its holder dies is not worth being noticed.
-            let _ = store.domains.hold(SegmentNumber(segment));
+        if let Some(segments) = segments {
+            store.domains.held().watch(segments, &had);
         }
         Ok(store)
     }
@@ -347,7 +350,7 @@ impl Store for PmemStore {
     }
 
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain> {
-        if !self.domains.hold(segment) {
+        if !self.domains.held().hold(segment) {
             return None;
         }
         let owner = self.allocator().owner_of(segment);
@@ -359,9 +362,20 @@ impl Store for PmemStore {
         domain
     }
 
-    fn take_in(&self, segment: SegmentNumber) {
-        self.domains.let_go(segment);
-        self.allocator().let_go(segment);
+    fn take_in(&self, segment: SegmentNumber) -> bool {
+        let is_free = self.domains.held().let_go(segment);
+        if is_free {
+            self.allocator().let_go(segment);
+        }
+        is_free
+    }
+
+    fn take_in_rest(&self) -> usize {
+        let held = self.domains.held();
+        for segment in held.look_again() {
+            self.allocator().let_go(segment);
+        }
+        held.lingering()
     }
 
     fn seen_blocks(&self) -> &Arc<SeenBlocks> {

@@ -4,8 +4,8 @@
 //! beside the segments with a file for each of them, and one with the *epoch*, a word that they look at before and after each write. Who opens the pool changes the epoch. From then on no write begins;
 //! those that had begun are waited for, by looking at the words in which each process says that it is busy.
 //!
-//! A process that outlives a server which ended in order stores nothing any more, if it is honest. If not, it still has segments mapped; so its file stays under another name as long as it lives, and who opens the
-//! pool while there is one leaves each segment that somebody has open or mapped to its owner.
+//! A process that outlives a server which ended in order stores nothing any more, if it is honest; its file stays under another name as long as it lives. If it is not, it still has segments mapped, or
+//! somebody else has to whom it gave them. So as long as that may be there is a *mark* in the folder, and who opens the pool then leaves each segment that somebody has to its owner ([`crate::held`]).
 //!
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
@@ -14,7 +14,6 @@ use crate::pool::io_error;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,6 +24,8 @@ const EPOCH_FILE: &str = "epoch";
 const PROCESS_PREFIX: &str = "process-";
 /// Of processes whose server ended in order.
 const FORMER_PREFIX: &str = "former-";
+/// Somebody was given segments, and it is not known that nobody has them any more.
+const MARK: &str = "given";
 
 /// Places in which one process says what it is busy with.
 pub const SLOTS: usize = 1024;
@@ -107,6 +108,7 @@ impl Users {
     ///
     /// What the system says.
     pub fn enter(&self, process: i32, number: u64, bytes: usize) -> io::Result<(User, File)> {
+        File::create(self.folder.join(MARK))?;
         let path = self
             .folder
             .join(format!("{PROCESS_PREFIX}{process}-{number}"));
@@ -125,13 +127,18 @@ impl Users {
         let file = File::open(&path)?;
         Ok((User { path, file }, theirs))
     }
+
+    /// Nobody has segments any more that were given to processes.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(self.folder.join(MARK));
+    }
 }
 
 impl Drop for Users {
     fn drop(&mut self) {
         // Tidiness only: what stays disturbs nobody.
         let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
-        if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) {
+        if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) && !is_marked(&self.folder) {
             let _ = fs::remove_file(self.folder.join(EPOCH_FILE));
             let _ = fs::remove_dir(&self.folder);
         }
@@ -172,13 +179,22 @@ fn read_word(file: &File, at: u64) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// Whether processes of former servers are alive.
+/// What former servers have given to processes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Former {
-    /// No.
-    Gone,
-    /// Yes: what they have open or mapped has to stay with its owner.
-    Alive,
+pub(crate) enum Given {
+    /// Nothing that anybody could still have.
+    Nothing,
+    /// Segments. Those that somebody has open or mapped have to stay with their owners.
+    Segments,
+}
+
+fn is_marked(folder: &Path) -> bool {
+    folder.join(MARK).exists()
+}
+
+/// Nobody has segments any more that former servers of this pool have given to processes. To be said by who has it open for writing.
+pub(crate) fn forget_given(pool: &Path) {
+    let _ = fs::remove_file(pool.join(USERS_FOLDER).join(MARK));
 }
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
@@ -186,11 +202,10 @@ pub(crate) enum Former {
 /// # Errors
 ///
 /// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
-pub(crate) fn stop_former(pool: &Path) -> Result<Former, OpenError> {
+pub(crate) fn stop_former(pool: &Path) -> Result<Given, OpenError> {
     let folder = pool.join(USERS_FOLDER);
     let listed = |prefix| files_of(&folder, prefix).map_err(io_error(&folder, "list"));
     stop(pool, &folder, listed(PROCESS_PREFIX)?)?;
-    let mut former = Former::Gone;
     let begin = Instant::now();
     for (path, process) in listed(FORMER_PREFIX)? {
         match File::open(&path).is_ok_and(|file| is_gone(&file)) {
@@ -198,34 +213,13 @@ pub(crate) fn stop_former(pool: &Path) -> Result<Former, OpenError> {
             false => {
                 // It was stopped when its server ended in order, and still sees blocks of its files.
                 wait_until_idle(pool, &path, &process, begin)?;
-                former = Former::Alive;
             }
         }
     }
-    Ok(former)
-}
-
-/// Whether somebody else has a file open or mapped, be it for reading only: then the kernel refuses to promise that it will tell before anybody opens it.
-pub(crate) fn is_used_elsewhere(file: &File) -> bool {
-    /// `F_SETSIG`: which signal the promise is kept with.
-    const SET_SIGNAL: libc::c_int = 10;
-    let ask = |command: libc::c_int, argument: libc::c_int| {
-        // SAFETY: the descriptor is open, and these commands take no pointers.
-        match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
-    };
-    // Somebody may open it before the promise is given back; the usual signal would end this process.
-    let asked = ask(SET_SIGNAL, libc::SIGURG)
-        .and_then(|()| ask(libc::F_SETLEASE, libc::c_int::from(libc::F_WRLCK)));
-    match asked {
-        Ok(()) => {
-            let _ = ask(libc::F_SETLEASE, libc::c_int::from(libc::F_UNLCK));
-            false
-        }
-        Err(error) => error.raw_os_error() == Some(libc::EAGAIN),
-    }
+    Ok(match is_marked(&folder) {
+        true => Given::Segments,
+        false => Given::Nothing,
+    })
 }
 
 fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<(), OpenError> {
@@ -334,43 +328,16 @@ mod tests {
             assert!(opener.join().expect("no panic").is_ok());
         });
         assert!(!path.exists());
-        assert_eq!(stop_former(pool.path()).ok(), Some(Former::Alive));
+        let former = || files_of(&pool.path().join(USERS_FOLDER), FORMER_PREFIX);
+        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Segments));
+        assert_eq!(former().expect("listed").len(), 1, "it lives");
         drop(theirs);
-        assert_eq!(stop_former(pool.path()).ok(), Some(Former::Gone));
+        // It may have sent what it was given to somebody else.
+        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Segments));
+        assert_eq!(former().expect("listed").len(), 0);
+        forget_given(pool.path());
+        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Nothing));
         assert_eq!(Users::new(pool.path()).expect("users").epoch(), 2);
-    }
-
-    #[test]
-    fn a_file_that_is_open_or_mapped_is_noticed() {
-        use pmem::{Access, DurabilityClass, Part, Region};
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
-        let path = folder.path().join("segment");
-        File::create_new(&path)
-            .and_then(|file| file.set_len(4096))
-            .expect("a file");
-        let look = || is_used_elsewhere(&File::open(&path).expect("open"));
-        assert!(!look(), "nobody");
-        for (for_writing, access) in [
-            (true, Access::ReadWrite),
-            // As a process has it that only reads.
-            (false, Access::PrivateCopy),
-        ] {
-            let file = File::options().read(true).write(for_writing).open(&path);
-            let file = file.expect("open");
-            assert!(look(), "open, for writing: {for_writing}");
-            let part = Part {
-                file: &file,
-                path: &path,
-                file_offset: 0,
-                length: 4096,
-            };
-            let region = Region::map(&[part], DurabilityClass::Volatile, access);
-            let region = region.expect("map");
-            drop(file);
-            assert!(look(), "mapped, for writing: {for_writing}");
-            drop(region);
-            assert!(!look(), "neither");
-        }
     }
 
     #[test]

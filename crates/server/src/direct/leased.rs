@@ -198,6 +198,12 @@ impl Lessee {
         drop(remains);
     }
 
+    /// Whether the lease was forced from the process in the middle of a write, which it has not come to the end of.
+    pub(super) fn is_stored_into(&self) -> bool {
+        let was_forced = self.outcome.lock().remains.is_some();
+        was_forced && !self.is_dead() && self.with_state(|state| state.busy() != Busy::Idle)
+    }
+
     fn with_state<T>(&self, work: impl FnOnce(&State<'_, StateWord<'_>>) -> T) -> T {
         let state = StateWord::Server(self.memory.head(head::STATE));
         let busy = StateWord::Process(&self.process.user, slot_at(self.slot));

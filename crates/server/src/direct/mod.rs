@@ -7,6 +7,7 @@
 //! * `reading`, `leased`: an attachment of either kind, and how it ends.
 //! * `mapped`: processes that have blocks of a file in their program's memory, and how they give them back.
 //! * `memory`: what processes see of it.
+//! * `dropper`, `drops`: how the kernel drops what it has of a file, and what it may have read meanwhile.
 //! * `makers`: whose next file is expected; `awake`: whether it is waited for without sleeping.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
@@ -14,6 +15,7 @@
 mod awake;
 mod counts;
 mod dropper;
+mod drops;
 mod leased;
 mod makers;
 mod mapped;
@@ -33,8 +35,10 @@ use dropper::Dropper;
 use fs::FileSystem;
 use fs::lease::LeaseSize;
 use fuser::Notifier;
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use makers::Bell;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use scatter::SegmentNumber;
 use session::Session;
 use sessions::Sessions;
 use std::fs::File;
@@ -43,7 +47,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use txn::Store;
 use txn::users::Users;
 
@@ -57,6 +61,13 @@ const LEASE_SIZE: LeaseSize = LeaseSize {
 const LEASE_SIZE_SMALL: LeaseSize = LeaseSize {
     ring_blocks: 1,
     spare_blocks: 32,
+};
+
+/// How soon it is looked again whether anybody has segments whose processes are gone.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: LOOK_AGAIN_AFTER.as_secs() as i64,
+    tv_nsec: 0,
 };
 
 const _: () = {
@@ -77,6 +88,8 @@ struct Service<S: Store> {
     lease_timeout: Option<Duration>,
     /// Readable when all conversations have to end.
     stop: OwnedFd,
+    /// Rings when a process is gone and segments are not that it was given.
+    lingering: Bell,
     sessions: Sessions,
 }
 
@@ -89,6 +102,15 @@ impl<S: Store> Service<S> {
     fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
         let path = self.pool.join(txn::pool::segment_file(number));
         File::options().read(true).write(for_writing).open(path)
+    }
+
+    /// A process does not have a segment any more, as far as can be told. If somebody has it, it is looked now and then whether that is still so.
+    fn take_in(&self, segment: u32) {
+        let number = SegmentNumber(segment);
+        if !self.files().store().take_in(number) {
+            tracing::debug!(segment, "somebody has a segment whose process is gone");
+            self.lingering.ring();
+        }
     }
 }
 
@@ -121,9 +143,10 @@ impl Direct {
             is_in_place: mounting.in_place,
             lease_timeout: mounting.lease_timeout,
             stop,
+            lingering: Bell::new()?,
             sessions: Sessions::default(),
         });
-        let dropper = Dropper::start(notifier.clone())?;
+        let dropper = Dropper::start(notifier.clone(), Arc::clone(&shared.direct.drops))?;
         let listening = Arc::clone(&service);
         let listener = std::thread::Builder::new()
             .name("perdure-direct".to_owned())
@@ -164,14 +187,19 @@ fn listen() -> io::Result<(OwnedFd, String)> {
     Ok((socket, name))
 }
 
-/// Takes processes in until it has to stop, then waits for the end of their conversations.
+/// Takes processes in until it has to stop, then waits for the end of their conversations. Meanwhile looks whether anybody has segments whose processes are gone.
 fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
+    let store = service.files().store();
+    // Processes of former servers may have some.
+    let (mut lingering, mut looked) = (store.take_in_rest(), Instant::now());
     for number in 0.. {
         let mut waiting = [
             PollFd::new(&service.stop, PollFlags::IN),
             PollFd::new(socket, PollFlags::IN),
+            PollFd::new(&service.lingering, PollFlags::IN),
         ];
-        match rustix::event::poll(&mut waiting, None) {
+        let until = (lingering > 0).then_some(&LOOK_AGAIN);
+        match rustix::event::poll(&mut waiting, until) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(%error, "no process can be taken in any more");
@@ -181,11 +209,19 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
         if !waiting[0].revents().is_empty() {
             break;
         }
+        let has_rung = !waiting[2].revents().is_empty();
+        if has_rung || lingering > 0 && looked.elapsed() >= LOOK_AGAIN_AFTER {
+            service.lingering.hush();
+            (lingering, looked) = (store.take_in_rest(), Instant::now());
+        }
         if let Err(error) = take_in(service, socket, number) {
             tracing::debug!(%error, "a process was not taken in");
         }
     }
     service.sessions.join();
+    if store.take_in_rest() == 0 {
+        service.users.forget();
+    }
 }
 
 fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -> io::Result<()> {

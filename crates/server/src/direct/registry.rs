@@ -6,6 +6,7 @@
 use super::awake::Awake;
 use super::counts::{Counts, Present};
 use super::dropper::{Dropper, End, drop_from_kernel};
+use super::drops::Drops;
 use super::leased::Lessee;
 use super::makers::{Bell, Makers};
 use super::profile::Profiles;
@@ -57,6 +58,7 @@ pub(crate) struct Registry {
     is_in_place: AtomicBool,
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
+    pub(super) drops: Arc<Drops>,
     pub(super) makers: Makers,
     pub(super) awake: Arc<Awake>,
     pub(super) profiles: Profiles,
@@ -201,6 +203,7 @@ impl Registry {
     pub(crate) fn forget(&self, inode: u64) {
         if self.socket.get().is_some() {
             self.grown.lock().remove(&inode);
+            self.drops.forget(inode);
         }
     }
 
@@ -219,8 +222,28 @@ impl Registry {
     /// The kernel is going to have pages of the file: whoever reads its blocks directly stops. A lease is ended by the file system, when its content is asked for.
     #[inline]
     pub(crate) fn kernel_reads(&self, inode: u64) {
+        self.drops.read(inode);
         if let Some(Attachment::Reading(reader)) = self.get(inode) {
             reader.end();
+        }
+    }
+
+    /// The kernel has written to the file, and waits for the answer. What it may have read before that, and kept, is gone when this returns; but if it has the page locked that it writes, it has read nothing of it.
+    #[inline]
+    pub(crate) fn kernel_has_written(&self, inode: u64) {
+        if self.drops.written(inode) {
+            self.drop_again(inode);
+        }
+    }
+
+    #[cold]
+    fn drop_again(&self, inode: u64) {
+        let is_dropped = self
+            .dropper
+            .get()
+            .is_some_and(|dropper| dropper.drop_now(inode));
+        if is_dropped {
+            self.drops.dropped_again(inode);
         }
     }
 
@@ -237,7 +260,7 @@ impl Registry {
     /// It may ask this server meanwhile, so the caller holds no lock, and is not one that answers requests.
     pub(super) fn drop_from_kernel(&self, inode: u64) {
         if let Some(notifier) = self.notifier.get() {
-            drop_from_kernel(notifier, inode);
+            drop_from_kernel(notifier, &self.drops, inode);
         }
     }
 

@@ -28,7 +28,6 @@ use pmem::DurabilityClass;
 use pmem::deliberate::{self, Bug};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
-use scatter::SegmentNumber;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
@@ -64,6 +63,8 @@ pub(super) struct Session<S: Store> {
     attached: BTreeMap<u32, Held>,
     /// Attachments that it has let go, but has not given back what it has mapped of them.
     not_given_back: Vec<Arc<Reader>>,
+    /// Leases that were forced from it in the middle of a write, which it has not come to the end of.
+    still_busy: Vec<Arc<Lessee>>,
     /// The memory of an attachment that it has let go, which another one can have.
     left_memory: Option<(u32, FileMemory)>,
     next_attachment: u32,
@@ -119,6 +120,7 @@ impl<S: Store> Session<S> {
             process_file: Some(file),
             attached: BTreeMap::new(),
             not_given_back: Vec::new(),
+            still_busy: Vec::new(),
             left_memory: None,
             next_attachment: 1,
             looks,
@@ -129,14 +131,13 @@ impl<S: Store> Session<S> {
         })
     }
 
-    /// Answers until the process has ended or the mount is about to.
+    /// Answers until the process has hung up, and is at rest; or has ended, or the mount is about to.
     pub(super) fn run(mut self) {
         let mut listens = true;
-        loop {
+        while listens || !self.is_at_rest() {
             match self.wait(listens) {
                 Ok(Event::Request) => match self.answer() {
                     Ok(true) => {}
-                    // It may still store into what it has mapped, so its segments are not given to others before it has ended.
                     Ok(false) => {
                         listens = false;
                         self.hang_up();
@@ -150,6 +151,7 @@ impl<S: Store> Session<S> {
                 Ok(Event::GaveBack) => {
                     self.process.caller.hear();
                     self.look_at_mappings();
+                    self.look_at_writes();
                 }
                 Ok(Event::LookDue) => self.look_at_leases(),
                 Ok(Event::Made) => self.expect_journal(),
@@ -166,11 +168,11 @@ impl<S: Store> Session<S> {
         }
         self.stop_expecting();
         self.detach_all();
-        if !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
+        if listens && !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
             self.process.user.leave_behind();
         }
         for &segment in self.segments.keys() {
-            self.service.files().store().take_in(SegmentNumber(segment));
+            self.service.take_in(segment);
         }
     }
 
@@ -181,6 +183,20 @@ impl<S: Store> Session<S> {
         self.process.caller.close();
         self.stop_expecting();
         self.detach_all();
+    }
+
+    /// Whether a process that has hung up neither stores into blocks that were its own nor sees any that may become somebody else's.
+    fn is_at_rest(&self) -> bool {
+        self.still_busy.is_empty() && self.not_given_back.is_empty()
+    }
+
+    /// Whether the process has come to the end of writes in the middle of which leases were forced from it. Their blocks can be freed then.
+    fn look_at_writes(&mut self) {
+        let is_over = |lessee: &mut Arc<Lessee>| !lessee.is_stored_into();
+        for lessee in self.still_busy.extract_if(.., is_over) {
+            lessee.let_go();
+            self.free_slots.push(lessee.slot());
+        }
     }
 
     /// Answers one request; `false` if the other side has hung up.
@@ -585,8 +601,8 @@ impl<S: Store> Session<S> {
                 {
                     lessee.log_unfolded(&error);
                 }
-                lessee.let_go();
-                self.free_slots.push(lessee.slot());
+                self.still_busy.push(lessee);
+                self.look_at_writes();
             }
         }
     }

@@ -301,6 +301,10 @@ impl<S: Store> Filesystem for Handler<S> {
             }
             self.write_from(number, offset, data, write_flags)
         });
+        // Pages that it writes back stay with it meanwhile.
+        if !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.shared.direct.kernel_has_written(number.0);
+        }
         reply_written(written, reply);
         if went_to != offset
             && let Some(&last_byte) = data.last()

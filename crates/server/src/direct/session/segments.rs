@@ -54,7 +54,7 @@ impl<S: Store> Session<S> {
         };
         // It is held once, however often it was handed out.
         if opened.is_err() || self.segments.contains_key(&number) {
-            store.take_in(SegmentNumber(number));
+            self.service.take_in(number);
         }
         let file = opened?;
         let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);

@@ -69,7 +69,7 @@ impl<S: Store> Session<S> {
                 tv_sec: 0,
                 tv_nsec: 100_000_000,
             };
-            let is_late = !listens && !self.not_given_back.is_empty();
+            let is_late = !listens && !self.is_at_rest();
             let look = self.looks.due_in();
             let is_look_due = look.is_some_and(|left| left.is_zero());
             // What no `Timespec` can say is as good as for ever.

@@ -1,0 +1,161 @@
+//! A file that gets another owner leaves the segments of the old one, who may map them at any time.
+
+use lease::Place;
+use perdure_fs::{
+    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region,
+};
+use pmem::Region;
+use scatter::DomainId;
+use std::sync::Mutex;
+use txn::{FormatOptions, Mode, PmemStore, Store};
+
+const BLOCK: u64 = 4096;
+/// A deliberate bug is one of the whole process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn new_pool(size_bytes: u64) -> FileSystem {
+    let options = FormatOptions {
+        size_bytes,
+        segment_bytes: 256 << 10,
+        journals: 2,
+        journal_bytes: 64 << 10,
+        volatile: true,
+    };
+    let region = mkfs_region(Region::anonymous(size_bytes), &options, (0, 0)).expect("mkfs");
+    let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
+    FileSystem::mount(store, MountOptions::default()).expect("mount")
+}
+
+fn make(files: &FileSystem, user: u32) -> Node {
+    let new = NewInode {
+        uid: user,
+        ..NewInode::file(0o600)
+    };
+    files.create(&files.root(), b"file", &new).expect("create")
+}
+
+fn give(files: &FileSystem, node: &Node, user: u32) -> Result<(), FsError> {
+    let change = SetAttributes {
+        uid: Some(user),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(node, &change).map(drop)
+}
+
+/// The domains in which the file's first `count` blocks lie, without holes.
+fn domains(files: &FileSystem, node: &Node, count: u64) -> Vec<DomainId> {
+    let mut found = Vec::new();
+    let visit = |_, place| {
+        if let Place::At(block) | Place::Unwritten(block) = place {
+            found.extend(files.store().allocator().domain_of(block));
+        }
+    };
+    files.places(node, 0, count, visit).expect("places");
+    found
+}
+
+fn read(files: &FileSystem, node: &Node) -> Vec<u8> {
+    let size = files.attributes(node).expect("attributes").size_bytes;
+    let mut bytes = vec![0; size as usize];
+    assert_eq!(files.read(node, 0, &mut bytes).expect("read"), bytes.len());
+    bytes
+}
+
+/// Makes a file with whatever a file can consist of, and gives it from one user to another: whether none of its blocks lies in anybody's segments then.
+fn is_out_of_reach(from: u32, to: u32) -> bool {
+    let files = new_pool(32 << 20);
+    let node = make(&files, from);
+    let blocks = 1500;
+    let bytes: Vec<u8> = (0..blocks * BLOCK).map(|i| (i / 7 % 251) as u8).collect();
+    files.write(&node, 100, &bytes).expect("write");
+    let far = 20_000 * BLOCK;
+    files.write(&node, far, b"far away").expect("write");
+    let options = AllocateOptions {
+        keep_size: true,
+        ..AllocateOptions::default()
+    };
+    files
+        .allocate(&node, far + 10 * BLOCK, 20 * BLOCK, options)
+        .expect("room");
+    let hole = AllocateOptions {
+        keep_size: true,
+        punch_hole: true,
+        ..AllocateOptions::default()
+    };
+    for index in (40..400).step_by(2) {
+        files
+            .allocate(&node, index * BLOCK, BLOCK, hole)
+            .expect("a hole");
+    }
+    let (before, was) = (
+        read(&files, &node),
+        files.attributes(&node).expect("attributes"),
+    );
+    let all = 20_031;
+    let count = domains(&files, &node, all).len();
+    assert_eq!(count, 1501 - 180 + 1 + 20);
+    give(&files, &node, to).expect("another owner");
+    let is = files.attributes(&node).expect("attributes");
+    assert_eq!(
+        (is.uid, is.sectors, is.modified),
+        (to, was.sectors, was.modified)
+    );
+    assert!(read(&files, &node) == before);
+    let domains = domains(&files, &node, all);
+    assert_eq!(domains.len(), count);
+    domains.into_iter().all(DomainId::is_server_only)
+}
+
+#[test]
+fn a_file_that_is_given_to_somebody_leaves_the_segments_of_who_had_it() {
+    let _turn = ONE_AT_A_TIME.lock();
+    assert!(is_out_of_reach(1, 2));
+    assert!(is_out_of_reach(1, 0), "to root as well");
+    assert!(!is_out_of_reach(0, 1), "root's segments are root's alone");
+    assert!(!is_out_of_reach(1, 1), "nothing changes");
+}
+
+#[test]
+fn what_the_new_owner_writes_goes_to_his_segments() {
+    let _turn = ONE_AT_A_TIME.lock();
+    let files = new_pool(32 << 20);
+    let node = make(&files, 1);
+    files
+        .write(&node, 0, &[1; 8 * BLOCK as usize])
+        .expect("write");
+    give(&files, &node, 2).expect("another owner");
+    files
+        .write(&node, 3 * BLOCK, &[2; BLOCK as usize])
+        .expect("write");
+    // In place.
+    files.write(&node, 5 * BLOCK, &[2; 100]).expect("write");
+    let domains = domains(&files, &node, 8);
+    let own: Vec<usize> = (0..8).filter(|&at| !domains[at].is_server_only()).collect();
+    assert_eq!(own, [3]);
+}
+
+#[test]
+fn without_room_the_file_stays_whole_and_its_owners() {
+    let _turn = ONE_AT_A_TIME.lock();
+    let files = new_pool(8 << 20);
+    let node = make(&files, 1);
+    let mut size = 0;
+    while files.write(&node, size, &[7; 16 * BLOCK as usize]).is_ok() {
+        size += 16 * BLOCK;
+    }
+    let error = give(&files, &node, 2).expect_err("no room");
+    assert!(matches!(error, FsError::NoSpace), "{error}");
+    assert_eq!(files.attributes(&node).expect("attributes").uid, 1);
+    assert!(read(&files, &node).iter().all(|byte| *byte == 7));
+}
+
+#[cfg(feature = "deliberate-bugs")]
+#[test]
+fn blocks_that_are_left_behind_are_noticed() {
+    use pmem::deliberate::{Bug, set};
+    let _turn = ONE_AT_A_TIME.lock();
+    set(Some(Bug::LeaveBlocksBehind));
+    let is_out_of_reach = is_out_of_reach(1, 2);
+    set(None);
+    assert!(!is_out_of_reach);
+}

@@ -1,0 +1,277 @@
+//! Segments that processes were given, and that stay with their owners as long as anybody has them (`docs/DIRECT.md`, *Whose segments*).
+//!
+//! That the process is gone that a segment was given to says nothing: a child may have inherited its mapping, and a descriptor can be sent to anybody. Who has it the kernel knows. It gives a
+//! *lease* for writing on a file (`F_SETLEASE`) only to who has it open alone, be it mapped or on its way in a socket, so that is what it is asked for. The pool's own mapping has the file open as well; so the
+//! very descriptors that were mapped are kept, and asked about.
+
+use crate::descriptors::DescriptorRoom;
+use parking_lot::Mutex;
+use pmem::deliberate::{self, Bug};
+use scatter::SegmentNumber;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The files of a pool's segments, by their numbers: the descriptors through which they are mapped.
+#[derive(Debug)]
+pub(crate) struct SegmentFiles {
+    pub(crate) files: Vec<File>,
+    pub(crate) _room: DescriptorRoom,
+}
+
+/// Who has a file open or mapped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Usage {
+    /// The descriptor that was asked about, and nobody else.
+    Alone,
+    /// Somebody else as well, be it for reading only.
+    Shared,
+    /// The file's file system cannot tell.
+    Unknown,
+}
+
+/// The segments of an open pool that stay with their owners.
+#[derive(Debug)]
+pub struct HeldSegments {
+    /// Why each one does: the processes that were given it, and one more if it lingers.
+    counts: Box<[AtomicU32]>,
+    /// None for a pool that is not made of files, which nobody is given segments of.
+    files: OnceLock<SegmentFiles>,
+    /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
+    lingering: Mutex<BTreeSet<u32>>,
+}
+
+impl HeldSegments {
+    /// None of so many.
+    pub(crate) fn none_of(segments: u32) -> HeldSegments {
+        HeldSegments {
+            counts: (0..segments).map(|_| AtomicU32::new(0)).collect(),
+            files: OnceLock::new(),
+            lingering: Mutex::default(),
+        }
+    }
+
+    /// From here on it is known who has a segment. `lingering` are those that processes of former servers have.
+    pub(crate) fn watch(&self, files: SegmentFiles, lingering: &[u32]) {
+        let installed = self.files.set(files);
+        debug_assert!(installed.is_ok(), "once for each opening of the pool");
+        let mut set = self.lingering.lock();
+        for &segment in lingering {
+            if set.insert(segment) && !self.hold(SegmentNumber(segment)) {
+                set.remove(&segment);
+            }
+        }
+    }
+
+    /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to get it. Who wants to know that owner asks the
+    /// allocator afterwards, whose lock stands between this and any change. `false` if there is no such segment.
+    #[must_use = "a segment that does not exist is not held"]
+    pub fn hold(&self, segment: SegmentNumber) -> bool {
+        let count = self.counts.get(segment.0 as usize);
+        count.is_some_and(|count| {
+            count.fetch_add(1, Ordering::SeqCst);
+            true
+        })
+    }
+
+    /// Undoes one [`hold`](Self::hold): the process is gone, or does not want the segment any more. `false` if somebody has it all the same, who is nobody that this server knows of: it lingers.
+    pub fn let_go(&self, segment: SegmentNumber) -> bool {
+        let Some(count) = self.counts.get(segment.0 as usize) else {
+            return true;
+        };
+        // Two that let the same segment go must not both take the other one for who is left.
+        let mut lingering = self.lingering.lock();
+        let is_last = count.load(Ordering::SeqCst) == 1;
+        if is_last && self.is_had(segment.0) {
+            // What counted for the process counts for whoever it is.
+            lingering.insert(segment.0);
+            return false;
+        }
+        count.fetch_sub(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Those that lingered and nobody has any more. They are not held now, unless a process was given them since.
+    pub(crate) fn look_again(&self) -> Vec<SegmentNumber> {
+        let mut lingering = self.lingering.lock();
+        let is_over = |segment: &u32| !self.is_had(*segment);
+        let over: Vec<u32> = lingering.extract_if(.., is_over).collect();
+        for &segment in &over {
+            self.counts[segment as usize].fetch_sub(1, Ordering::SeqCst);
+        }
+        over.into_iter().map(SegmentNumber).collect()
+    }
+
+    /// How many linger.
+    pub(crate) fn lingering(&self) -> usize {
+        self.lingering.lock().len()
+    }
+
+    pub(crate) fn is_held(&self, segment: SegmentNumber) -> bool {
+        let count = self.counts.get(segment.0 as usize);
+        count.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
+    }
+
+    /// Whether anybody but this process has a segment. Where that cannot be known, somebody has.
+    fn is_had(&self, segment: u32) -> bool {
+        let files = self.files.get();
+        let file = files.and_then(|files| files.files.get(segment as usize));
+        file.is_some_and(|file| usage(file) != Usage::Alone) && !deliberate::is(Bug::ForgetHeirs)
+    }
+}
+
+/// Who has the file of this descriptor. The caller must own it.
+pub(crate) fn usage(file: &File) -> Usage {
+    /// `F_SETSIG`: by which signal one learns that somebody opens the file.
+    const SET_SIGNAL: libc::c_int = 10;
+    let ask = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: the descriptor is open, and these commands take no pointers.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // Somebody may open it, and wait, before it is given back; the usual signal would end this process.
+    let asked = ask(SET_SIGNAL, libc::SIGURG)
+        .and_then(|()| ask(libc::F_SETLEASE, libc::c_int::from(libc::F_WRLCK)));
+    match asked {
+        Ok(()) => {
+            // It is ours, and to give it back cannot fail.
+            let _ = ask(libc::F_SETLEASE, libc::c_int::from(libc::F_UNLCK));
+            Usage::Alone
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Usage::Shared,
+        Err(_) => Usage::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmem::{Access, DurabilityClass, Part, Region};
+    use std::path::Path;
+
+    const BYTES: u64 = 4096;
+
+    fn make(folder: &Path, name: &str) -> File {
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .clone();
+        let file = options.open(folder.join(name)).expect("a file");
+        file.set_len(BYTES).expect("its length");
+        file
+    }
+
+    fn map(file: &File, path: &Path, access: Access) -> Region {
+        let part = Part {
+            file,
+            path,
+            file_offset: 0,
+            length: BYTES,
+        };
+        Region::map(&[part], DurabilityClass::Volatile, access).expect("map")
+    }
+
+    /// Two segments in files, mapped as a pool's are.
+    fn two() -> (HeldSegments, [Region; 2], tempfile::TempDir) {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let files = ["0", "1"].map(|name| make(folder.path(), name));
+        let regions = [0, 1].map(|n| map(&files[n], &folder.path().join("n"), Access::ReadWrite));
+        let held = HeldSegments::none_of(2);
+        let files = SegmentFiles {
+            files: files.into(),
+            _room: DescriptorRoom::new(0),
+        };
+        held.watch(files, &[]);
+        (held, regions, folder)
+    }
+
+    fn give(folder: &tempfile::TempDir, for_writing: bool) -> File {
+        let options = File::options().read(true).write(for_writing).clone();
+        options.open(folder.path().join("0")).expect("open")
+    }
+
+    #[test]
+    fn who_has_a_file_is_known() {
+        let (held, _regions, folder) = two();
+        let look = || usage(&held.files.get().expect("files").files[0]);
+        assert_eq!(look(), Usage::Alone, "mapped by the pool");
+        for (for_writing, access) in [
+            (true, Access::ReadWrite),
+            // As a process has it that only reads.
+            (false, Access::PrivateCopy),
+        ] {
+            let file = give(&folder, for_writing);
+            assert_eq!(look(), Usage::Shared, "open, for writing: {for_writing}");
+            let region = map(&file, &folder.path().join("0"), access);
+            drop(file);
+            assert_eq!(look(), Usage::Shared, "mapped, for writing: {for_writing}");
+            drop(region);
+            assert_eq!(look(), Usage::Alone, "neither");
+        }
+        let (pipe, _other) = std::io::pipe().expect("a pipe");
+        assert_eq!(
+            usage(&File::from(std::os::fd::OwnedFd::from(pipe))),
+            Usage::Unknown
+        );
+    }
+
+    #[test]
+    fn a_segment_is_held_as_long_as_anybody_has_it() {
+        let (held, _regions, folder) = two();
+        let segment = SegmentNumber(0);
+        assert!(held.hold(segment) && held.hold(segment));
+        let inherited = give(&folder, true);
+        assert!(held.let_go(segment), "the other one has it");
+        assert!(!held.let_go(segment), "somebody has it");
+        assert!(held.is_held(segment) && held.lingering() == 1);
+        assert_eq!(held.look_again(), []);
+        // It is given out again meanwhile, and taken in.
+        assert!(held.hold(segment) && held.let_go(segment) && held.is_held(segment));
+        drop(inherited);
+        assert_eq!(held.look_again(), [segment]);
+        assert!(!held.is_held(segment) && held.lingering() == 0);
+        assert!(held.hold(segment) && held.let_go(segment) && !held.is_held(segment));
+    }
+
+    #[test]
+    fn a_segment_on_its_way_to_a_process_is_had() {
+        use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        use std::io::IoSlice;
+        use std::os::fd::AsFd;
+        let (held, _regions, folder) = two();
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
+        let file = give(&folder, false);
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let files = [file.as_fd()];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&files)));
+        let message = [IoSlice::new(b"x")];
+        rustix::net::sendmsg(&ours, &message, &mut beside, SendFlags::empty()).expect("sent");
+        drop(file);
+        assert!(held.hold(SegmentNumber(0)) && !held.let_go(SegmentNumber(0)));
+        drop(theirs);
+        assert_eq!(held.look_again(), [SegmentNumber(0)]);
+    }
+
+    #[test]
+    fn what_processes_of_former_servers_have_lingers_from_the_beginning() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let files = vec![make(folder.path(), "0")];
+        let theirs = give(&folder, true);
+        let held = HeldSegments::none_of(1);
+        let room = DescriptorRoom::new(0);
+        held.watch(SegmentFiles { files, _room: room }, &[0, 7]);
+        assert!(held.is_held(SegmentNumber(0)) && held.lingering() == 1);
+        drop(theirs);
+        assert_eq!(held.look_again(), [SegmentNumber(0)]);
+    }
+}

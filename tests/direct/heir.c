@@ -1,0 +1,127 @@
+/* What a process was given, in the hands of others when it is gone: they see and change nothing of what other users write there later. Says FAIL if they do.
+ *
+ *   heir dies OWN READY GO SECRET       the process ends, a child goes on with its mappings
+ *   heir hangs-up OWN READY GO SECRET   the process hangs up and closes all that it was given, but for its mappings
+ *
+ * OWN is its file. Makes READY when it has what it wants, and looks for SECRET, which others have written meanwhile, when there is GO. */
+#include "check.h"
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/un.h>
+
+#define VERSION 6
+enum { HELLO = 1, ATTACH, SEGMENTS };
+
+struct discovery {
+    uint32_t magic, version;
+    char socket[56];
+};
+struct request {
+    uint32_t kind, file;
+    uint64_t first, second;
+};
+struct reply {
+    uint32_t refusal, reserved;
+    uint64_t words[15];
+};
+
+static int meet(int file) {
+    struct discovery discovery;
+    CHECK(ioctl(file, _IOR('p', 0xd1, struct discovery), &discovery) == 0 && discovery.version == VERSION);
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int line = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    size_t length = strlen(discovery.socket);
+    memcpy(name.sun_path + 1, discovery.socket, length);
+    CHECK(line >= 0 && connect(line, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0);
+    return line;
+}
+
+/* Asks with one descriptor or none; gets the first descriptor of the answer, or -1. */
+static struct reply ask(int line, struct request request, int with, int *beside) {
+    union {
+        char bytes[CMSG_SPACE(8 * sizeof(int))];
+        struct cmsghdr header;
+    } control = {0};
+    struct iovec part = {&request, sizeof request};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (with >= 0) {
+        message.msg_control = &control, message.msg_controllen = CMSG_SPACE(sizeof(int));
+        control.header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+        memcpy(CMSG_DATA(&control.header), &with, sizeof(int));
+    }
+    CHECK(sendmsg(line, &message, MSG_NOSIGNAL) == sizeof request);
+    struct reply reply;
+    part = (struct iovec){&reply, sizeof reply};
+    message.msg_control = &control, message.msg_controllen = sizeof control;
+    CHECK(recvmsg(line, &message, 0) == sizeof reply);
+    int got[8];
+    size_t count = 0;
+    if (CMSG_FIRSTHDR(&message)) {
+        count = (CMSG_FIRSTHDR(&message)->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), count * sizeof(int));
+    }
+    for (size_t i = 1; i < count; i++)
+        close(got[i]);
+    *beside = count ? got[0] : -1;
+    return reply;
+}
+
+static char *maps[4096];
+static size_t segment_bytes, segments;
+
+/* Maps each segment that it can have. */
+static void take_all(const char *own) {
+    int file = open(own, O_RDWR), line = meet(file), process, memory, given = 0;
+    struct reply welcome = ask(line, (struct request){HELLO, 0, VERSION, 0}, -1, &process);
+    CHECK(welcome.refusal == 0 && welcome.words[3] <= 4096);
+    segment_bytes = welcome.words[2], segments = welcome.words[3];
+    CHECK(ask(line, (struct request){ATTACH, 0, 1, 0}, file, &memory).refusal == 0);
+    for (size_t number = 0; number < segments; number++) {
+        int segment;
+        if (ask(line, (struct request){SEGMENTS, 1, number, 1}, -1, &segment).refusal)
+            continue;
+        maps[number] = mmap(NULL, segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment, 0);
+        CHECK(maps[number] != MAP_FAILED);
+        close(segment), given++;
+    }
+    CHECK(given > 0);
+    printf("%d of %zu segments were given\n", given, segments);
+    fflush(stdout);
+    close(line), close(file), close(process), close(memory);
+}
+
+/* What others have written is not there. */
+static void look(const char *secret) {
+    for (size_t number = 0; number < segments; number++) {
+        char *found = maps[number] ? memmem(maps[number], segment_bytes, secret, strlen(secret)) : NULL;
+        if (found) {
+            printf("FAIL segment %zu holds a secret of others\n", number);
+            *found ^= 1;
+            fflush(stdout);
+            _exit(1);
+        }
+    }
+    printf("nothing of others\n");
+    fflush(stdout);
+    _exit(0);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 6);
+    int dies = strcmp(arguments[1], "dies") == 0, pipes[2];
+    CHECK(pipe(pipes) == 0);
+    /* The heir begins when the process is dead: nothing is left of that but the mappings. */
+    pid_t process = dies ? getpid() : 0;
+    take_all(arguments[2]);
+    if (dies && fork() != 0)
+        _exit(0);
+    while (dies && getppid() == process)
+        usleep(1000);
+    close(open(arguments[3], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    for (int tries = 0; access(arguments[4], F_OK) != 0; tries++) {
+        CHECK(tries < 60000);
+        usleep(1000);
+    }
+    look(arguments[5]);
+}
