@@ -4,27 +4,8 @@
  *   heir hangs-up OWN READY GO SECRET   the process hangs up and closes all that it was given, but for its mappings
  *
  * OWN is its file. Makes READY when it has what it wants, and looks for SECRET, which others have written meanwhile, when there is GO. */
-#include "check.h"
-#include <stddef.h>
-#include <sys/ioctl.h>
+#include "protocol.h"
 #include <sys/mman.h>
-#include <sys/un.h>
-
-#define VERSION 6
-enum { HELLO = 1, ATTACH, SEGMENTS };
-
-struct discovery {
-    uint32_t magic, version;
-    char socket[56];
-};
-struct request {
-    uint32_t kind, file;
-    uint64_t first, second;
-};
-struct reply {
-    uint32_t refusal, reserved;
-    uint64_t words[15];
-};
 
 static int meet(int file) {
     struct discovery discovery;

@@ -1,30 +1,10 @@
 /* A process that has a right to some files and wants more: talks to the server of direct access as no library does. Says FAIL if it gets what it should not.
  *
  *   hostile OWN OTHERS DIRECTORY SECRET SEED      OWN is its file, OTHERS one of somebody else that it may read; SECRET stands in files of others that it may not read */
-#include "check.h"
+#include "protocol.h"
 #include <poll.h>
-#include <stddef.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/un.h>
 
-#define VERSION 6
-#define AT_ONCE 32
-enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, LET_GO = 10, MAPPING };
-enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
-
-struct discovery {
-    uint32_t magic, version;
-    char socket[56];
-};
-struct request {
-    uint32_t kind, file;
-    uint64_t first, second;
-};
-struct reply {
-    uint32_t refusal, reserved;
-    uint64_t words[15];
-};
 static struct discovery discovery;
 static unsigned seed;
 static const char *secret;

@@ -130,7 +130,7 @@ impl Users {
 
     /// Nobody has segments any more that were given to processes.
     pub fn forget(&self) {
-        let _ = fs::remove_file(self.folder.join(MARK));
+        unmark(&self.folder);
     }
 }
 
@@ -192,9 +192,14 @@ fn is_marked(folder: &Path) -> bool {
     folder.join(MARK).exists()
 }
 
+fn unmark(folder: &Path) {
+    // A mark that stays only makes who opens the pool ask once more.
+    let _ = fs::remove_file(folder.join(MARK));
+}
+
 /// Nobody has segments any more that former servers of this pool have given to processes. To be said by who has it open for writing.
 pub(crate) fn forget_given(pool: &Path) {
-    let _ = fs::remove_file(pool.join(USERS_FOLDER).join(MARK));
+    unmark(&pool.join(USERS_FOLDER));
 }
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.

@@ -149,15 +149,20 @@ impl<S: Store> Session<S> {
 
     /// The process has made a journal, and will ask for it in a moment. What is left of the one before is cleared away meanwhile.
     pub(super) fn expect_journal(&mut self) {
-        self.expecting.file_made();
         let last = self.expecting.journal.map(|(number, _)| number);
         let last = last.and_then(|number| Some((number, self.attached.get(&number)?)));
-        if let Some((number, Held::Leased(lessee, ..))) = last
-            && lessee.has_left()
-        {
-            self.detach_keeping_memory(number);
-            self.describe();
+        if let Some((number, Held::Leased(lessee, ..))) = last {
+            let makers = &self.service.shared.direct.makers;
+            if makers.maker_of(lessee.inode).is_some() {
+                // Who rings had no processor until now: the file that he means was asked for long ago, it is this one.
+                return self.expecting.bell.hush();
+            }
+            if lessee.has_left() {
+                self.detach_keeping_memory(number);
+                self.describe();
+            }
         }
+        self.expecting.file_made();
     }
 
     /// Nothing comes any more.
