@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A user's process takes what segments it can get and is gone, but not its mappings: a child has them, or it has hung up and lives on. Then its file is removed and others write where it was, in the same server, after a clean unmount, and after the server was killed; or it is given to somebody else, who goes on writing it. The mappings show nothing of it, and the segments come back when the last one is gone.
+# The other way round as well: what others have removed is not to be found in segments that were theirs.
 source "$(dirname "$0")/../lib.sh"
 source "$repository/tests/direct/lib.sh"
 [ -z "${1:-}" ] || fail "asks the server: it needs its own mount"
@@ -30,9 +31,11 @@ PYTHON
 
 # check HOW BETWEEN - a process takes its segments and goes by HOW; then comes BETWEEN, and others write.
 check() {
-    local how=$1 between=$2 secret="nobody else may read this, $RANDOM$RANDOM" before after heir
+    local how=$1 between=$2 secret="nobody else may read this, $RANDOM$RANDOM" size=48 before after heir
+    # It moves to where nobody has segments mapped, and its own lie in up to two thirds of all.
+    [ "$between" != given_away ] || size=24
     before=$(room)
-    as_user dd if=/dev/urandom of="$mnt/home/own" bs=1M count=48 status=none
+    as_user dd if=/dev/urandom of="$mnt/home/own" bs=1M count=$size status=none
     rm -f "$work/signs"/*
     as_user "$programs/heir" "$how" "$mnt/home/own" "$work/signs/ready" "$work/signs/go" "$secret" >"$work/heir.log" &
     heir=$!
@@ -65,11 +68,27 @@ check() {
     [ "$after" -ge $((before - 8)) ] || fail "$how, $between: others get $after MiB of $before"
     rm "$mnt/others"
 }
+# check_left BETWEEN - another user's files are removed; then comes BETWEEN, and a user's process looks for what they held in all segments that it can get.
+check_left() {
+    local between=$1 secret="what was removed, $RANDOM$RANDOM"
+    fill "$secret"
+    rm "$mnt/others"
+    "$between"
+    as_user dd if=/dev/urandom of="$mnt/home/own" bs=1M count=24 status=none
+    # Blocks that are only reserved are mapped as well.
+    as_user fallocate -l 48M "$mnt/home/own"
+    : >"$work/signs/go"
+    as_user "$programs/heir" hangs-up "$mnt/home/own" "$work/signs/ready" "$work/signs/go" "$secret" >"$work/heir.log" || true
+    note "left behind, $between: $(tr '\n' ';' <"$work/heir.log")"
+    grep -q "nothing of others" "$work/heir.log" || fail "left behind, $between: $(cat "$work/heir.log")"
+    rm -f "$mnt/home/own" "$work/signs"/*
+}
 served_on() { :; }
 unmounted() { umount_pool; mount_pool; }
 killed() { kill_server; mount_pool; }
 for how in dies hangs-up; do
     for between in served_on unmounted killed given_away; do check $how $between; done
 done
+for between in served_on unmounted killed; do check_left $between; done
 finish
-echo "who has inherited a mapping sees nothing of others"
+echo "who has segments mapped sees nothing of others"

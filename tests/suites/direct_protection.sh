@@ -7,6 +7,7 @@ source "$repository/tests/direct/lib.sh"
 need setpriv python3
 begin 256M
 compile hostile
+compile became
 user=12345
 cp "$preload" "$work/library.so"
 cp "$repository/tests/load/domains.py" "$work/domains.py"
@@ -29,6 +30,15 @@ direct_user others "$mnt" || fail "somebody else's file"
 read -ra counts < <(python3 "$repository/tests/load/clients.py" count "$clients")
 [ "${counts[*]}" = "0 0" ] || fail "${counts[0]} direct reads of somebody else's file"
 note "somebody else's file: by the kernel"
+
+# Who asks counts, not who has met the server.
+head -c 200000 /dev/urandom >"$mnt/home/roots"
+head -c 200000 /dev/urandom >"$mnt/home/somebodys"
+chown 777:777 "$mnt/home/somebodys"
+head -c 200000 /dev/urandom >"$mnt/home/somebodys"
+head -c 200000 /dev/urandom | as_user tee "$mnt/home/users" >/dev/null
+"$programs/became" $user "$mnt/home/roots" "$mnt/home/somebodys" "$mnt/home/users" || fail "a process that has become another user's"
+setpriv --bounding-set=-dac_override,-dac_read_search "$programs/became" powerless "$mnt/home/roots" "$mnt/home/somebodys" || fail "root without power"
 
 for seed in ${SEEDS:-1 2 3}; do
     python3 -c "print('x' * 200000)" | as_user tee "$mnt/home/hostile" >/dev/null

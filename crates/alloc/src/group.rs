@@ -1,6 +1,7 @@
 //! One allocation group: its segments, and who owns them.
 
 use crate::random::Random;
+use crate::residue::Residue;
 use crate::sync::{SharedBool, SharedU32, SharedU64};
 use crate::tree::{Shape, Tree, used_of};
 use crate::zones::{Class, ZoneSet, Zones};
@@ -50,6 +51,10 @@ pub(crate) struct Segment {
     /// No free run among leaves that are in use is longer. Kept by the steered policy alone.
     pub(crate) broken_bound: u32,
     pub(crate) wear: u64,
+    /// What others may have left in a segment that its owner can map.
+    pub(crate) residue: Option<Box<Residue>>,
+    /// Blocks that were cleared of it. Counted as wear when the owner lets the segment go: until then it would send him elsewhere, where as much has to be cleared.
+    pub(crate) cleared: u32,
 }
 
 /// The leaf that one kind of a domain's requests is served from, in ascending order.
@@ -137,6 +142,8 @@ impl Group {
             run_bound: shape.blocks,
             broken_bound: 0,
             wear: 0,
+            residue: None,
+            cleared: 0,
         };
         let zones = Zones::new(geometry, index);
         let mut group = Self {
@@ -279,6 +286,8 @@ impl Group {
         self.pools[pool].segments -= 1;
         self.pools[pool].used -= u64::from(used);
         self.pools[pool].empty -= u32::from(used == 0);
+        let cleared = std::mem::take(&mut self.segments[local as usize].cleared);
+        self.charge(local, u64::from(cleared));
         self.segments[local as usize].owner = NOBODY;
     }
 
@@ -291,6 +300,7 @@ impl Group {
         self.segments[local as usize].slot = self.free.len() as u32;
         self.segments[local as usize].run_bound = self.shape.blocks;
         self.segments[local as usize].broken_bound = 0;
+        self.segments[local as usize].residue = None;
         self.free.push(local);
         self.free_zones.insert(self.zones.of(local));
         shared.free_segments.fetch_add(1, Ordering::Relaxed);
@@ -345,6 +355,7 @@ impl Group {
         self.disown(from, spare);
         let pool = self.adopt(spare, domain);
         shared.ledger.assign(self.number(shared, spare), domain);
+        self.list_residue(shared, spare);
         Some((pool, spare))
     }
 
@@ -359,6 +370,7 @@ impl Group {
         shared.free_segments.fetch_sub(1, Ordering::Relaxed);
         let pool = self.adopt(local, domain);
         shared.ledger.assign(self.number(shared, local), domain);
+        self.list_residue(shared, local);
         (pool, local)
     }
 
@@ -388,13 +400,21 @@ impl Group {
         shared
             .ledger
             .assign(self.number(shared, local), DomainId::MIXED);
+        self.list_residue(shared, local);
     }
 
     // ---- take and give ----
 
     /// Books `blocks` at a place where they are known to be free.
     #[inline]
-    pub(crate) fn take(&mut self, pool: usize, local: u32, offset: u32, blocks: u32) {
+    pub(crate) fn take(
+        &mut self,
+        shared: &Shared,
+        pool: usize,
+        local: u32,
+        (offset, blocks): (u32, u32),
+    ) {
+        self.clear_for(shared, local, offset, blocks);
         let mut tree = self.tree(local);
         let before = tree.used();
         if tree.take(offset, blocks) {
@@ -516,6 +536,9 @@ impl Group {
                     shared.free_segments.fetch_sub(1, Ordering::Relaxed);
                     if used == 0 {
                         self.release(shared, pool, local);
+                    }
+                    if self.owner(local).is_some() {
+                        self.list_residue(shared, local);
                     }
                 }
                 None => {

@@ -12,6 +12,7 @@ mod questions;
 mod random;
 mod rebuild;
 mod request;
+mod residue;
 mod run;
 mod steer;
 mod sync;

@@ -100,7 +100,7 @@ impl Group {
                 )
             }
         };
-        self.take(pool, local, offset, 1);
+        self.take(shared, pool, local, (offset, 1));
         Some((local, offset))
     }
 
@@ -137,7 +137,7 @@ impl Group {
             .then(|| self.grow(shared, domain))
             .flatten()?;
         let offset = self.find_run(shared.options.policy, local, blocks, align)?;
-        self.take(pool, local, offset, blocks);
+        self.take(shared, pool, local, (offset, blocks));
         Some((local, offset))
     }
 
@@ -155,7 +155,7 @@ impl Group {
         for _ in 0..DRAWS_PER_RUN {
             let (pool, local) = self.draw(shared, self.pools[pool].domain)?;
             if let Some(offset) = self.find_run(policy, local, blocks, align) {
-                self.take(pool, local, offset, blocks);
+                self.take(shared, pool, local, (offset, blocks));
                 return Some((local, offset));
             }
         }
@@ -163,7 +163,7 @@ impl Group {
         for slot in 0..self.pools[pool].open.len() {
             let local = self.pools[pool].open[slot];
             if let Some(offset) = self.find_run(policy, local, blocks, align) {
-                self.take(pool, local, offset, blocks);
+                self.take(shared, pool, local, (offset, blocks));
                 return Some((local, offset));
             }
             bound = bound.max(self.segments[local as usize].run_bound);

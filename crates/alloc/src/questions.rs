@@ -65,7 +65,10 @@ impl Allocator {
                 SegmentUsage {
                     domain: group.owner(local),
                     free_blocks: self.shared().shape.blocks - group.tree(local).used(),
-                    wear: group.segments[local as usize].wear,
+                    wear: {
+                        let segment = &group.segments[local as usize];
+                        segment.wear + u64::from(segment.cleared)
+                    },
                 }
             })
             .collect()

@@ -1,6 +1,6 @@
 //! What callers ask for, and how they are refused.
 
-use crate::{BlockNumber, DomainId, SegmentNumber, Unit};
+use crate::{BlockNumber, DomainId, Extent, SegmentNumber, Unit};
 use thiserror::Error;
 
 /// How blocks are placed.
@@ -150,6 +150,17 @@ pub trait SegmentLedger: Send + Sync {
     fn is_held(&self, _segment: SegmentNumber) -> bool {
         false
     }
+    /// Whether somebody else than the segment's present owner may have left something in it that he must not see. Asked behind [`assign`](Self::assign), and for each segment with an owner when the
+    /// allocator is made; under the lock of the segment's group, as what follows.
+    fn has_residue(&self, _segment: SegmentNumber) -> bool {
+        false
+    }
+    /// Overwrites free blocks by zeros, durably. How many of them had to be.
+    fn clear(&self, _extent: Extent) -> u32 {
+        0
+    }
+    /// All of the segment that was not its owner's has been cleared.
+    fn cleared(&self, _segment: SegmentNumber) {}
 }
 
 /// A ledger that keeps no record: for benches and tests, and for pools that don't outlive the process.

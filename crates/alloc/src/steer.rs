@@ -98,7 +98,7 @@ impl Group {
         if has_window {
             self.open_window(pool, need, place);
         }
-        self.take(pool, place.0, place.1, need.blocks);
+        self.take(shared, pool, place.0, (place.1, need.blocks));
         let class = self.pools[pool].class;
         self.zones.add(class, place.0, u64::from(need.blocks));
         Some(place)

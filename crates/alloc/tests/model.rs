@@ -11,26 +11,79 @@ use std::sync::Arc;
 
 const FIRST: u64 = 7;
 
-/// The segment table as a caller would persist it; complains about changes that make no sense.
-#[derive(Clone, Default)]
-struct Table(Arc<Mutex<BTreeMap<u32, DomainId>>>);
+/// The segment table as a caller would persist it, and who wrote each block last; complains about changes that make no sense.
+#[derive(Clone)]
+struct Table {
+    domains: Arc<Mutex<BTreeMap<u32, DomainId>>>,
+    writers: Arc<Mutex<BTreeMap<u64, DomainId>>>,
+    cleared: Arc<Mutex<u64>>,
+    geometry: Geometry,
+}
 
 impl SegmentLedger for Table {
     fn assign(&self, segment: SegmentNumber, domain: DomainId) {
-        self.0.lock().insert(segment.0, domain);
+        self.domains.lock().insert(segment.0, domain);
     }
 
     fn release(&self, segment: SegmentNumber) {
         assert!(
-            self.0.lock().remove(&segment.0).is_some(),
+            self.domains.lock().remove(&segment.0).is_some(),
             "released a free segment"
         );
+    }
+
+    fn has_residue(&self, segment: SegmentNumber) -> bool {
+        self.foreign_blocks(segment.0) > 0
+    }
+
+    fn clear(&self, extent: Extent) -> u32 {
+        let first = extent.start.get() - FIRST;
+        let mut writers = self.writers.lock();
+        let blocks = first..first + u64::from(extent.blocks);
+        let written = blocks.filter(|block| writers.remove(block).is_some());
+        let written = written.count() as u32;
+        *self.cleared.lock() += u64::from(written);
+        written
+    }
+
+    fn cleared(&self, segment: SegmentNumber) {
+        assert_eq!(self.foreign_blocks(segment.0), 0);
     }
 }
 
 impl Table {
+    fn new(geometry: Geometry) -> Self {
+        Self {
+            domains: Arc::default(),
+            writers: Arc::default(),
+            cleared: Arc::default(),
+            geometry,
+        }
+    }
+
+    /// Blocks of a segment that somebody else has written than the owner who may map it.
+    fn foreign_blocks(&self, segment: u32) -> usize {
+        let owner = self.domains.lock().get(&segment).copied();
+        let Some(owner) = owner.filter(|owner| !owner.is_server_only()) else {
+            return 0;
+        };
+        let first = u64::from(segment) * self.geometry.blocks_per_segment;
+        let writers = self.writers.lock();
+        let blocks = writers.range(first..first + self.geometry.blocks_per_segment);
+        blocks.filter(|(_, writer)| **writer != owner).count()
+    }
+
+    /// A block is about to be written: its owner sees nothing of others in it until then.
+    fn write(&self, block: u64, domain: DomainId) {
+        let before = self.writers.lock().insert(block, domain);
+        assert!(
+            domain.is_server_only() || before.is_none_or(|writer| writer == domain),
+            "block {block} of {domain:?} holds what {before:?} wrote"
+        );
+    }
+
     fn domains(&self, geometry: &Geometry) -> Vec<Option<DomainId>> {
-        let table = self.0.lock();
+        let table = self.domains.lock();
         (0..geometry.segments)
             .map(|segment| table.get(&segment).copied())
             .collect()
@@ -62,6 +115,11 @@ enum Step {
         start: u64,
         blocks: u32,
     },
+    /// Somebody maps a segment.
+    Map {
+        segment: u32,
+        patience: u64,
+    },
     RemountClean,
     RemountCrashed,
 }
@@ -80,6 +138,7 @@ fn steps(blocks: u64) -> impl Strategy<Value = Step> {
         8 => (0..5_u32, purposes(), 0..9_usize).prop_map(|(domain, purpose, home)| Step::AllocateOne { domain, purpose, home }),
         12 => (any::<usize>(), 0..40_u32, 1..90_u32).prop_map(|(pick, from, blocks)| Step::Free { pick, from, blocks }),
         1 => (0..blocks + 20, 0..200_u32).prop_map(|(start, blocks)| Step::FreeAnything { start, blocks }),
+        1 => (0..13_u32, 1..600_u64).prop_map(|(segment, patience)| Step::Map { segment, patience }),
         1 => Just(Step::RemountClean),
         1 => Just(Step::RemountCrashed),
     ]
@@ -127,7 +186,7 @@ struct Checked {
 
 impl Checked {
     fn new(geometry: Geometry, options: Options) -> Self {
-        let table = Table::default();
+        let table = Table::new(geometry);
         let allocator = Allocator::new(geometry, options, Box::new(table.clone()));
         Self {
             geometry,
@@ -163,7 +222,7 @@ impl Checked {
                 "unit not aligned"
             );
             assert_eq!(extent.blocks % unit, 0);
-            let domain = self.table.0.lock().get(&(segment as u32)).copied();
+            let domain = self.table.domains.lock().get(&(segment as u32)).copied();
             let allowed = [
                 Some(request.domain),
                 Some(DomainId::MIXED),
@@ -179,6 +238,7 @@ impl Checked {
                     self.allocated.insert(block),
                     "block {block} was handed out twice"
                 );
+                self.table.write(block, domain.expect("it has an owner"));
             }
             self.handed_out += u64::from(extent.blocks);
             self.extents.push(extent);
@@ -202,7 +262,7 @@ impl Checked {
 
     fn allocate(&mut self, request: Request) {
         let before = self.free_blocks();
-        let table = self.table.0.lock().clone();
+        let table = self.table.domains.lock().clone();
         match self.allocator.allocate(&request) {
             Ok(extents) => {
                 self.receive(&request, &extents);
@@ -299,6 +359,22 @@ impl Checked {
         }));
     }
 
+    /// Clears a segment step by step, in as many as its blocks take.
+    fn map(&mut self, segment: u32, patience: u64) {
+        for _ in 0..=self.geometry.blocks_per_segment {
+            let number = SegmentNumber(segment);
+            let (is_clear, looked_at) = self.allocator.clear(number, patience);
+            assert!(looked_at < patience + 512);
+            if is_clear {
+                assert_eq!(self.table.foreign_blocks(segment), 0);
+                assert_eq!(self.allocator.clear(number, patience), (true, 0));
+                return;
+            }
+            assert!(looked_at >= patience);
+        }
+        panic!("it does not come to an end");
+    }
+
     fn remount(&mut self, clean: bool) {
         let (image, wear) = (self.allocator.save(), self.allocator.wear());
         let mut rebuild = Rebuild::new(self.geometry, &self.table.domains(&self.geometry), &wear);
@@ -317,11 +393,12 @@ impl Checked {
     fn check(&self) {
         self.allocator.verify().expect("books are right");
         assert_eq!(self.allocator.free_blocks(), self.free_blocks());
-        assert_eq!(self.allocator.wear().iter().sum::<u64>(), self.handed_out);
+        let written = self.handed_out + *self.table.cleared.lock();
+        assert_eq!(self.allocator.wear().iter().sum::<u64>(), written);
         for (segment, usage) in self.allocator.usage().iter().enumerate() {
             assert_eq!(
                 usage.domain,
-                self.table.0.lock().get(&(segment as u32)).copied(),
+                self.table.domains.lock().get(&(segment as u32)).copied(),
                 "segment {segment}"
             );
         }
@@ -376,6 +453,7 @@ impl Checked {
                     self.free(start, blocks);
                 }
             }
+            Step::Map { segment, patience } => self.map(segment, patience),
             Step::RemountClean => self.remount(true),
             Step::RemountCrashed => self.remount(false),
         }

@@ -116,7 +116,7 @@ impl Line {
         // The server is awake now, and nobody waits for what it does behind its answer.
         self.catch_up();
         wait_for_answer(socket)?;
-        transport::receive_many(socket)?.ok_or_else(hung_up)
+        transport::receive(socket)?.ok_or_else(hung_up)
     }
 
     /// Tells the server something that it does not answer, and does not wait. False if that is lost, because it does not fit into the server's queue or nobody listens.

@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -39,7 +39,7 @@ pub enum Kind {
     /// question tells the server if nothing did before, and whose memory it still has mapped; or 0. Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's.
     Attach = 2,
     /// The segments of a [`Row`], which `first` and `second` make; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the process gets, and beside it are their descriptors in this
-    /// order. Refused if it gets none.
+    /// order; `words[1]` those of others that it can get if it asks again. Refused if there are neither.
     Segments = 3,
     /// Fill in the map's entries from `first` on, `second` of them, both multiples of [`crate::layout::MAP_CHUNK`]; [`CHUNKS_AT_ONCE`] chunks at most.
     Map = 4,

@@ -248,7 +248,7 @@ impl Segments {
         }
     }
 
-    /// Asks the server for the segments of a row, and maps what it gives. What it does not give it refuses; of what it says that it gives there may be fewer descriptors than this process has room for.
+    /// Asks the server for the segments of a row, and maps what it gives. What it neither gives nor promises it refuses; of what it says that it gives there may be fewer descriptors than this process has room for.
     fn ask_for(&self, line: &Line, standings: &mut [Standing], row: Row, permission: Permission) {
         let request = Request {
             kind: Kind::Segments as u32,
@@ -256,13 +256,19 @@ impl Segments {
             first: row.first,
             second: row.word(),
         };
-        let (given, descriptors) = match line.ask_for_many(request, None) {
+        let (given, later, descriptors) = match line.ask_for_many(request, None) {
             Err(NoAnswer::Lost) => return,
-            Err(NoAnswer::Refused(_)) => (0, Vec::new()),
-            Ok((reply, descriptors)) => (reply.words[0] & row.bits, descriptors),
+            Err(NoAnswer::Refused(_)) => (0, 0, Vec::new()),
+            Ok((reply, descriptors)) => {
+                let [given, later] = [0, 1].map(|word| reply.words[word] & row.bits);
+                (given, later & !given, descriptors)
+            }
         };
         let mut descriptors = descriptors.into_iter();
         for (place, segment) in row.wanted() {
+            if later & 1 << place != 0 {
+                continue;
+            }
             let standing = &mut standings[segment as usize];
             let descriptor = match given & 1 << place {
                 0 => None,

@@ -39,40 +39,20 @@ pub fn send<T: IntoBytes + Immutable>(
     }
 }
 
-/// Receives one message and the last descriptor beside it, others being closed; `None` if the other side has hung up.
+/// Receives one message and the descriptors beside it, [`SEGMENTS_AT_ONCE`] at most and as many as this process may have; `None` if the other side has hung up.
 ///
 /// # Errors
 ///
 /// What the system says; a message of another size is of kind `InvalidData`.
 pub fn receive<T: FromBytes + IntoBytes>(
     socket: BorrowedFd<'_>,
-) -> io::Result<Option<(T, Option<OwnedFd>)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let received = receive_beside(socket, &mut space)?;
-    Ok(received.map(|(message, mut descriptors)| (message, descriptors.pop())))
-}
-
-/// Receives one message and the descriptors beside it, [`SEGMENTS_AT_ONCE`] at most and as many as this process may have; `None` if the other side has hung up.
-///
-/// # Errors
-///
-/// As [`receive`].
-pub fn receive_many<T: FromBytes + IntoBytes>(
-    socket: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEGMENTS_AT_ONCE))];
-    receive_beside(socket, &mut space)
-}
-
-fn receive_beside<T: FromBytes + IntoBytes>(
-    socket: BorrowedFd<'_>,
-    space: &mut [MaybeUninit<u8>],
-) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut message = T::new_zeroed();
     let length = size_of::<T>();
     // One byte more, so that a longer message is noticed.
     let mut excess = [0; 1];
-    let mut beside = RecvAncillaryBuffer::new(space);
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [
             IoSliceMut::new(message.as_mut_bytes()),

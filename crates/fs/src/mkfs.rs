@@ -9,7 +9,7 @@ use pmem::{BLOCK_BYTES, Region};
 use scatter::{DomainId, Options, Purpose};
 use std::path::Path;
 use txn::format::write_header;
-use txn::{FormatError, FormatOptions, Mode, PmemStore, Store, Transaction, pool};
+use txn::{Content, FormatError, FormatOptions, Mode, PmemStore, Store, Transaction, pool};
 
 /// Makes a pool with an empty root directory that belongs to `root_owner` (user, group).
 ///
@@ -46,7 +46,10 @@ pub fn mkfs_region(
             minimum_bytes: superblock.geometry().total_bytes(),
         });
     }
-    initialise(write_header(region, &superblock), root_owner)
+    initialise(
+        write_header(region, &superblock, Content::Anybodys),
+        root_owner,
+    )
 }
 
 fn initialise(region: Region, root_owner: (u32, u32)) -> Result<Region, FormatError> {

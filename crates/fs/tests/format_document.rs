@@ -208,6 +208,7 @@ fn seals() -> String {
         Seal::Journal,
         Seal::Wear,
         Seal::Segment,
+        Seal::Content,
     ];
     let rows = kinds.map(|kind| {
         (
@@ -240,7 +241,7 @@ fn segment_entry() -> String {
         owner: "`uid << 32 \\| gid` of an owner; without meaning for the other kinds",
         seal: "0 = free; else kind (8 bits), class (8 bits), check (48 bits)",
         wear: "sealed: blocks written in this segment since mkfs, as of the last clean unmount; 0 = never saved",
-        reserved: "zero",
+        content: "sealed: 1 = nobody has written in this segment since it was all zeros, 2 + uid = only this user has; 0 = anybody may have",
     });
     let domains = [
         ("metadata", Domain::Metadata),

@@ -80,6 +80,8 @@ pub enum Bug {
     ForgetHeirs,
     /// A file that gets another owner keeps its blocks in the old one's segments.
     LeaveBlocksBehind,
+    /// A segment that gets an owner keeps what others have left in it.
+    KeepResidue,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -229,7 +229,7 @@ impl Liar<'_> {
         if kind == Kind::Ring as u32 || kind == Kind::LetGo as u32 {
             return true;
         }
-        match transport::receive_many::<Reply>(socket) {
+        match transport::receive::<Reply>(socket) {
             Ok(None) => false,
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
             Err(error) => panic!("no answer to {request:?}: {error}"),

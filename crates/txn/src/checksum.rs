@@ -21,6 +21,8 @@ pub enum Seal {
     Wear = 4,
     /// A segment's owner.
     Segment = 5,
+    /// Whose content a segment holds.
+    Content = 6,
 }
 
 /// Mixes `value` so that every input bit flips about half of the output bits.

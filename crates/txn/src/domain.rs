@@ -4,12 +4,15 @@
 //! owner its number and keeps the segment table on the medium in step.
 
 use crate::checksum::{Seal, seal, unseal};
+use crate::content::{self, Content};
 use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
 use parking_lot::Mutex;
-use pmem::Region;
-use scatter::{DomainId, SegmentLedger, SegmentNumber};
+use pmem::{Flushed, Region};
+use scatter::{DomainId, Extent, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Who the blocks of a segment belong to.
@@ -32,6 +35,10 @@ pub enum Domain {
 
 /// Domains that are compared one by one before the map is asked, under its lock.
 const SCANNED: usize = 8;
+/// Offsets of words in a segment's entry.
+const SEAL_AT: u64 = offset_of!(SegmentEntry, seal) as u64;
+const WEAR_AT: u64 = offset_of!(SegmentEntry, wear) as u64;
+const CONTENT_AT: u64 = offset_of!(SegmentEntry, content) as u64;
 const KIND_METADATA: u8 = 1;
 const KIND_MIXED: u8 = 2;
 const KIND_OWNER: u8 = 3;
@@ -91,6 +98,11 @@ impl SegmentEntry {
             })),
             _ => Err(DamagedEntry),
         }
+    }
+
+    /// Whose content is in `segment`.
+    pub fn content(&self, segment: u32) -> Content {
+        Content::of_word(self.content, segment)
     }
 
     /// The wear saved for `segment`; 0 if it was never saved.
@@ -205,9 +217,9 @@ impl Domains {
 
     /// Saves the wear of every segment.
     pub fn save_wear(&self, wear: &[u64]) {
-        let mut batch = pmem::Flushed::nothing(&self.region);
+        let mut batch = Flushed::nothing(&self.region);
         for (segment, &blocks) in wear.iter().enumerate() {
-            let at = self.geometry.segment_entry(segment as u32) + 16;
+            let at = self.geometry.segment_entry(segment as u32) + WEAR_AT;
             let word = seal(
                 blocks.min(crate::checksum::SEALED_MAX),
                 Seal::Wear,
@@ -221,18 +233,40 @@ impl Domains {
     /// Makes "`segment` belongs to `domain`" durable, by one 8-byte store of the sealed word.
     ///
     /// A segment with blocks in use only ever turns from an owner's into a mixed one, and at no moment looks free. A free
-    /// one that gets an owner has its owner word written first, while its seal still says free.
+    /// one that gets an owner has its owner word written first, while its seal still says free. That its content may be somebody else's from now on is durable before the assignment is.
     pub fn write_assignment(&self, segment: u32, domain: Option<Domain>) {
         let at = self.geometry.segment_entry(segment);
         let (owner, word) = domain.map_or((0, 0), |domain| domain.words(segment));
+        let before = self.entry(segment).content(segment);
+        let content = domain.map_or(before, |domain| before.joined_by(domain));
+        let joined = (content != before).then(|| self.store_content(segment, content));
         if matches!(domain, Some(Domain::Owner { .. })) {
-            if self.region.load_u64(at + 8) != 0 {
-                self.region.fence(self.region.store_u64(at + 8, 0).flush());
+            if self.region.load_u64(at + SEAL_AT) != 0 {
+                self.region
+                    .fence(self.region.store_u64(at + SEAL_AT, 0).flush());
             }
-            self.region.fence(self.region.store_u64(at, owner).flush());
+            let mut batch = self.region.store_u64(at, owner).flush();
+            joined.into_iter().for_each(|content| batch.join(content));
+            self.region.fence(batch);
+        } else if let Some(content) = joined {
+            self.region.fence(content);
         }
         self.region
-            .fence(self.region.store_u64(at + 8, word).flush());
+            .fence(self.region.store_u64(at + SEAL_AT, word).flush());
+    }
+
+    /// Says whose content is in these segments, durably.
+    pub fn write_content(&self, segments: Range<u32>, content: Content) {
+        let mut batch = Flushed::nothing(&self.region);
+        for segment in segments {
+            batch.join(self.store_content(segment, content));
+        }
+        self.region.fence(batch);
+    }
+
+    fn store_content(&self, segment: u32, content: Content) -> Flushed {
+        let at = self.geometry.segment_entry(segment) + CONTENT_AT;
+        self.region.store_u64(at, content.word(segment)).flush()
     }
 }
 
@@ -254,5 +288,23 @@ impl SegmentLedger for Ledger {
 
     fn is_held(&self, segment: SegmentNumber) -> bool {
         self.0.held.is_held(segment)
+    }
+
+    fn has_residue(&self, segment: SegmentNumber) -> bool {
+        let entry = self.0.entry(segment.0);
+        let domain = entry.domain(segment.0).ok().flatten();
+        domain.is_some_and(|domain| entry.content(segment.0).is_kept_from(domain))
+    }
+
+    fn clear(&self, extent: Extent) -> u32 {
+        content::clear(&self.0.region, extent)
+    }
+
+    fn cleared(&self, segment: SegmentNumber) {
+        let domain = self.0.entry(segment.0).domain(segment.0);
+        if let Ok(Some(Domain::Owner { uid, .. })) = domain {
+            self.0
+                .write_content(segment.0..segment.0 + 1, Content::Users(uid));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! mkfs: the header and the journals of a new pool.
 
 use crate::checkpoint::write_checkpoint;
+use crate::content::Content;
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
@@ -207,13 +208,16 @@ fn new_uuid() -> [u8; 16] {
 /// Writes a new pool's header and empty journals. The superblocks come last, so that an interrupted mkfs
 /// leaves no pool.
 ///
-/// The region's other bytes may be anything; nothing of them is reachable.
-pub fn write_header(region: Region, superblock: &Superblock) -> Region {
+/// The region's other bytes may be anything; nothing of them is reachable. If they are zeros, as those of new files, the `content` of its segments is [`Content::Nobodys`], else [`Content::Anybodys`].
+pub fn write_header(region: Region, superblock: &Superblock, content: Content) -> Region {
     let geometry = superblock.geometry();
     let region = Arc::new(region);
     let header_bytes = geometry.header_blocks as usize * BLOCK_BYTES;
     region.fence(region.zero_streaming(Offset::new(0), header_bytes as u64));
     let domains = Domains::new(Arc::clone(&region), geometry);
+    if content != Content::Anybodys {
+        domains.write_content(0..superblock.segments, content);
+    }
     let mut batch = Flushed::nothing(&region);
     for name in HalfName::all(superblock.journals) {
         let place = first_place(superblock, name);

@@ -253,8 +253,8 @@ pub struct SegmentEntry {
     pub seal: u64,
     /// Sealed count of blocks written in this segment since mkfs, as of the last clean unmount.
     pub wear: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Sealed: who has written in this segment. 0 = it may be anybody.
+    pub content: u64,
 }
 
 const _: () = assert!(size_of::<SegmentEntry>() as u64 == SEGMENT_ENTRY_BYTES);

@@ -9,6 +9,7 @@
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
 //! * [`held`]: segments that stay with their owners, because somebody has them mapped.
+//! * [`content`]: whose content a segment holds, so that its owner sees nothing that is not his.
 //! * [`seen`]: blocks that nobody gets yet, because a process may still see them.
 //! * [`homes`]: metadata blocks that are named by an index and move.
 //! * [`record`]: the bytes of a journal record.
@@ -18,6 +19,7 @@
 
 pub mod checkpoint;
 pub mod checksum;
+pub mod content;
 mod descriptors;
 pub mod domain;
 pub mod error;
@@ -39,6 +41,7 @@ pub mod store;
 pub mod transaction;
 pub mod users;
 
+pub use content::Content;
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;

@@ -1,5 +1,6 @@
 //! A pool's files: a directory with `super` and one file per segment, or one device-DAX node.
 
+use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
@@ -484,7 +485,7 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
             length: geometry.total_bytes(),
         };
         let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
-        return Ok(write_header(region, &superblock));
+        return Ok(write_header(region, &superblock, Content::Anybodys));
     }
     fs::create_dir(path).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => FormatError::Exists {
@@ -503,7 +504,7 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
                 OpenError::Map(error) => FormatError::Map(error),
                 error => FormatError::Initialise(error.to_string()),
             })?;
-        Ok(write_header(region, &superblock))
+        Ok(write_header(region, &superblock, Content::Nobodys))
     });
     if made.is_err() {
         let _ = fs::remove_dir_all(path);

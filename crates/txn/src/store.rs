@@ -69,6 +69,9 @@ pub trait Store: Send + Sync + 'static {
     /// A process is going to map the segment: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
     /// handed out.
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
+    /// Before a process gets a segment that was handed out: overwrites what others than its owner have left in it, until so many `blocks` were looked at. Whether nothing is left, and how many blocks were
+    /// looked at.
+    fn clear(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
     /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
     fn take_in(&self, segment: SegmentNumber) -> bool;
@@ -360,6 +363,10 @@ impl Store for PmemStore {
             self.take_in(segment);
         }
         domain
+    }
+
+    fn clear(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64) {
+        self.allocator().clear(segment, blocks)
     }
 
     fn take_in(&self, segment: SegmentNumber) -> bool {

@@ -449,6 +449,7 @@ impl Drop for PmemTransaction<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::Content;
     use crate::{FormatOptions, Mode, format};
     use pmem::{Counters, Region};
     use scatter::{Options, Rebuild};
@@ -456,7 +457,11 @@ mod tests {
     fn store() -> PmemStore {
         let options = FormatOptions::tiny();
         let superblock = options.superblock().expect("sound options");
-        let region = format::write_header(Region::anonymous(options.size_bytes), &superblock);
+        let region = format::write_header(
+            Region::anonymous(options.size_bytes),
+            &superblock,
+            Content::Anybodys,
+        );
         let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a new pool");
         let rebuild: Rebuild = store.rebuild().expect("sound journals");
         store.install(rebuild, Options::default());

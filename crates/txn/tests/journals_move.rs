@@ -2,7 +2,9 @@
 
 use perdure_txn::places::{HalfName, HalfPlace, read_places};
 use perdure_txn::record::{RecordBuilder, RecordForm};
-use perdure_txn::{FormatOptions, Homes, Mode, PmemStore, Store, Superblock, Transaction, format};
+use perdure_txn::{
+    Content, FormatOptions, Homes, Mode, PmemStore, Store, Superblock, Transaction, format,
+};
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::{DomainId, Options, Purpose};
 use std::collections::HashSet;
@@ -24,6 +26,7 @@ fn pool() -> Arc<Region> {
     Arc::new(format::write_header(
         Region::anonymous(options.size_bytes),
         &superblock,
+        Content::Anybodys,
     ))
 }
 

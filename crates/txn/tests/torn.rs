@@ -1,6 +1,6 @@
 //! What a power cut left of a record stays dead, whatever a later one adds to it.
 
-use perdure_txn::{FormatOptions, Mode, PmemStore, Store, Transaction, format};
+use perdure_txn::{Content, FormatOptions, Mode, PmemStore, Store, Transaction, format};
 use pmem::Region;
 #[cfg(feature = "deliberate-bugs")]
 use pmem::deliberate::{self, Bug};
@@ -18,7 +18,12 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn new_pool() -> Vec<u8> {
     let options = FormatOptions::tiny();
     let superblock = options.superblock().expect("sound options");
-    format::write_header(Region::anonymous(options.size_bytes), &superblock).image()
+    format::write_header(
+        Region::anonymous(options.size_bytes),
+        &superblock,
+        Content::Anybodys,
+    )
+    .image()
 }
 
 fn open(region: &Arc<Region>) -> PmemStore {

@@ -196,6 +196,23 @@ fn segments_whose_descriptors_did_not_arrive_are_asked_for_again() {
     assert_eq!(other.server.asked(Kind::Segments), 1, "not again and again");
 }
 
+#[test]
+fn a_segment_that_is_promised_is_asked_for_again_and_not_refused() {
+    let content = bytes(4096, 1);
+    let bed = Bed::new(&content);
+    bed.server.pool.lock().promises = 3;
+    while bed.server.asked(Kind::Attach) == 0 {
+        bed.read(0, 1);
+    }
+    // The operation that attached the file asked first.
+    for _ in 0..2 {
+        assert_eq!(bed.read(0, 1), None, "by the kernel until then");
+    }
+    assert_eq!(bed.read(0, content.len()), Some(content));
+    assert_eq!(bed.server.asked(Kind::Segments), 4);
+    assert_eq!(bed.server.asked(Kind::Attach), 1);
+}
+
 /// A file that is used all over is known after few questions, one that is hardly used is hardly asked about.
 #[test]
 fn the_map_is_asked_for_in_growing_pieces() {

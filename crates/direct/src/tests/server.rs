@@ -81,6 +81,8 @@ pub(crate) struct Pool {
     pub(crate) refused_segment: Option<u64>,
     /// Descriptors of segments that arrive beside one answer, as if the process could have no more.
     pub(crate) descriptors_max: usize,
+    /// Answers that promise all segments for later, before it gives any.
+    pub(crate) promises: usize,
     /// Whether processes are told to overwrite in place.
     pub(crate) is_in_place: bool,
     /// Chunks of the map that are filled in when a file is attached, as if another process had asked for them.
@@ -172,7 +174,7 @@ impl Server {
 }
 
 fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
-    while let Ok(Some((request, beside))) = transport::receive::<Request>(connection.as_fd()) {
+    while let Ok(Some((request, mut beside))) = transport::receive::<Request>(connection.as_fd()) {
         let mut pool = pool.lock();
         let Some(kind) = Kind::of(request.kind) else {
             return;
@@ -184,7 +186,7 @@ fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
             Manner::Refuses(refusal) if kind != Kind::Hello => {
                 (Reply::refused(refusal), Vec::new())
             }
-            _ => pool.answer(kind, &request, beside),
+            _ => pool.answer(kind, &request, beside.pop()),
         };
         if !matches!(kind, Kind::Ring | Kind::LetGo) {
             let beside: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -256,6 +258,7 @@ impl Pool {
             manner: Manner::Honest,
             refused_segment: None,
             descriptors_max: usize::MAX,
+            promises: 0,
             is_in_place: false,
             chunks_known: 0,
         };
@@ -345,8 +348,12 @@ impl Pool {
         }
     }
 
-    fn segments(&self, request: &Request) -> (Reply, Vec<OwnedFd>) {
+    fn segments(&mut self, request: &Request) -> (Reply, Vec<OwnedFd>) {
         let wanted = Row::of(request).wanted();
+        if self.promises > 0 {
+            self.promises -= 1;
+            return (Reply::of(&[0, Row::of(request).bits]), Vec::new());
+        }
         let given: Vec<(u64, u64)> = wanted
             .filter(|(_, segment)| self.refused_segment != Some(*segment))
             .collect();

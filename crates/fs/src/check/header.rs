@@ -14,7 +14,7 @@ use txn::layout::{
     SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
 };
 use txn::places::{HalfName, HalfPlace};
-use txn::{Domain, Geometry, Superblock};
+use txn::{Content, Domain, Geometry, Superblock};
 use zerocopy::IntoBytes;
 
 const SUPERBLOCK_BYTES: usize = size_of::<Superblock>();
@@ -307,14 +307,25 @@ pub(super) fn check_segments(scan: &Scan<'_>, findings: &mut Findings) {
             );
             findings.plan.word(at + 16, 0);
         }
-        if entry.reserved != 0 {
-            findings.fault(
-                Place::Segment(segment),
-                FaultKind::HeaderNotZero,
-                String::new(),
-            );
-            findings.plan.word(at + 24, 0);
-        }
+        check_content(findings, segment, at, &entry);
+    }
+}
+
+/// Whose content the segment is said to hold: damaged, or not what its domain allows, it may be anybody's.
+fn check_content(findings: &mut Findings, segment: u32, at: Offset, entry: &SegmentEntry) {
+    let content = entry.content(segment);
+    let is_wrong = match (entry.domain(segment), content) {
+        (_, Content::Anybodys) => entry.content != 0,
+        (Ok(Some(domain)), content) => content.joined_by(domain) != content,
+        (Ok(None) | Err(DamagedEntry), _) => false,
+    };
+    if is_wrong {
+        findings.fault(
+            Place::Segment(segment),
+            FaultKind::ContentWrong,
+            format!("{:#018x}", entry.content),
+        );
+        findings.plan.word(at + 24, Content::Anybodys.word(segment));
     }
 }
 
@@ -351,6 +362,8 @@ fn check_segment(
     let (owner, seal) = domain.map_or((0, 0), |domain| domain.words(segment));
     findings.plan.word(at, owner);
     findings.plan.word(at + 8, seal);
+    // What was in it under the owner that it had is not known.
+    findings.plan.word(at + 24, Content::Anybodys.word(segment));
 }
 
 /// The domain of an entry in which one bit is flipped.

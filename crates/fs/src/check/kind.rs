@@ -91,6 +91,9 @@ kinds! {
     /// The saved wear of a segment fails its check.
     WearDamaged, "wear-damaged", Note, "the segment's wear fails its check",
         "the segment counts as unworn", "set to zero";
+    /// Whose content a segment holds fails its check, or contradicts its owner.
+    ContentWrong, "content-wrong", Inconsistency, "whose content the segment holds cannot be",
+        "a process with direct access might see what others have left there", "set to anybody's: it is cleared before a process gets it";
     /// The saved volatile state cannot be read.
     SavedStateDamaged, "saved-state-damaged", Inconsistency, "the saved state cannot be read",
         "the next mount takes longer", "dropped: the next mount rebuilds it";

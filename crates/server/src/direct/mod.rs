@@ -23,6 +23,7 @@ mod memory;
 mod profile;
 mod reading;
 mod registry;
+mod sender;
 mod session;
 mod sessions;
 
@@ -43,7 +44,7 @@ use session::Session;
 use sessions::Sessions;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -183,6 +184,8 @@ fn listen() -> io::Result<(OwnedFd, String)> {
         &socket,
         &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
     )?;
+    // Inherited by each connection: who sends a message stands beside it.
+    rustix::net::sockopt::set_socket_passcred(&socket, true)?;
     rustix::net::listen(&socket, 64)?;
     Ok((socket, name))
 }
@@ -230,10 +233,13 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
         Err(rustix::io::Errno::AGAIN) => return Ok(()),
         connection => connection?,
     };
-    let peer = rustix::net::sockopt::socket_peercred(&connection)?;
-    let user = peer.uid.as_raw();
+    let peer = sender::begun_by(connection.as_fd())?;
+    let user = peer.user;
+    let process = rustix::process::Pid::from_raw(peer.process);
+    // It cannot be seen from here, so its death could not be noticed.
+    let process = process.ok_or(io::ErrorKind::NotFound)?;
     let is_in = service.sessions.take_in(user, || {
-        let session = Session::new(Arc::clone(service), connection, (peer.pid, user), number)?;
+        let session = Session::new(Arc::clone(service), connection, (process, user), number)?;
         std::thread::Builder::new()
             .name("perdure-process".to_owned())
             .spawn(move || session.run())
@@ -241,7 +247,11 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
     if !is_in {
         // It finds that nobody answers, and uses the kernel.
         service.shared.direct.counts.not_taken_in.add(1);
-        tracing::debug!(process = ?peer.pid, user, "too many processes, or too many of this user");
+        tracing::debug!(
+            process = peer.process,
+            user,
+            "too many processes, or too many of this user"
+        );
     }
     Ok(())
 }

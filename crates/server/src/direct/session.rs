@@ -14,6 +14,7 @@ use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::registry::Attachment;
+use super::sender::{self, Received, Sender};
 use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
 use ::direct::layout::{MAP_CHUNK, SLOTS};
 use ::direct::protocol::{
@@ -201,9 +202,15 @@ impl<S: Store> Session<S> {
 
     /// Answers one request; `false` if the other side has hung up.
     fn answer(&mut self) -> io::Result<bool> {
-        let Some((request, beside)) = transport::receive::<Request>(self.socket.as_fd())? else {
+        let Some(received) = sender::receive(self.socket.as_fd())? else {
             return Ok(false);
         };
+        let Received {
+            request,
+            sender,
+            beside,
+        } = received;
+        let sender = sender.ok_or(io::ErrorKind::InvalidData)?;
         let Some(kind) = Kind::of(request.kind) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -221,8 +228,8 @@ impl<S: Store> Session<S> {
             Kind::Hello => self.welcome(request.first),
             Kind::Attach => beside
                 .ok_or(Refusal::Protocol)
-                .and_then(|descriptor| self.attach(descriptor, &request)),
-            Kind::Segments => self.segments(Row::of(&request), request.file == 1),
+                .and_then(|descriptor| self.attach(descriptor, &request, sender)),
+            Kind::Segments => self.segments(Row::of(&request), request.file == 1, sender),
             Kind::Map => self.map(&request),
             // Who asks waits for the answer: all that he wrote is durable.
             Kind::Fold => self.fold(request.file, Trust::All),
@@ -297,12 +304,12 @@ impl<S: Store> Session<S> {
     }
 
     /// Attaches the file that the process has proved to have open, by having its descriptor.
-    fn attach(&mut self, descriptor: OwnedFd, request: &Request) -> Answer {
+    fn attach(&mut self, descriptor: OwnedFd, request: &Request, sender: Sender) -> Answer {
         let (for_writing, writes_little) = (request.first == 1, request.second == 1);
         let left = self.take_left(request.file);
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
-        if self.profile.uid != 0 && self.profile.uid != attributes.uid {
+        if !sender.may_have(attributes.uid, self.process.id) {
             return Err(Refusal::NotYours);
         }
         if for_writing && attributes.mode & SET_ID_BITS != 0 {

@@ -1,6 +1,8 @@
 //! Homes in a tiny pool, and threads that change and move them.
 
-use perdure_txn::{FormatOptions, HomeOffset, Mode, PmemStore, Store, Transaction, format};
+use perdure_txn::{
+    Content, FormatOptions, HomeOffset, Mode, PmemStore, Store, Transaction, format,
+};
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};
 use std::sync::Arc;
@@ -18,6 +20,7 @@ pub(crate) fn pool() -> (Arc<Region>, PmemStore) {
     let region = Arc::new(format::write_header(
         Region::anonymous(options.size_bytes),
         &superblock,
+        Content::Anybodys,
     ));
     let store = open(&region);
     for index in 0..BLOCKS {

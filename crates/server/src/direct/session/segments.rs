@@ -1,10 +1,45 @@
 //! Which segments of the pool a process gets.
 
 use super::{Answer, Session, failed};
+use crate::direct::sender::Sender;
 use ::direct::protocol::{Refusal, Reply, Row};
 use scatter::SegmentNumber;
 use std::fs::File;
 use txn::{Domain, Store};
+
+/// Blocks that are cleared for one question: 128 MiB, some 20 ms. Whoever asks again gets the next ones.
+const PATIENCE_BLOCKS: u64 = 1 << 15;
+
+/// Whose segments the sender of a question may have, which is found out once for each owner.
+struct Owners {
+    sender: Sender,
+    process: i32,
+    known: Option<(u32, bool)>,
+}
+
+impl Owners {
+    fn new(sender: Sender, process: i32) -> Owners {
+        Owners {
+            sender,
+            process,
+            known: None,
+        }
+    }
+
+    fn allows(&mut self, domain: Domain) -> bool {
+        let Domain::Owner { uid, .. } = domain else {
+            return false;
+        };
+        match self.known {
+            Some((owner, allows)) if owner == uid => allows,
+            _ => {
+                let allows = self.sender.may_have(uid, self.process);
+                self.known = Some((uid, allows));
+                allows
+            }
+        }
+    }
+}
 
 impl<S: Store> Session<S> {
     /// From here on it may map the segments of this domain.
@@ -16,27 +51,38 @@ impl<S: Store> Session<S> {
     }
 
     /// The descriptors of those segments that the process may have.
-    pub(super) fn segments(&mut self, row: Row, for_writing: bool) -> Answer {
-        let (mut given, mut descriptors) = (0, Vec::new());
+    pub(super) fn segments(&mut self, row: Row, for_writing: bool, sender: Sender) -> Answer {
+        let (mut given, mut later, mut descriptors) = (0, 0, Vec::new());
         let mut why_not = Refusal::Protocol;
+        let mut patience_blocks = PATIENCE_BLOCKS;
+        let mut owners = Owners::new(sender, self.process.id);
         for (place, number) in row.wanted() {
             let segment = u32::try_from(number).map_err(|_| Refusal::Protocol);
-            match segment.and_then(|number| self.segment(number, for_writing)) {
-                Ok(file) => {
+            let asked = |it| self.segment(it, for_writing, &mut owners, &mut patience_blocks);
+            match segment.and_then(asked) {
+                Ok(Some(file)) => {
                     given |= 1 << place;
                     descriptors.push(file.into());
                 }
+                Ok(None) => later |= 1 << place,
                 Err(refusal) => why_not = refusal,
             }
         }
-        match given {
+        match given | later {
             0 => Err(why_not),
-            given => Ok((Reply::of(&[given]), descriptors)),
+            _ => Ok((Reply::of(&[given, later]), descriptors)),
         }
     }
 
-    /// A segment of which the process has attached a file. It can do no more with its descriptor than with the file.
-    fn segment(&mut self, number: u32, for_writing: bool) -> Result<File, Refusal> {
+    /// A segment of which the process has attached a file. It can do no more with its descriptor than with the file. `None` if what others have left there could not be cleared without
+    /// making it wait for too long.
+    fn segment(
+        &mut self,
+        number: u32,
+        for_writing: bool,
+        owners: &mut Owners,
+        patience_blocks: &mut u64,
+    ) -> Result<Option<File>, Refusal> {
         let store = self.service.files().store();
         let domain = store
             .hand_out(SegmentNumber(number))
@@ -45,20 +91,33 @@ impl<S: Store> Session<S> {
             .domains
             .iter()
             .any(|&(known, may_write)| known == domain && may_write >= for_writing);
+        let is_allowed = is_allowed && owners.allows(domain);
         let opened = match is_allowed {
+            true if !self.clear(number, patience_blocks) => Ok(None),
             true => self
                 .service
                 .open_segment(number, for_writing)
+                .map(Some)
                 .map_err(failed),
             false => Err(Refusal::NotYours),
         };
         // It is held once, however often it was handed out.
-        if opened.is_err() || self.segments.contains_key(&number) {
+        if !matches!(opened, Ok(Some(_))) || self.segments.contains_key(&number) {
             self.service.take_in(number);
         }
-        let file = opened?;
+        let Some(file) = opened? else {
+            return Ok(None);
+        };
         let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
         self.segments.insert(number, for_writing);
-        Ok(file)
+        Ok(Some(file))
+    }
+
+    /// Clears what others have left in a segment, as far as there is patience for it. Whether nothing is left.
+    fn clear(&self, number: u32, patience_blocks: &mut u64) -> bool {
+        let store = self.service.files().store();
+        let (is_clear, looked_at) = store.clear(SegmentNumber(number), *patience_blocks);
+        *patience_blocks = patience_blocks.saturating_sub(looked_at);
+        is_clear
     }
 }
