@@ -55,5 +55,11 @@ umount_pool
 fsck_clean
 mount_pool
 [ "$(sums)" = "$before" ] || fail "files of others changed"
+umount_pool
+mount_pool --no-direct
+"$PERDURE" stat "$mnt" | grep -q "^direct" && fail "a mount with --no-direct counts direct access"
+direct_user own "$mnt" || fail "own file, with --no-direct"
+"$PERDURE" run "$pool" -v -- true 2>&1 | grep -q "without direct access" || fail "perdure run does not say that there is no direct access"
+note "with --no-direct: by the kernel"
 finish
 echo "users are kept apart; the server outlived lies"

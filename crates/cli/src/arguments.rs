@@ -110,8 +110,9 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, in_place, threads=N, log=FILE,
-lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual ones of mount(8) that have no meaning here are accepted.
+Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, threads=N,
+log=FILE, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
+ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
 Examples:
@@ -138,6 +139,10 @@ pub(crate) struct Mount {
     /// Accept memory that a power cut empties although the pool was made for persistent memory
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// Do not let programs use files directly (`perdure run`): what they get is judged by their user alone, not by security
+    /// modules, nor by what of the mount they can see
+    #[arg(long, conflicts_with = "in_place")]
+    pub(crate) no_direct: bool,
     /// Let programs that write directly (`perdure run`) overwrite in place: cheaper, but after a power cut each aligned
     /// word of 8 bytes of an overwrite is old or new, not the write as a whole; and a block that is overwritten
     /// again and again stays where it is, its wear not counted

@@ -16,6 +16,8 @@ use txn::checksum::crc32c;
 use txn::{Corruption, Store, Transaction};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// Attribute with the rights that a program has, whoever runs it. The kernel removes it before it writes.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Most bytes of an attribute's value.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an attribute's name.
@@ -130,6 +132,17 @@ pub(crate) fn load<S: Store>(
     decode(&blob).ok_or_else(|| damaged(number, "they cannot be read").into())
 }
 
+/// Whether an inode has an attribute.
+pub(crate) fn has<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+    name: &[u8],
+) -> Result<bool, FsError> {
+    let attributes = load(&core.store, number, raw)?;
+    Ok(attributes.iter().any(|(known, _)| known == name))
+}
+
 fn encode(attributes: &Attributes) -> Vec<u8> {
     let mut blob = Vec::new();
     for (name, value) in attributes {
@@ -215,6 +228,10 @@ impl<S: Store> FileSystem<S> {
         core.begin_change()?;
         let limits = quota_limits(node, name, value)?;
         let mut body = node.write();
+        if name == CAPABILITY {
+            // Whoever writes it without asking would leave it there.
+            core.end_lease(node, &mut body)?;
+        }
         let mut attributes = load(&core.store, node.number(), &body.raw)?;
         match attributes.iter_mut().find(|(known, _)| known == name) {
             Some(_) if mode == XattrMode::Create => return Err(FsError::AlreadyExists),

@@ -4,7 +4,8 @@ use lease::{FileMap, Place, Refusal, Ring, Salt, Spare, Trust, Writer};
 use perdure_fs::check::{CheckOptions, check};
 use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack, Watcher};
 use perdure_fs::{
-    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region,
+    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, XattrMode,
+    mkfs_region,
 };
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
 use std::cell::RefCell;
@@ -124,6 +125,46 @@ fn lease(files: &FileSystem, node: &Node) -> (Arc<Process>, Writer, Map) {
     let region = files.store().shared_region();
     let writer = Writer::new(region, ring, salt, next, spares, size_bytes);
     (process, writer, Map(map))
+}
+
+#[test]
+fn a_file_that_gives_rights_is_written_through_the_kernel() {
+    let files = new_pool(8 << 20);
+    let node = file(&files, "program", 5000);
+    let mode = |mode| SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    };
+    let is_refused = || {
+        let holder = Arc::new(Process::default());
+        match files.lease(&node, SIZE, holder) {
+            Err(FsError::InvalidArgument(_)) => true,
+            Err(error) => panic!("{error}"),
+            Ok(_) => {
+                files.end_lease(&node).expect("ended");
+                false
+            }
+        }
+    };
+    for bits in [0o4755, 0o2755, 0o6755, 0o2644] {
+        files.set_attributes(&node, &mode(bits)).expect("chmod");
+        assert!(is_refused(), "{bits:o}");
+    }
+    files.set_attributes(&node, &mode(0o755)).expect("chmod");
+    assert!(!is_refused());
+    let (process, ..) = lease(&files, &node);
+    let set = |name: &[u8]| files.set_xattr(&node, name, b"value", XattrMode::Any);
+    set(b"user.colour").expect("an attribute");
+    assert!(
+        process.ended.lock().expect("lock").is_none(),
+        "it is nobody's affair"
+    );
+    set(b"security.capability").expect("an attribute");
+    assert!(process.ended.lock().expect("lock").is_some());
+    assert!(is_refused());
+    let removed = files.remove_xattr(&node, b"security.capability");
+    removed.expect("it is there");
+    assert!(!is_refused());
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn map(files: &FileSystem, user: u32, number: u32) -> Option<Vec<u8>> {
         store.take_in(segment);
         return None;
     }
-    while !store.clear(segment, PATIENCE_BLOCKS).0 {}
+    while !store.prepare(segment, PATIENCE_BLOCKS).0 {}
     let geometry = store.geometry();
     let at = geometry.first_block().offset() + u64::from(number) * SEGMENT_BYTES;
     let mut bytes = vec![0; SEGMENT_BYTES as usize];
@@ -152,7 +152,7 @@ fn what_is_ones_own_stays_and_is_not_looked_at_again() {
     let own: Vec<u32> = (0..segments).filter(own).collect();
     let is_known = |number: &u32| {
         store.domains().entry(*number).content(*number) == Content::Users(2)
-            && store.clear(SegmentNumber(*number), 1) == (true, 0)
+            && store.prepare(SegmentNumber(*number), 1) == (true, 0)
     };
     assert!(own.iter().all(is_known));
     // Its owner may find his own secrets there again, and root anybody's.

@@ -82,6 +82,8 @@ pub enum Bug {
     LeaveBlocksBehind,
     /// A segment that gets an owner keeps what others have left in it.
     KeepResidue,
+    /// Recovery judges records by data that a process can change.
+    TrustHeldData,
 }
 
 #[cfg(feature = "deliberate-bugs")]

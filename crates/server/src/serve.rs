@@ -42,6 +42,8 @@ pub struct Mounting {
     /// Whether other users may enter, each with the permissions that modes give him. `None`: as root
     /// yes, otherwise no (`user_allow_other` in /etc/fuse.conf lets ordinary users say yes).
     pub allow_other: Option<bool>,
+    /// Whether processes may use files directly. What they get is judged by their user alone: not by security modules, nor by what of the mount they can see.
+    pub direct: bool,
     /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
     pub in_place: bool,
     /// After how long without a write the lease of a process that writes a file directly ends by itself, at the latest after twice that; `None`: never.
@@ -59,6 +61,7 @@ impl Mounting {
             read_only: false,
             threads: 0,
             allow_other: None,
+            direct: true,
             in_place: false,
             lease_timeout: Some(LEASE_TIMEOUT),
             class: String::new(),
@@ -287,7 +290,7 @@ fn open_control<S: Store>(
         .ok()
 }
 
-/// Offers direct access, unless nothing can be written or the pool has no file for each segment.
+/// Offers direct access, if it is wanted, unless nothing can be written or the pool has no file for each segment.
 fn open_direct<S: Store>(
     shared: &Arc<Shared<S>>,
     mounting: &Mounting,
@@ -295,7 +298,7 @@ fn open_direct<S: Store>(
     notifier: Notifier,
 ) -> Option<Direct> {
     let device_minor = stopper.device_minor?;
-    if mounting.read_only || !mounting.pool.is_dir() {
+    if !mounting.direct || mounting.read_only || !mounting.pool.is_dir() {
         return None;
     }
     Direct::start(shared, mounting, device_minor, notifier)

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The files of a pool's segments, by their numbers: the descriptors through which they are mapped.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(crate) enum Usage {
 pub struct HeldSegments {
     /// Why each one does: the processes that were given it, and one more if it lingers.
     counts: Box<[AtomicU32]>,
+    /// Whether one was held at any time. Each commit asks.
+    were_any: AtomicBool,
     /// None for a pool that is not made of files, which nobody is given segments of.
     files: OnceLock<SegmentFiles>,
     /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
@@ -49,6 +51,7 @@ impl HeldSegments {
     pub(crate) fn none_of(segments: u32) -> HeldSegments {
         HeldSegments {
             counts: (0..segments).map(|_| AtomicU32::new(0)).collect(),
+            were_any: AtomicBool::new(false),
             files: OnceLock::new(),
             lingering: Mutex::default(),
         }
@@ -72,6 +75,7 @@ impl HeldSegments {
     pub fn hold(&self, segment: SegmentNumber) -> bool {
         let count = self.counts.get(segment.0 as usize);
         count.is_some_and(|count| {
+            self.were_any.store(true, Ordering::SeqCst);
             count.fetch_add(1, Ordering::SeqCst);
             true
         })
@@ -108,6 +112,12 @@ impl HeldSegments {
     /// How many linger.
     pub(crate) fn lingering(&self) -> usize {
         self.lingering.lock().len()
+    }
+
+    /// Whether any segment was held since the pool was opened.
+    #[inline]
+    pub(crate) fn were_any(&self) -> bool {
+        self.were_any.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_held(&self, segment: SegmentNumber) -> bool {

@@ -10,7 +10,7 @@ use crate::places::HalfPlace;
 use crate::record::{EntryHead, RecordBuilder};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
+use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,6 +50,8 @@ pub(crate) struct Journal {
     touched: Vec<EntryHead>,
     filter: [u64; FILTER_LINES],
     freed: Vec<Extent>,
+    /// The block whose data the newest live record checks.
+    checked: Option<BlockNumber>,
 }
 
 /// Why a record may make its bulk data reachable (R4).
@@ -102,6 +104,10 @@ impl Turn<'_> {
         if deliberate::is(Bug::SwapApplyAndCommit) {
             journal.apply(self.region, record);
         }
+        journal.checked = match data {
+            DataOrder::Durable(_) => None,
+            DataOrder::Checked(_) => record.checked_block(),
+        };
         let salt = journal.halves[journal.active].salt;
         journal.append(self.region, record.finish(self.sequence, salt), data);
         if journal.is_nearly_full() {
@@ -142,6 +148,7 @@ impl Journal {
             touched: Vec::new(),
             filter: [0; FILTER_LINES],
             freed: Vec::new(),
+            checked: None,
         }
     }
 
@@ -150,6 +157,7 @@ impl Journal {
         self.active ^= 1;
         self.retired_bytes = std::mem::take(&mut self.position);
         self.filter = [0; FILTER_LINES];
+        self.checked = None;
         // The next half will hold about as much.
         let touched = Vec::with_capacity(self.touched.len());
         let freed = Vec::with_capacity(self.freed.len());
@@ -297,6 +305,12 @@ impl Journals {
             .iter()
             .map(|journal| blocks_of(&journal.lock().freed))
             .sum()
+    }
+
+    /// Whether recovery would judge a record by the data of one of these blocks. Only the newest of a journal is ([`live`](crate::live)). Nobody who has a journal meanwhile is overlooked.
+    pub(crate) fn checks_any(&self, is_one: impl Fn(BlockNumber) -> bool) -> bool {
+        let mut journals = self.journals.iter();
+        journals.any(|journal| journal.lock().checked.is_some_and(&is_one))
     }
 
     /// Takes a journal and the next sequence number.

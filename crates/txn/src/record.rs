@@ -17,7 +17,7 @@ use crate::checksum::crc32c;
 use crate::homes::{HomeOffset, Homes};
 use crate::layout::{Geometry, Superblock};
 use crate::places::HalfPlace;
-use pmem::{BLOCK_BYTES, LINE_BYTES, Offset, WORD_BYTES};
+use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
 use zerocopy::IntoBytes;
 
 /// Bytes of the record header.
@@ -162,6 +162,16 @@ impl RecordBuilder {
         self.start = DATA_CHECK_WORDS;
     }
 
+    /// The block that holds the data to be checked.
+    #[inline]
+    pub fn checked_block(&self) -> Option<BlockNumber> {
+        (self.start == 0).then(|| {
+            EntryHead(u64::from_le(self.words[HEADER_WORDS]))
+                .at()
+                .block()
+        })
+    }
+
     /// Whether an entry changes the block whose data is checked. Recovery could not tell that from torn data.
     pub fn changes_checked_data(&self) -> bool {
         let checked = EntryHead(u64::from_le(self.words[HEADER_WORDS])).at();
@@ -217,12 +227,9 @@ impl RecordBuilder {
     /// bulk data is on its way to the medium, when computing costs no time.
     #[inline]
     pub fn close(&mut self, homes: &Homes) {
-        let words = self.words.len() - self.start;
         self.settle(homes);
         self.body_checksum = crc32c(self.words[ENTRIES_AT..].as_bytes());
-        self.words[self.start + 1] = ((words * WORD_BYTES) as u64).to_le();
-        self.words
-            .resize(self.start + words.next_multiple_of(LINE_WORDS), 0);
+        self.set_length();
     }
 
     /// Does over what of [`close`](Self::close) depends on the places of homes: one of them moved since.
@@ -233,6 +240,25 @@ impl RecordBuilder {
         let bytes = u64::from_le(self.words[self.start + 1]) as usize;
         let end = self.start + bytes / WORD_BYTES;
         self.body_checksum = crc32c(self.words[ENTRIES_AT..end].as_bytes());
+    }
+
+    /// [`forget_data`](Self::forget_data), of a record that is closed.
+    #[cold]
+    #[inline(never)]
+    pub fn forget_data_of_closed(&mut self) {
+        let bytes = u64::from_le(self.words[self.start + 1]) as usize;
+        self.words.truncate(self.start + bytes / WORD_BYTES);
+        self.forget_data();
+        self.set_length();
+    }
+
+    /// Notes the length, and pads the record to whole lines.
+    #[inline]
+    fn set_length(&mut self) {
+        let words = self.words.len() - self.start;
+        self.words[self.start + 1] = ((words * WORD_BYTES) as u64).to_le();
+        self.words
+            .resize(self.start + words.next_multiple_of(LINE_WORDS), 0);
     }
 
     #[inline]
@@ -512,6 +538,34 @@ mod tests {
         assert_eq!(entries[1].payload, Some(&b"hello, record"[..]));
         assert_eq!(entries[2].length + entries[3].length, 5000);
         assert_eq!(record.padded_bytes(), bytes.len());
+    }
+
+    #[test]
+    fn a_closed_record_without_its_data_check_is_one_that_never_had_it() {
+        for words in 0..20 {
+            let mut builders = [sample(), sample()];
+            for builder in &mut builders {
+                builder.store(GEOMETRY.first_block().offset(), &vec![3; 8 * words + 1]);
+            }
+            let [mut checked, mut plain] = builders;
+            checked.check_data(DataCheck {
+                at: GEOMETRY.first_block().offset() + 65_536,
+                length: 100,
+                checksum: 9,
+            });
+            assert_eq!(
+                checked.checked_block(),
+                Some(GEOMETRY.first_block() + 16),
+                "where the data is"
+            );
+            for builder in [&mut checked, &mut plain] {
+                builder.close(&Homes::default());
+            }
+            checked.forget_data_of_closed();
+            assert_eq!(checked.checked_block(), None);
+            assert_eq!(checked.padded_bytes(), plain.padded_bytes());
+            assert_eq!(checked.finish(42, SALT), plain.finish(42, SALT));
+        }
     }
 
     #[test]

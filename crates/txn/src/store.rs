@@ -69,9 +69,9 @@ pub trait Store: Send + Sync + 'static {
     /// A process is going to map the segment: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
     /// handed out.
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
-    /// Before a process gets a segment that was handed out: overwrites what others than its owner have left in it, until so many `blocks` were looked at. Whether nothing is left, and how many blocks were
-    /// looked at.
-    fn clear(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
+    /// Before a process gets a segment that was handed out: no record is judged by what is in it any more, and what others than its owner have left there is overwritten, until so many `blocks` were
+    /// looked at. Whether nothing is left, and how many blocks were looked at.
+    fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
     /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
     fn take_in(&self, segment: SegmentNumber) -> bool;
@@ -255,6 +255,19 @@ impl PmemStore {
         &self.journals
     }
 
+    /// The segment of a block; `None` if it lies in none.
+    pub(crate) fn segment_of(&self, block: BlockNumber) -> Option<SegmentNumber> {
+        let index = block.get().checked_sub(self.geometry.first_block().get())?;
+        let segment = u32::try_from(index / self.geometry.segment_blocks).ok();
+        segment.map(SegmentNumber)
+    }
+
+    /// Whether the segment of a block is held: a process has it, or is about to get it.
+    pub(crate) fn is_held(&self, block: BlockNumber) -> bool {
+        let segment = self.segment_of(block);
+        segment.is_some_and(|segment| self.domains.held().is_held(segment))
+    }
+
     /// Hands blocks back to the allocator, but for those that somebody may still see.
     pub(crate) fn release(&self, freed: &[Extent]) {
         match self.seen.is_any() {
@@ -365,7 +378,11 @@ impl Store for PmemStore {
         domain
     }
 
-    fn clear(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64) {
+    fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64) {
+        let is_there = |block| self.segment_of(block) == Some(segment);
+        if self.journals.checks_any(is_there) && !deliberate::is(Bug::TrustHeldData) {
+            self.checkpoint();
+        }
         self.allocator().clear(segment, blocks)
     }
 

@@ -229,6 +229,29 @@ impl<'s> PmemTransaction<'s> {
         Ok(())
     }
 
+    /// Whether the record would be judged by data that a process can change, which has its segment mapped: it could make recovery take an operation back on which others were built. (Relaxed reads: a process
+    /// gets a segment when it is held, and when each journal was looked at since.)
+    #[inline]
+    fn checks_held_data(&self) -> bool {
+        let store = self.store;
+        store.domains().held().were_any()
+            && !deliberate::is(Bug::TrustHeldData)
+            && self
+                .record
+                .checked_block()
+                .is_some_and(|block| store.is_held(block))
+    }
+
+    /// Data that the record was to check gets a fence of its own after all: a process was given its segment just now.
+    #[cold]
+    fn fence_now(&mut self, data: DataOrder) -> DataOrder {
+        self.record.forget_data_of_closed();
+        match data {
+            DataOrder::Checked(written) => DataOrder::Durable(self.store.region().fence(written)),
+            durable @ DataOrder::Durable(_) => durable,
+        }
+    }
+
     /// The data gets a fence of its own.
     fn uncheck_data(&mut self) {
         self.record.forget_data();
@@ -392,7 +415,7 @@ impl Transaction for PmemTransaction<'_> {
             self.end();
             return Ok(());
         }
-        if self.record.changes_checked_data() {
+        if self.record.changes_checked_data() || self.checks_held_data() {
             self.uncheck_data();
         }
         if let Some((index, to)) = self.moved {
@@ -402,7 +425,7 @@ impl Transaction for PmemTransaction<'_> {
         let homes = self.store.homes();
         let version = homes.version();
         self.record.close(homes);
-        let data = self.order_data();
+        let mut data = self.order_data();
         if deliberate::is(Bug::DoubleFree) {
             // Now, and at the checkpoint again, when the block may have a new owner.
             self.store.release(&self.freed);
@@ -411,6 +434,9 @@ impl Transaction for PmemTransaction<'_> {
             self.store.release(&std::mem::take(&mut self.freed));
         }
         let mut turn = self.turn_with_room();
+        if self.checks_held_data() {
+            data = self.fence_now(data);
+        }
         // Nothing moves as long as a journal is held.
         if homes.version() != version && !deliberate::is(Bug::ForgetMove) {
             self.record.close_again(homes);
@@ -450,9 +476,11 @@ impl Drop for PmemTransaction<'_> {
 mod tests {
     use super::*;
     use crate::content::Content;
-    use crate::{FormatOptions, Mode, format};
+    use crate::{Domain, FormatOptions, Mode, format};
     use pmem::{Counters, Region};
-    use scatter::{Options, Rebuild};
+    use scatter::{Options, Rebuild, SegmentNumber};
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
 
     fn store() -> PmemStore {
         let options = FormatOptions::tiny();
@@ -499,5 +527,87 @@ mod tests {
     #[test]
     fn data_that_is_changed_besides_has_a_fence_of_its_own() {
         assert_eq!(fences(|block| block.offset() + 64), 2);
+    }
+
+    /// A user's block of a store, and its segment.
+    fn users_block(store: &PmemStore) -> (BlockNumber, SegmentNumber) {
+        let own = store.domain_number(Domain::of_file(0o600, 1000, 1000));
+        let mut transaction = store.begin();
+        let block = transaction
+            .allocate_one(own, Purpose::Ordinary)
+            .expect("room");
+        transaction.write_fresh(block, 0, &[7; BLOCK_BYTES]);
+        // One of the thread's own, because it holds no lock.
+        let word = store.root_area() + (thread_slot() % 64) as u64 * 8;
+        transaction.store_word(word, 9);
+        transaction.commit().expect("a small record");
+        let segment = store.allocator().geometry().segment_of(block);
+        (block, segment.expect("in a segment"))
+    }
+
+    #[test]
+    fn data_that_a_process_has_is_fenced_before_its_record() {
+        let store = store();
+        let fences = || {
+            let before = Counters::snapshot();
+            let (_, segment) = users_block(&store);
+            (Counters::snapshot().fences - before.fences, segment)
+        };
+        // The first one takes a segment.
+        fences();
+        let (count, segment) = fences();
+        assert_eq!(count, 1);
+        let is_there = |block| store.segment_of(block) == Some(segment);
+        assert!(store.journals().checks_any(is_there));
+        assert!(store.hand_out(segment).is_some());
+        store.prepare(segment, u64::MAX);
+        assert!(!store.journals().checks_any(is_there));
+        assert_eq!(fences(), (2, segment));
+        assert!(!store.journals().checks_any(is_there));
+        store.take_in(segment);
+        assert_eq!(fences(), (1, segment));
+    }
+
+    /// From the moment at which a process gets a segment, and as long as it has it, no record is judged by what is in it, whoever is writing there.
+    #[test]
+    fn a_process_never_has_what_a_record_is_judged_by() {
+        let store = store();
+        let (_, segment) = users_block(&store);
+        let is_over = AtomicBool::new(false);
+        let (mut seen, mut judged) = (0, 0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let (block, _) = users_block(&store);
+                        let mut transaction = store.begin();
+                        transaction.free(Extent {
+                            start: block,
+                            blocks: 1,
+                        });
+                        transaction.commit().expect("a small record");
+                    }
+                });
+            }
+            let is_there = |block| store.segment_of(block) == Some(segment);
+            let begin = Instant::now();
+            let mut round = 0;
+            while begin.elapsed() < Duration::from_secs(2) {
+                round += 1;
+                // One whose records were judged by it meanwhile.
+                seen += u64::from(store.journals().checks_any(is_there));
+                if store.hand_out(segment).is_none() {
+                    continue;
+                }
+                store.prepare(segment, u64::MAX);
+                for _ in 0..round % 64 {
+                    judged += u64::from(store.journals().checks_any(is_there));
+                }
+                store.take_in(segment);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(seen > 0, "nothing was written meanwhile");
+        assert_eq!(judged, 0);
     }
 }

@@ -90,6 +90,7 @@ fn serve(
     mounting.read_only = options.read_only;
     mounting.threads = options.threads;
     mounting.allow_other = options.allow_other;
+    mounting.direct = options.direct;
     mounting.in_place = options.in_place;
     mounting.lease_timeout = options.lease_timeout.0;
     mounting.class = class.to_string();

@@ -85,6 +85,7 @@ impl Mount {
                 ),
             ));
         }
+        let is_direct = status.direct.is_some();
         let is_in_place = status.direct.is_some_and(|direct| direct.in_place);
         if arguments.in_place && !is_in_place {
             return Err(Failure::new(
@@ -97,9 +98,14 @@ impl Mount {
         }
         if arguments.verbose {
             output::complain(format_args!(
-                "run: {} is mounted at {}",
+                "run: {} is mounted at {}{}",
                 pool.display(),
-                place.display()
+                place.display(),
+                if is_direct {
+                    ""
+                } else {
+                    ", without direct access: everything goes through the kernel"
+                }
             ));
         }
         Ok(Mount {

@@ -39,9 +39,6 @@ use txn::{Domain, Store};
 use unused::Looks;
 use waiting::Event;
 
-/// Bits of a mode that a write through the kernel takes away; a direct one would not.
-const SET_ID_BITS: u32 = 0o6000;
-
 /// A reply, and the descriptors that go beside it.
 type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
@@ -311,9 +308,6 @@ impl<S: Store> Session<S> {
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if !sender.may_have(attributes.uid, self.process.id) {
             return Err(Refusal::NotYours);
-        }
-        if for_writing && attributes.mode & SET_ID_BITS != 0 {
-            return Err(Refusal::Unsuitable);
         }
         if self
             .service

@@ -116,7 +116,7 @@ impl<S: Store> Session<S> {
     /// Clears what others have left in a segment, as far as there is patience for it. Whether nothing is left.
     fn clear(&self, number: u32, patience_blocks: &mut u64) -> bool {
         let store = self.service.files().store();
-        let (is_clear, looked_at) = store.clear(SegmentNumber(number), *patience_blocks);
+        let (is_clear, looked_at) = store.prepare(SegmentNumber(number), *patience_blocks);
         *patience_blocks = patience_blocks.saturating_sub(looked_at);
         is_clear
     }
