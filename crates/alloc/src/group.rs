@@ -57,6 +57,13 @@ pub(crate) struct Segment {
     pub(crate) cleared: u32,
 }
 
+impl Segment {
+    /// What wears it, all told.
+    pub(crate) fn blocks_written(&self) -> u64 {
+        self.wear + u64::from(self.cleared)
+    }
+}
+
 /// The leaf that one kind of a domain's requests is served from, in ascending order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {

@@ -65,10 +65,7 @@ impl Allocator {
                 SegmentUsage {
                     domain: group.owner(local),
                     free_blocks: self.shared().shape.blocks - group.tree(local).used(),
-                    wear: {
-                        let segment = &group.segments[local as usize];
-                        segment.wear + u64::from(segment.cleared)
-                    },
+                    wear: group.segments[local as usize].blocks_written(),
                 }
             })
             .collect()

@@ -1,18 +1,18 @@
 //! Leased files: what the holder wrote is there for everybody else, whoever comes and however the lease ends.
 
+mod common;
+
+use common::{new_region, open};
 use lease::{FileMap, Place, Refusal, Ring, Salt, Spare, Trust, Writer};
 use perdure_fs::check::{CheckOptions, check};
 use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack, Watcher};
-use perdure_fs::{
-    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, XattrMode,
-    mkfs_region,
-};
+use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node, SetAttributes, XattrMode};
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use txn::{FormatOptions, Mode, PmemStore, Store};
+use txn::{Mode, Store};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const SIZE: LeaseSize = LeaseSize {
@@ -21,20 +21,11 @@ const SIZE: LeaseSize = LeaseSize {
 };
 
 fn new_pool(size_bytes: u64) -> FileSystem {
-    let options = FormatOptions {
-        size_bytes,
-        segment_bytes: 256 << 10,
-        journals: 2,
-        journal_bytes: 64 << 10,
-        volatile: true,
-    };
-    let region = mkfs_region(Region::anonymous(size_bytes), &options, (0, 0)).expect("mkfs");
-    mount(region, Mode::ReadWrite)
+    mount(new_region(size_bytes, 256 << 10, 2), Mode::ReadWrite)
 }
 
 fn mount(region: Region, mode: Mode) -> FileSystem {
-    let store = PmemStore::open_region(region, mode).expect("open");
-    FileSystem::mount(store, MountOptions::default()).expect("mount")
+    open(region, mode).expect("mount")
 }
 
 fn image(files: &FileSystem) -> Region {

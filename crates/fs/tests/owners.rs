@@ -1,29 +1,20 @@
 //! A file that gets another owner leaves the segments of the old one, who may map them at any time.
 
+mod common;
+
+use common::{new_region, open};
 use lease::Place;
-use perdure_fs::{
-    AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, SetAttributes, mkfs_region,
-};
-use pmem::Region;
+use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node, SetAttributes};
 use scatter::DomainId;
 use std::sync::Mutex;
-use txn::{FormatOptions, Mode, PmemStore, Store};
+use txn::{Mode, Store};
 
 const BLOCK: u64 = 4096;
 /// A deliberate bug is one of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn new_pool(size_bytes: u64) -> FileSystem {
-    let options = FormatOptions {
-        size_bytes,
-        segment_bytes: 256 << 10,
-        journals: 2,
-        journal_bytes: 64 << 10,
-        volatile: true,
-    };
-    let region = mkfs_region(Region::anonymous(size_bytes), &options, (0, 0)).expect("mkfs");
-    let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
-    FileSystem::mount(store, MountOptions::default()).expect("mount")
+    open(new_region(size_bytes, 256 << 10, 2), Mode::ReadWrite).expect("mount")
 }
 
 fn make(files: &FileSystem, user: u32) -> Node {

@@ -1,10 +1,13 @@
 //! Who may map a user's segments sees nothing in them that others have left: of files that were removed, of names, or of anything.
 
-use perdure_fs::{AllocateOptions, FileSystem, FsError, MountOptions, NewInode, Node, mkfs_region};
-use pmem::{Offset, Region};
+mod common;
+
+use common::{new_region, open};
+use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node};
+use pmem::Region;
 use scatter::SegmentNumber;
 use std::sync::Mutex;
-use txn::{Content, Domain, FormatOptions, Mode, PmemStore, Store};
+use txn::{Content, Domain, Mode, Store};
 
 const BLOCK: u64 = 4096;
 const SECRET: &[u8] = b"nobody else may read this";
@@ -15,27 +18,16 @@ const PATIENCE_BLOCKS: u64 = 100;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn new_pool() -> Region {
-    let options = FormatOptions {
-        size_bytes: 16 << 20,
-        segment_bytes: SEGMENT_BYTES,
-        journals: 2,
-        journal_bytes: 64 << 10,
-        volatile: true,
-    };
-    mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0)).expect("mkfs")
+    new_region(16 << 20, SEGMENT_BYTES, 2)
 }
 
 fn mount(region: Region) -> FileSystem {
-    let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");
-    FileSystem::mount(store, MountOptions::default()).expect("mount")
+    open(region, Mode::ReadWrite).expect("mount")
 }
 
 /// The medium as the power cut leaves it that comes now.
 fn image(files: &FileSystem) -> Region {
-    let geometry = files.store().geometry();
-    let mut bytes = vec![0; geometry.total_bytes() as usize];
-    files.store().region().read(Offset::new(0), &mut bytes);
-    Region::from_image(bytes)
+    Region::from_image(files.store().region().image())
 }
 
 fn make(files: &FileSystem, name: &[u8], user: u32) -> Node {

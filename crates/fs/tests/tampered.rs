@@ -1,15 +1,18 @@
 //! Whoever has his own files' blocks mapped can change them at any time, also between a write through the server and a power cut. That is his own affair: recovery finds a file system in order, and the
 //! files of others as they were.
 
+mod common;
+
+use common::{new_region, open};
 use lease::Place;
 use perdure_fs::check::{CheckOptions, check};
-use perdure_fs::{FileSystem, MountOptions, NewInode, Node, SetAttributes, mkfs_region};
+use perdure_fs::{FileSystem, NewInode, Node, SetAttributes};
 use pmem::{BLOCK_BYTES, Region};
 use scatter::SegmentNumber;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use txn::transaction::use_slot;
-use txn::{Domain, FormatOptions, Mode, OpenError, PmemStore, Store};
+use txn::{Domain, Mode, OpenError, Store};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const USER: u32 = 1000;
@@ -17,21 +20,8 @@ const USER: u32 = 1000;
 /// A deliberate bug is one of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn open(region: &Arc<Region>) -> Result<FileSystem, OpenError> {
-    let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)?;
-    FileSystem::mount(store, MountOptions::default())
-}
-
 fn new_pool() -> FileSystem {
-    let options = FormatOptions {
-        size_bytes: 8 << 20,
-        segment_bytes: 256 << 10,
-        journals: 4,
-        journal_bytes: 64 << 10,
-        volatile: true,
-    };
-    let region = mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
-    open(&Arc::new(region.expect("mkfs"))).expect("a new pool")
+    open(new_region(8 << 20, 256 << 10, 4), Mode::ReadWrite).expect("a new pool")
 }
 
 /// Changes a word in each block of a file that lies in a segment which the process has, past the server.
@@ -152,7 +142,7 @@ fn mount_again(
         given == Given::Never || has.contains(&segment)
     });
     let region = Arc::new(Region::from_image(files.store().region().image()));
-    let mounted = open(&region);
+    let mounted = open(Arc::clone(&region), Mode::ReadWrite);
     (region, mounted)
 }
 
