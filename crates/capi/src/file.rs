@@ -143,9 +143,10 @@ pub extern "C" fn perdure_file_pread(
     })
 }
 
-/// Writes all of `data` at `offset`. Durable when it returns; atomic up to 4 MiB: after a power cut
-/// the file holds all of it or nothing of it. A file that was opened with PERDURE_APPEND gets the
-/// data at its end instead. Returns `bytes`.
+/// Writes `data` at `offset`. Durable when it returns; atomic up to 4 MiB: after a power cut the
+/// file holds all of it or nothing of it. A file that was opened with PERDURE_APPEND gets the data
+/// at its end instead. Returns how many bytes were written: `bytes`, or fewer if the pool becomes
+/// full in the middle of more than 4 MiB.
 ///
 /// Errors: ENOSPC (then nothing was written), EDQUOT, EBADF (not open for writing), EFBIG, EROFS.
 #[unsafe(no_mangle)]
@@ -164,7 +165,8 @@ pub extern "C" fn perdure_file_pwrite(
 /// Writes all of `data` at the end of the file; `landed` gets the offset where that was, unless it
 /// is NULL. Appends of several threads never overlap. Durable when it returns; atomic up to 4 MiB.
 ///
-/// Errors: those of perdure_file_pwrite().
+/// Errors: those of perdure_file_pwrite(). Of more than 4 MiB the beginning may have been written
+/// then.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdure_file_append(
     file: Option<&perdure_file>,

@@ -68,9 +68,8 @@ impl Shared {
             return None;
         }
         let beyond = (index - self.goal.required.len()) as u64;
-        let seed = self.goal.first_seed + beyond / 2;
-        let long = [Workload::Long(seed), Workload::LongLeased(seed)][beyond as usize % 2];
-        Some((long, false))
+        let longs = Workload::all_long(self.goal.first_seed + beyond / 3);
+        Some((longs[beyond as usize % 3], false))
     }
 
     fn work(&self) {

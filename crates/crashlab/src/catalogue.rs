@@ -69,6 +69,14 @@ fn directory(name: &str) -> Operation {
     }
 }
 
+fn own(name: &str, uid: u32) -> Operation {
+    Operation::SetOwner {
+        path: path(name),
+        uid,
+        gid: 0,
+    }
+}
+
 fn write(name: &str, offset: u64, bytes: usize, byte: u8) -> Operation {
     Operation::Write {
         path: path(name),
@@ -128,7 +136,7 @@ fn long_name(directory: &str, number: usize) -> String {
 ///
 /// * `a`: three blocks, the last in part; `b`: one small block, a second name at `d/b`; `e`: empty
 /// * `h`: holes, data, reserved blocks
-/// * `d`: a directory with the file `d/f` (small attribute) and the empty directory `d/n`; `g`: an empty directory
+/// * `d`: a directory with the file `d/f` (user 1's, small attribute) and the empty directory `d/n`; `g`: an empty directory
 /// * `s`, `t`: symbolic links, inline and in a block; `x`: attributes in several blocks
 /// * `w`: a directory whose only block is full
 pub fn start() -> Vec<Operation> {
@@ -144,6 +152,7 @@ pub fn start() -> Vec<Operation> {
         directory("d"),
         link("b", "d/b"),
         create("d/f"),
+        own("d/f", 1),
         write("d/f", 0, 5000, 4),
         xattr("d/f", "user.small", 20, 5, XattrMode::Any),
         directory("d/n"),
@@ -390,6 +399,8 @@ fn attributes() -> Vec<Operation> {
             uid: 1000,
             gid: 1001,
         },
+        own("d/f", 2),
+        own("d/f", 0),
         Operation::SetTimes {
             path: path("b"),
             seconds: 1_000_000,
@@ -455,6 +466,18 @@ fn random_name(random: &mut Random) -> String {
         6 | 7 => path(random.pick::<&str>(&DIRECTORIES)),
         8 => long_name("w", random.below(40) as usize),
         _ => format!("{}/{}", random.pick::<&str>(&DIRECTORIES), random.below(3)),
+    }
+}
+
+/// Who gets segments, and through which journal it goes on.
+pub fn random_mapped(random: &mut Random) -> Operation {
+    match random.below(2) {
+        0 => Operation::GiveSegments {
+            user: *random.pick(&[0, 0, 1, 2]),
+        },
+        _ => Operation::UseJournal {
+            index: random.below(2) as usize,
+        },
     }
 }
 

@@ -8,6 +8,7 @@ use crate::catalogue;
 use crate::clock;
 use crate::lab;
 use crate::lessee::Map;
+use crate::mapped::Mapped;
 use crate::model::Model;
 use crate::mutation::{POOL_BYTES, change_raw, examine};
 use crate::operation::Live;
@@ -249,7 +250,7 @@ impl Sample {
     /// Demands that `fsck` finds nothing, and that the pool can be used.
     fn is_sound(&self, region: &Arc<Region>) -> Result<(), String> {
         recovery::check(region)?;
-        recovery::recover(region, true).map(drop)
+        recovery::recover(region, &Mapped::none(), true).map(drop)
     }
 }
 

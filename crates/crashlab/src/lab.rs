@@ -71,7 +71,7 @@ impl Lab {
                 nested_choices: 0,
                 nested_every: 0,
             },
-            Workload::Long(_) | Workload::LongLeased(_) => Depth {
+            Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 256,
@@ -148,7 +148,11 @@ impl Lab {
         };
         let before =
             fingerprint(live).map_err(|error| format!("before step {}: {error}", id.step))?;
-        self.watcher.lock().begin(id, before, depth);
+        {
+            let mut watcher = self.watcher.lock();
+            watcher.begin(id, before, depth);
+            watcher.has_mapped(live.mapped());
+        }
         if live.may_be_torn(operation) {
             let tree = live
                 .seen(Snapshot::of)?
@@ -166,6 +170,7 @@ impl Lab {
         let after = fingerprint(live)
             .map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
         let mut watcher = self.watcher.lock();
+        watcher.has_mapped(live.mapped());
         emulator.crash_now(|point| watcher.returned(point, after));
         watcher.settle(after, || live.seen(Snapshot::of).ok()?.ok());
         Ok(())

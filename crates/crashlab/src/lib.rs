@@ -12,6 +12,7 @@ pub mod content;
 pub mod hostile;
 pub mod lab;
 pub mod lessee;
+pub mod mapped;
 pub mod model;
 pub mod mutation;
 pub mod operation;

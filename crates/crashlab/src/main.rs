@@ -56,7 +56,7 @@ const LONG_ALWAYS: u64 = 60;
 fn explore(arguments: &Arguments) -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let seeds = arguments.seed..arguments.seed + LONG_ALWAYS;
-    let longs = seeds.flat_map(|seed| [Workload::Long(seed), Workload::LongLeased(seed)]);
+    let longs = seeds.flat_map(Workload::all_long);
     let goal = Goal {
         states: if arguments.long {
             u64::MAX

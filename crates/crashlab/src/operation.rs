@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::lessee::{Lessee, Manner};
+use crate::mapped::Mapped;
 use crate::model::{self, Errno, Kind, Model};
 use crate::recovery;
 use fs::{
@@ -127,6 +128,10 @@ pub enum Operation {
     FoldLease,
     /// It gives the lease back.
     EndLease,
+    /// A process gets all segments of a user, and changes in them what it likes from here on.
+    GiveSegments {
+        user: u32,
+    },
     Release,
     Checkpoint,
     /// What follows goes through this journal, as if another thread did it.
@@ -161,6 +166,7 @@ pub struct Live {
     files: Option<FileSystem>,
     held: Option<Node>,
     lessee: Option<Lessee>,
+    mapped: Mapped,
     region: Arc<Region>,
 }
 
@@ -191,6 +197,7 @@ impl Live {
             files: Some(files),
             held: None,
             lessee: None,
+            mapped: Mapped::none(),
             region: Arc::clone(region),
         })
     }
@@ -198,6 +205,11 @@ impl Live {
     /// The file system.
     pub fn files(&self) -> &FileSystem {
         self.files.as_ref().expect("mounted between operations")
+    }
+
+    /// What a process may change without asking.
+    pub fn mapped(&self) -> &Mapped {
+        &self.mapped
     }
 
     /// Looks at the file system. As long as a process has a lease, at what a mount would make of the medium as it is now: looking at the file
@@ -287,6 +299,8 @@ impl Live {
                 let files = self.files.take().expect("mounted between operations");
                 files.unmount();
                 self.files = Some(recovery::mount_to_change(&self.region).map_err(Refusal::Mount)?);
+                // The processes are gone with their server, as far as a pool in memory can tell.
+                self.mapped = Mapped::none();
                 Ok(())
             }
             Operation::Hold { path } => {
@@ -331,6 +345,12 @@ impl Live {
                 };
                 self.lessee = Some(lessee);
                 Ok(outcome?)
+            }
+            Operation::GiveSegments { user } => {
+                let mut mapped = std::mem::take(&mut self.mapped);
+                mapped.give(self.files(), *user);
+                self.mapped = mapped;
+                Ok(())
             }
             Operation::Checkpoint => {
                 self.files().checkpoint();
@@ -568,7 +588,9 @@ impl Model {
                     .write(*offset, &pattern(*byte, *offset, *bytes));
                 Ok(())
             }
-            Operation::Checkpoint | Operation::UseJournal { .. } => Ok(()),
+            Operation::Checkpoint
+            | Operation::UseJournal { .. }
+            | Operation::GiveSegments { .. } => Ok(()),
             operation => self.apply_content(operation),
         }
     }

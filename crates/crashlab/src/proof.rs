@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 26] = [
+pub const BUGS: [(Bug, &str); 28] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -93,6 +93,14 @@ pub const BUGS: [(Bug, &str); 26] = [
         Bug::SkipInPlaceFence,
         "an overwrite in place returns before its bytes are fenced",
     ),
+    (
+        Bug::TrustHeldData,
+        "a record is judged by data that a process can change",
+    ),
+    (
+        Bug::LeaveBlocksBehind,
+        "a file that is given away stays where its old owner sees it",
+    ),
 ];
 
 /// Longest search for one bug.
@@ -128,7 +136,10 @@ fn workloads() -> impl Iterator<Item = Workload> {
             Workload::Leased(lease, first, second) => {
                 leased.push((shuffled(first, second) ^ u64::from(lease), workload));
             }
-            Workload::Large(_) | Workload::Long(_) | Workload::LongLeased(_) => {}
+            Workload::Large(_)
+            | Workload::Long(_)
+            | Workload::LongLeased(_)
+            | Workload::LongMapped(_) => {}
         }
     }
     pairs.sort_by_key(|(key, _)| *key);
@@ -147,6 +158,7 @@ fn workloads() -> impl Iterator<Item = Workload> {
             group.push(Workload::Long(seed));
             group.extend(across.by_ref().take(ACROSS_PER_LONG));
             group.push(Workload::LongLeased(seed));
+            group.push(Workload::LongMapped(seed));
             group.extend(leased.by_ref().take(LEASED_PER_LONG));
             Some(group)
         })

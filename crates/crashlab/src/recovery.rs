@@ -1,6 +1,7 @@
 //! What must hold of any image that a power cut left: it opens, mounts, adds up, and can be used.
 
 use crate::clock;
+use crate::mapped::Mapped;
 use crate::snapshot::{Fingerprint, Summary};
 use fs::check::CheckOptions;
 use fs::format::RawInode;
@@ -70,15 +71,21 @@ fn mount_with(region: &Arc<Region>, read_cache: ReadCacheOptions) -> Result<File
     FileSystem::mount(store, options).map_err(|error| format!("mount: {error}"))
 }
 
-/// Recovers an image and reads everything; then uses the file system and adds up its blocks; then runs `fsck` if
-/// `with_check`.
+/// Recovers an image, in which a process changes what it has `mapped`, and reads everything; then uses the file system and
+/// adds up its blocks; then runs `fsck` if `with_check`.
 ///
 /// # Errors
 ///
 /// What is wrong, in words.
-pub fn recover(region: &Arc<Region>, with_check: bool) -> Result<Fingerprint, String> {
+pub fn recover(
+    region: &Arc<Region>,
+    mapped: &Mapped,
+    with_check: bool,
+) -> Result<Fingerprint, String> {
     clock::aside(|| {
+        let scrambled = mapped.scramble(region);
         let files = mount(region)?;
+        scrambled.undo(region);
         let found = Summary::of(&files).map_err(|error| format!("reading: {error}"))?;
         use_it(&files)?;
         add_up(&files, &found)?;

@@ -1,5 +1,6 @@
 //! Looks at what a power cut may leave at one moment, and judges each image.
 
+use crate::mapped::Mapped;
 use crate::recovery::{self, caught, recover};
 use crate::snapshot::{Fingerprint, Snapshot};
 use crate::state_id::{Cut, StateId};
@@ -54,6 +55,8 @@ pub struct Watcher {
     only: Option<StateId>,
     step: StateId,
     before: Fingerprint,
+    /// What a process changes as it likes.
+    mapped: Mapped,
     /// The tree before a step of which a power cut may leave any of the words.
     torn_from: Option<Snapshot>,
     scratch: Option<Scratch>,
@@ -87,11 +90,17 @@ impl Watcher {
             only,
             step,
             before: Fingerprint(0),
+            mapped: Mapped::none(),
             torn_from: None,
             scratch: None,
             candidates: Vec::new(),
             failures: Vec::new(),
         }
+    }
+
+    /// From here on a process has `mapped`.
+    pub fn has_mapped(&mut self, mapped: &Mapped) {
+        self.mapped.clone_from(mapped);
     }
 
     /// A new step begins: `before` is the tree now.
@@ -120,8 +129,10 @@ impl Watcher {
 
     fn look(&mut self, point: &CrashPoint<'_>, allowed: Allowed) {
         self.tally.count_point();
-        // A state seen before an operation returned is another one after it: more is demanded of it.
+        // A state seen before an operation returned is another one after it: more is demanded of it. So is one in which a
+        // process has more.
         let position = self.before.0
+            ^ self.mapped.hash()
             ^ if allowed == Allowed::BeforeOrAfter {
                 0
             } else {
@@ -165,7 +176,7 @@ impl Watcher {
         let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
         let region = Arc::clone(scratch.apply(point, choice));
         let with_check = self.only.is_some() || hash.is_multiple_of(CHECK_EVERY);
-        let found = caught(|| recover(&region, with_check));
+        let found = caught(|| recover(&region, &self.mapped, with_check));
         drop(region);
         let fingerprint = match found {
             Ok(fingerprint) => fingerprint,
@@ -199,6 +210,7 @@ impl Watcher {
             let image = point.image(choice);
             self.failures.extend(self.nested.explore(
                 &image,
+                &self.mapped,
                 id,
                 fingerprint,
                 self.depth.nested_choices,
@@ -209,7 +221,8 @@ impl Watcher {
 
     /// The whole tree that an image recovers to.
     fn tree_of(&mut self, point: &CrashPoint<'_>, choice: &Choice) -> Option<Snapshot> {
-        tree_in(&Arc::clone(self.scratch.as_mut()?.apply(point, choice)))
+        let region = Arc::clone(self.scratch.as_mut()?.apply(point, choice));
+        tree_in(&region, &self.mapped)
     }
 
     /// The step is over: every tree that was found and is not that before it must be `after`, or between both if that is allowed.
@@ -266,8 +279,13 @@ impl Watcher {
 }
 
 /// The whole tree that a region recovers to.
-fn tree_in(region: &Arc<Region>) -> Option<Snapshot> {
-    crate::clock::aside(|| Snapshot::of(&recovery::mount(region).ok()?).ok())
+fn tree_in(region: &Arc<Region>, mapped: &Mapped) -> Option<Snapshot> {
+    crate::clock::aside(|| {
+        let scrambled = mapped.scramble(region);
+        let files = recovery::mount(region).ok()?;
+        scrambled.undo(region);
+        Snapshot::of(&files).ok()
+    })
 }
 
 /// Cuts the power once more, while a recovery runs.
@@ -281,6 +299,7 @@ impl Nested {
     fn explore(
         &mut self,
         image: &[u8],
+        mapped: &Mapped,
         id: StateId,
         expected: Fingerprint,
         limit: usize,
@@ -297,6 +316,7 @@ impl Nested {
         let renewed = self.judge.lock().renewed();
         *self.judge.lock() = Judge {
             id,
+            mapped: mapped.clone(),
             expected,
             limit,
             only,
@@ -320,7 +340,7 @@ impl Nested {
         let other = judge.other.take();
         drop(judge);
         if let Some((failure, other)) = failures.last_mut().zip(other)
-            && let Some(first) = self.tree_of(image)
+            && let Some(first) = self.tree_of(image, mapped)
         {
             let differences = first.differences(&other).join("\n  ");
             failure
@@ -331,10 +351,10 @@ impl Nested {
     }
 
     /// The tree that an image recovers to when nothing is in the way.
-    fn tree_of(&self, image: &[u8]) -> Option<Snapshot> {
+    fn tree_of(&self, image: &[u8], mapped: &Mapped) -> Option<Snapshot> {
         let mut region = Arc::new(Region::emulated(image.len() as u64));
         Arc::get_mut(&mut region)?.refill(image);
-        tree_in(&region)
+        tree_in(&region, mapped)
     }
 
     fn new_region(&self, length: u64) -> Arc<Region> {
@@ -351,6 +371,7 @@ impl Nested {
 struct Judge {
     tally: Arc<Tally>,
     id: StateId,
+    mapped: Mapped,
     expected: Fingerprint,
     limit: usize,
     only: Option<Cut>,
@@ -371,6 +392,7 @@ impl Judge {
         Judge {
             tally,
             id,
+            mapped: Mapped::none(),
             expected: Fingerprint(0),
             limit: 0,
             only: None,
@@ -408,12 +430,12 @@ impl Judge {
             }
             let scratch = self.scratch.get_or_insert_with(|| Scratch::new(point));
             let region = Arc::clone(scratch.apply(point, &choice));
-            let found = caught(|| recover(&region, true));
+            let found = caught(|| recover(&region, &self.mapped, true));
             drop(region);
             let reason = match found {
                 Ok(fingerprint) if fingerprint == self.expected => continue,
                 Ok(_) => {
-                    self.other = tree_in(&Arc::clone(scratch.apply(point, &choice)));
+                    self.other = tree_in(&Arc::clone(scratch.apply(point, &choice)), &self.mapped);
                     "a second recovery leads to another tree than the first".to_string()
                 }
                 Err(reason) => reason,

@@ -52,6 +52,8 @@ pub enum Workload {
     Long(u64),
     /// The same while a process leases files and writes them by itself, half of the time.
     LongLeased(u64),
+    /// The same through two journals while a process has segments, in which it changes what it likes.
+    LongMapped(u64),
 }
 
 impl Workload {
@@ -70,6 +72,15 @@ impl Workload {
             }))
             .chain(pairs(count).map(|(first, second)| Workload::Two(first, second)))
             .collect()
+    }
+
+    /// The long ones of a seed.
+    pub fn all_long(seed: u64) -> [Workload; 3] {
+        [
+            Workload::Long(seed),
+            Workload::LongLeased(seed),
+            Workload::LongMapped(seed),
+        ]
     }
 
     /// The operations.
@@ -113,13 +124,26 @@ impl Workload {
                     })
                     .collect()
             }
+            Workload::LongMapped(seed) => {
+                let mut random = Random::new(seed);
+                let length = 20 + random.below(41);
+                (0..length)
+                    .map(|_| match random.below(4) {
+                        0 => catalogue::random_mapped(&mut random),
+                        _ => catalogue::random_operation(&mut random),
+                    })
+                    .collect()
+            }
         }
     }
 
     /// Steps before this one were looked at as the last step of a shorter workload.
     pub fn first_new_step(self) -> usize {
         match self {
-            Workload::One(_) | Workload::Long(_) | Workload::LongLeased(_) => 0,
+            Workload::One(_)
+            | Workload::Long(_)
+            | Workload::LongLeased(_)
+            | Workload::LongMapped(_) => 0,
             // The lease itself is looked at once, and what comes next once.
             Workload::Leased(_, 0, 0) => 0,
             Workload::Leased(_, _, 0) => 1,
@@ -139,7 +163,9 @@ impl Workload {
                 [1, NEVER][(first + second) as usize % 2]
             }
             Workload::Leased(_, first, second) => [1, NEVER][(first + second) as usize % 2],
-            Workload::Long(seed) | Workload::LongLeased(seed) => [1, 5][seed as usize % 2],
+            Workload::Long(seed) | Workload::LongLeased(seed) | Workload::LongMapped(seed) => {
+                [1, 5][seed as usize % 2]
+            }
         }
     }
 
@@ -153,7 +179,7 @@ impl Workload {
                 [NEVER, 1][(first / 2 + second) as usize % 2]
             }
             Workload::Leased(_, first, second) => [NEVER, 1][(first / 2 + second) as usize % 2],
-            Workload::Long(seed) | Workload::LongLeased(seed) => {
+            Workload::Long(seed) | Workload::LongLeased(seed) | Workload::LongMapped(seed) => {
                 [2, NEVER][(seed / 2) as usize % 2]
             }
         }
@@ -161,14 +187,17 @@ impl Workload {
 
     /// Whether what is read is copied to DRAM, until it changes: in the long sequences, where what is changed has been read before.
     pub fn has_read_cache(self) -> bool {
-        matches!(self, Workload::Long(_) | Workload::LongLeased(_))
+        matches!(
+            self,
+            Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_)
+        )
     }
 
     /// The pool that it runs on.
     pub fn pool(self) -> Pool {
         match self {
             Workload::Large(_) => Pool::Large,
-            Workload::Across(..) => Pool::TwoJournals,
+            Workload::Across(..) | Workload::LongMapped(_) => Pool::TwoJournals,
             _ => Pool::Tiny,
         }
     }
@@ -186,7 +215,7 @@ impl Workload {
                 lease < catalogue::leases().len() as u32
                     && first.max(second) < catalogue::leased().len() as u32
             }
-            Workload::Long(_) | Workload::LongLeased(_) => true,
+            Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_) => true,
         }
     }
 }
@@ -207,6 +236,7 @@ impl fmt::Display for Workload {
             }
             Workload::Long(seed) => write!(formatter, "long-{seed}"),
             Workload::LongLeased(seed) => write!(formatter, "longleased-{seed}"),
+            Workload::LongMapped(seed) => write!(formatter, "longmapped-{seed}"),
         }
     }
 }
@@ -217,7 +247,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Workload, String> {
         let refused = || {
             format!(
-                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED or longleased-SEED"
+                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED, longleased-SEED or longmapped-SEED"
             )
         };
         let parts: Vec<&str> = text.split('-').collect();
@@ -237,6 +267,7 @@ impl FromStr for Workload {
             ("leased", 4) => Workload::Leased(small(1)?, small(2)?, small(3)?),
             ("long", 2) => Workload::Long(number(1)?),
             ("longleased", 2) => Workload::LongLeased(number(1)?),
+            ("longmapped", 2) => Workload::LongMapped(number(1)?),
             _ => return Err(refused()),
         };
         if workload.exists() {

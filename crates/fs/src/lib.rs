@@ -61,3 +61,4 @@ pub use types::{
     AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, ReadCacheMode,
     ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange, XattrMode,
 };
+pub use write::Appended;

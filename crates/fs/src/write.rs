@@ -51,6 +51,17 @@ impl Range<'_> {
     }
 }
 
+/// What became of an append.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Appended {
+    /// Where the data begins in the file.
+    pub at: u64,
+    /// How much of it is there: all, or the beginning of more than [`ATOMIC_WRITE_BYTES_MAX`].
+    pub bytes: usize,
+    /// Why the rest is not.
+    pub broken_off_by: Option<FsError>,
+}
+
 impl<S: Store> FileSystem<S> {
     /// Writes all of `data` at `offset`; a gap before it reads as zeros.
     ///
@@ -68,37 +79,57 @@ impl<S: Store> FileSystem<S> {
         let mut body = node.write();
         core.end_lease(node, &mut body)?;
         body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
-        write_all(core, node.number(), &mut body, offset, data)
+        write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
     }
 
-    /// Writes all of `data` at the end of the file, wherever that is at this moment. Returns where it landed.
+    /// Writes all of `data` at the end of the file, wherever that is at this moment.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// As [`write`](Self::write), of which nothing was written.
     #[inline]
-    pub fn append(&self, node: &Node, data: &[u8]) -> Result<u64, FsError> {
+    pub fn append(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
         let core = &*self.core;
         core.begin_change()?;
         let mut body = node.write();
         core.end_lease(node, &mut body)?;
         let offset = body.raw.size;
         body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
-        write_all(core, node.number(), &mut body, offset, data)?;
-        Ok(offset)
+        let written = write_all(core, node.number(), &mut body, offset, data)?;
+        Ok(Appended {
+            at: offset,
+            bytes: written.bytes,
+            broken_off_by: written.broken_off_by,
+        })
     }
 }
 
+/// How much of a call was done.
+struct Written {
+    bytes: usize,
+    broken_off_by: Option<FsError>,
+}
+
+impl Written {
+    fn all(bytes: usize) -> Written {
+        Written {
+            bytes,
+            broken_off_by: None,
+        }
+    }
+}
+
+#[inline]
 fn write_all<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
     offset: u64,
     data: &[u8],
-) -> Result<usize, FsError> {
+) -> Result<Written, FsError> {
     body.require_regular()?;
     if data.is_empty() {
-        return Ok(0);
+        return Ok(Written::all(0));
     }
     offset
         .checked_add(data.len() as u64)
@@ -106,7 +137,7 @@ fn write_all<S: Store>(
         .ok_or(FsError::FileTooLarge)?;
     if data.len() <= ATOMIC_WRITE_BYTES_MAX {
         write_once(core, number, body, &Range { offset, data })?;
-        return Ok(data.len());
+        return Ok(Written::all(data.len()));
     }
     write_in_pieces(core, number, body, offset, data)
 }
@@ -119,7 +150,7 @@ fn write_in_pieces<S: Store>(
     body: &mut Body,
     offset: u64,
     data: &[u8],
-) -> Result<usize, FsError> {
+) -> Result<Written, FsError> {
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
@@ -136,11 +167,16 @@ fn write_in_pieces<S: Store>(
         };
         match write_once(core, number, body, &piece) {
             Ok(()) => done += length,
-            Err(_) if done > 0 => break,
+            Err(error) if done > 0 => {
+                return Ok(Written {
+                    bytes: done,
+                    broken_off_by: Some(error),
+                });
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(done)
+    Ok(Written::all(done))
 }
 
 /// One transaction.

@@ -92,7 +92,7 @@ fn small_overwrites_and_appends() {
     for i in 0..3000u32 {
         let piece = vec![i as u8; (i % 97) as usize + 1];
         assert_eq!(
-            files.append(&node, &piece).expect("append"),
+            files.append(&node, &piece).expect("append").at,
             model.len() as u64
         );
         model.extend_from_slice(&piece);

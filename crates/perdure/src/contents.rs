@@ -40,9 +40,7 @@ impl Dir {
     /// # Errors
     /// Those of [`OpenOptions::open`] and of writing.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
-        File::create(self, path)?
-            .write_at(content.as_ref(), 0)
-            .map(drop)
+        File::create(self, path)?.write_whole_at(content.as_ref(), 0)
     }
 
     /// Copies the content and the permission bits of a file, holes as holes. Returns the size.
@@ -130,7 +128,7 @@ fn copy_data(source: &File, target: &File) -> Result<()> {
             if count == 0 {
                 return Ok(());
             }
-            target.write_at(&buffer[..count], offset)?;
+            target.write_whole_at(&buffer[..count], offset)?;
             offset += count as u64;
         }
     }

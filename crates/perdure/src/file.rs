@@ -5,7 +5,7 @@ use crate::error::{Cause, Result};
 use crate::metadata::{FileTimes, Metadata};
 use crate::open_options::OpenOptions;
 use crate::pool::Lease;
-use fs::{AllocateOptions, FsError, Node, SetAttributes};
+use fs::{AllocateOptions, Appended, FsError, Node, SetAttributes};
 use parking_lot::Mutex;
 use std::fs::Permissions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -140,8 +140,10 @@ impl File {
         FileExt::read_exact_at(self, into, offset)
     }
 
-    /// Writes all of `data` at `offset`. Durable when it returns; atomic up to 4 MiB. A file opened for append gets
+    /// Writes `data` at `offset`. Durable when it returns; atomic up to 4 MiB. A file opened for append gets
     /// the data at its end instead, as on Linux.
+    ///
+    /// Returns how many bytes were written: all, or fewer if the pool becomes full in the middle of more than 4 MiB.
     ///
     /// # Errors
     /// `StorageFull` when the pool is full (nothing was written then); `EBADF` for a handle that is not open for
@@ -150,7 +152,7 @@ impl File {
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         let open = &*self.open;
         if open.append {
-            return self.append(data).map(|_| data.len());
+            return self.append_some(data).map(|appended| appended.bytes);
         }
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("write", &open.node));
@@ -159,6 +161,15 @@ impl File {
             .filesystem
             .write(&open.node, offset, data)
             .map_err(|error| open.failed("write", error))
+    }
+
+    /// Writes all of `data` at `offset`, whatever the length, with the errors of this library.
+    pub(crate) fn write_whole_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            done += self.write_at(&data[done..], offset + done as u64)?;
+        }
+        Ok(())
     }
 
     /// Writes all of `data` at `offset`; more than 4 MiB become several atomic writes.
@@ -173,9 +184,18 @@ impl File {
     /// never overlap. Durable when it returns; atomic up to 4 MiB.
     ///
     /// # Errors
-    /// Those of [`write_at`](File::write_at).
+    /// Those of [`write_at`](File::write_at). Of more than 4 MiB the beginning may have been written then.
     #[inline]
     pub fn append(&self, data: &[u8]) -> Result<u64> {
+        let appended = self.append_some(data)?;
+        match appended.broken_off_by {
+            None => Ok(appended.at),
+            Some(error) => Err(self.open.failed("append", error)),
+        }
+    }
+
+    #[inline]
+    fn append_some(&self, data: &[u8]) -> Result<Appended> {
         let open = &*self.open;
         if !open.writable {
             return Err(Cause::NotOpenForWriting.on("append", &open.node));
@@ -434,8 +454,9 @@ impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.open.position.lock();
         if self.open.append {
-            *position = self.append(data)? + data.len() as u64;
-            return Ok(data.len());
+            let Appended { at, bytes, .. } = self.append_some(data)?;
+            *position = at + bytes as u64;
+            return Ok(bytes);
         }
         let count = self.write_at(data, *position)?;
         *position += count as u64;

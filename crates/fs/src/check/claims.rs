@@ -33,6 +33,19 @@ impl fmt::Display for Owner {
 pub(super) enum Use {
     Data = 1,
     Metadata = 2,
+    /// Data of another user than the one whose processes may map the segment.
+    OthersData = 5,
+}
+
+/// What the blocks of one segment are used for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Uses(u8);
+
+impl Uses {
+    /// Whether a block is used for that.
+    pub(super) fn include(self, purpose: Use) -> bool {
+        self.0 & purpose as u8 == purpose as u8
+    }
 }
 
 /// A block that somebody has already. The owner is known in the second pass only.
@@ -82,6 +95,11 @@ impl Claims {
         self.end.saturating_sub(self.geometry.header_blocks)
     }
 
+    /// The segment of a block, which must be [contained](Self::contains).
+    pub(super) fn segment_of(&self, block: BlockNumber) -> usize {
+        ((block.get() - self.geometry.header_blocks) / self.geometry.segment_blocks) as usize
+    }
+
     fn place(&self, block: BlockNumber) -> (usize, u64) {
         let index = block.get() - self.geometry.header_blocks;
         ((index / 64) as usize, 1 << (index % 64))
@@ -98,9 +116,7 @@ impl Claims {
         // Relaxed: the bits carry no other data, and threads are joined before anybody looks at the whole.
         let taken = self.words[word].fetch_or(mask, Ordering::Relaxed) & mask != 0;
         if !taken {
-            let segment =
-                (block.get() - self.geometry.header_blocks) / self.geometry.segment_blocks;
-            self.uses[segment as usize].fetch_or(purpose as u8, Ordering::Relaxed);
+            self.uses[self.segment_of(block)].fetch_or(purpose as u8, Ordering::Relaxed);
         }
         if let Some(first) = self.contested.get(&block.get()) {
             let mut first = first
@@ -136,10 +152,9 @@ impl Claims {
             .clone()
     }
 
-    /// Whether the segment holds data and metadata.
-    pub(super) fn uses(&self, segment: u32) -> (bool, bool) {
-        let uses = self.uses[segment as usize].load(Ordering::Relaxed);
-        (uses & Use::Data as u8 != 0, uses & Use::Metadata as u8 != 0)
+    /// What the segment is used for.
+    pub(super) fn uses(&self, segment: u32) -> Uses {
+        Uses(self.uses[segment as usize].load(Ordering::Relaxed))
     }
 
     /// Claimed blocks.

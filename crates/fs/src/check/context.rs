@@ -15,6 +15,15 @@ pub(super) struct Scan<'a> {
     pub(super) superblock: Superblock,
     pub(super) geometry: Geometry,
     pub(super) claims: &'a Claims,
+    /// Whose processes may map each segment; nobody's, or root's only: `None`.
+    pub(super) mappers: Vec<Option<u32>>,
+}
+
+impl Scan<'_> {
+    /// Whether processes of another user than this one, who is not root, may map a block that the pool has.
+    pub(super) fn is_seen_by_others(&self, block: BlockNumber, user: u32) -> bool {
+        self.mappers[self.claims.segment_of(block)].is_some_and(|mapper| mapper != user)
+    }
 }
 
 /// What one part of the check found and would change.

@@ -293,6 +293,18 @@ pub(super) fn check_reserved(
     debug_assert!(table_end.get() >= SEGMENT_TABLE_BLOCK.offset().get() + SEGMENT_ENTRY_BYTES);
 }
 
+/// Whose processes may map each segment, as its entry says: its owner's, if that is not root.
+pub(super) fn mappers(region: &Region, geometry: &Geometry) -> Vec<Option<u32>> {
+    let mapper = |segment| {
+        let entry: SegmentEntry = region.load(geometry.segment_entry(segment));
+        match entry.domain(segment) {
+            Ok(Some(Domain::Owner { uid, .. })) => Some(uid).filter(|&uid| uid != 0),
+            _ => None,
+        }
+    };
+    (0..geometry.segments).map(mapper).collect()
+}
+
 /// Checks the segment table against what is in the segments. Comes last: all claims are made.
 pub(super) fn check_segments(scan: &Scan<'_>, findings: &mut Findings) {
     for segment in 0..scan.geometry.segments {
@@ -336,8 +348,9 @@ fn check_segment(
     at: Offset,
     entry: &SegmentEntry,
 ) {
-    let (has_data, has_metadata) = scan.claims.uses(segment);
-    let derived = match (has_data, has_metadata) {
+    let uses = scan.claims.uses(segment);
+    let has_metadata = uses.include(Use::Metadata);
+    let derived = match (uses.include(Use::Data), has_metadata) {
         (false, false) => None,
         (false, true) => Some(Domain::Metadata),
         (true, _) => Some(Domain::Mixed),
@@ -346,6 +359,9 @@ fn check_segment(
         Ok(None) if derived.is_none() => return,
         Ok(None) => (FaultKind::SegmentUnassigned, derived),
         Ok(Some(Domain::Owner { .. })) if has_metadata => (FaultKind::SegmentMismatch, derived),
+        Ok(Some(Domain::Owner { .. })) if uses.include(Use::OthersData) => {
+            (FaultKind::SegmentForeign, derived)
+        }
         Ok(Some(_)) => return,
         Err(DamagedEntry) => (
             FaultKind::SegmentEntryDamaged,

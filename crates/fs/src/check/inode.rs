@@ -245,6 +245,8 @@ pub(super) fn check_map(
         findings: &mut *findings,
         inode: number,
         purpose: if is_data { Use::Data } else { Use::Metadata },
+        // What a lease has are spare blocks, in which is nothing yet.
+        user: (is_data && RawLease::of(raw).is_none()).then_some(raw.uid),
         end_blocks: rule.blocks(raw.size),
         size_is_certain: (certain && possible && !is_table) || !rule.may_grow,
         may_be_unwritten: is_data,

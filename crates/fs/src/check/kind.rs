@@ -88,6 +88,9 @@ kinds! {
     /// A segment of an owner holds metadata.
     SegmentMismatch, "segment-mismatch", Damage, "a user's segment holds metadata",
         "a process with direct access could change metadata", "the segment becomes a shared one";
+    /// A segment of an owner holds another user's data.
+    SegmentForeign, "segment-foreign", Damage, "a user's segment holds another user's data",
+        "a process with direct access could read and change it", "the segment becomes a shared one";
     /// The saved wear of a segment fails its check.
     WearDamaged, "wear-damaged", Note, "the segment's wear fails its check",
         "the segment counts as unworn", "set to zero";

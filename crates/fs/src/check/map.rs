@@ -17,6 +17,8 @@ pub(super) struct MapWalk<'s, 'f> {
     pub(super) findings: &'f mut Findings,
     pub(super) inode: InodeNumber,
     pub(super) purpose: Use,
+    /// Whose data it is; `None` if that is nothing that another user may not see.
+    pub(super) user: Option<u32>,
     /// Blocks of the file, as its size says.
     pub(super) end_blocks: u64,
     /// Whether the size is certain: if not, written blocks behind it make the file longer.
@@ -67,10 +69,11 @@ impl MapWalk<'_, '_> {
             );
             return 0;
         }
-        let purpose = if level == 0 {
-            self.purpose
-        } else {
-            Use::Metadata
+        let is_others = |user| self.scan.is_seen_by_others(pointer.block, user);
+        let purpose = match level {
+            0 if self.user.is_some_and(is_others) => Use::OthersData,
+            0 => self.purpose,
+            _ => Use::Metadata,
         };
         if let Err(taken) = self
             .scan

@@ -144,6 +144,7 @@ impl Pass {
             superblock,
             geometry,
             claims: &claims,
+            mappers: header::mappers(region, &geometry),
         };
         let complete = check_all(&scan, options, &mut findings);
         findings.report.counts.blocks = claims.blocks();

@@ -175,6 +175,30 @@ fn journals_that_nobody_can_find_get_a_new_place() {
     assert_eq!(pool.repair(&[FaultKind::JournalOverlap]).1, expected);
 }
 
+/// A file that is said to be another user's, or root's, in a segment that processes of its former owner may map; and what root's own segment holds, which is nobody's affair.
+#[test]
+fn a_users_segment_with_data_of_others_becomes_a_shared_one() {
+    for (owner, said, is_fault) in [(7, 8, true), (7, 0, true), (7, 7, false), (0, 8, false)] {
+        let files = tree::empty();
+        let new = NewInode {
+            uid: owner,
+            ..NewInode::file(0o600)
+        };
+        let node = files.create(&files.root(), b"own", &new).expect("create");
+        files.write(&node, 0, b"secret").expect("write");
+        let pool = Pool::of(&files);
+        pool.change(node.number(), |raw| raw.uid = said);
+        let kinds: &[FaultKind] = match is_fault {
+            true => &[FaultKind::SegmentForeign],
+            false => &[],
+        };
+        let (repaired, snapshot) = pool.repair(kinds);
+        assert_eq!(repaired.found.is_clean(), !is_fault, "{owner}, {said}");
+        assert_eq!(snapshot.0["/own"].content[8..], *b"secret");
+        assert_eq!(snapshot.0["/own"].attributes.uid, said);
+    }
+}
+
 #[test]
 fn counts_parents_and_types_are_put_right() {
     let files = tree::populated();

@@ -104,9 +104,9 @@ impl<S: Store> Handler<S> {
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.drop_set_id(&node)?;
         }
-        let at = self.fs().append(&node, data)?;
-        self.shared.statistics.add_written_bytes(data.len());
-        Ok((at, data.len() as u32))
+        let appended = self.fs().append(&node, data)?;
+        self.shared.statistics.add_written_bytes(appended.bytes);
+        Ok((appended.at, appended.bytes as u32))
     }
 
     pub(super) fn allocate_range(
