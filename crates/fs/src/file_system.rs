@@ -10,7 +10,7 @@ use crate::node::{InodeState, Node, validate};
 use crate::quota::Quotas;
 use crate::roam::{ROAM_AFTER, Roaming};
 use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
-use crate::{handover, quota, recover, space};
+use crate::{handover, quota, recover, rights, space};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
 use scatter::DomainId;
@@ -114,7 +114,7 @@ impl<S: Store> Core<S> {
     /// A state of an inode that has none.
     pub(crate) fn state(&self, number: InodeNumber, raw: RawInode) -> InodeState {
         let reclaim = (raw.links == 0).then(|| self.reclaimer());
-        InodeState::new(number, raw, self.domain(&raw), reclaim)
+        InodeState::new(number, raw, self.domain(number, &raw), reclaim)
     }
 
     /// Who frees an unlinked inode when its last user is gone.
@@ -123,8 +123,11 @@ impl<S: Store> Core<S> {
     }
 
     /// Where the data of this inode goes.
-    pub(crate) fn domain(&self, raw: &RawInode) -> DomainId {
+    pub(crate) fn domain(&self, number: InodeNumber, raw: &RawInode) -> DomainId {
         match raw.file_type() {
+            Some(FileType::Regular) if rights::is_out_of_reach(self, number, raw) => {
+                DomainId::MIXED
+            }
             Some(FileType::Regular) => self
                 .store
                 .domain_number(Domain::of_file(raw.mode, raw.uid, raw.gid)),
@@ -308,9 +311,10 @@ impl<S: Store> FileSystem<S> {
             .uid
             .is_some_and(|user| handover::is_needed(&body.raw, user))
         {
-            let size = body.raw.size;
-            body.changes_content(core, 0..size);
             handover::leave_owner(core, node.number(), &mut body)?;
+        }
+        if change.mode.is_some_and(rights::has_set_id) {
+            handover::leave_for_rights(core, node.number(), &mut body)?;
         }
         let now = core.now();
         let mut new = body.raw;
@@ -341,7 +345,7 @@ impl<S: Store> FileSystem<S> {
         transaction.log_inode(node.number(), &body.raw, &mut new)?;
         transaction.commit()?;
         body.raw = new;
-        body.domain = core.domain(&new);
+        body.domain = core.domain(node.number(), &new);
         Ok(Attributes::of(node.number(), &new))
     }
 

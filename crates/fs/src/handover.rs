@@ -1,4 +1,4 @@
-//! A file gets another owner: its blocks leave the segments of the old one.
+//! A file gets another owner, or gives rights to who executes it: its blocks leave the segments of the old one.
 //!
 //! Who owns any file in a segment may map the segment, at any time (`docs/DIRECT.md`, *Whose segments*). So what the new owner writes must not go to where the old one sees it, and a block that is written in
 //! part is written where it is. The blocks move to segments that nobody maps, not to the new owner's: as long as the file is the old owner's, which it stays if the power goes in between or there is no room,
@@ -11,7 +11,7 @@ use crate::error::FsError;
 use crate::file::read_block;
 use crate::file_system::Core;
 use crate::format::{FileType, InodeNumber, Pointer, RawInode};
-use crate::node::Body;
+use crate::node::{Body, BodyWrite};
 use pmem::BLOCK_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::{DomainId, Extent, Purpose};
@@ -33,6 +33,23 @@ pub(crate) fn is_needed(raw: &RawInode, user: u32) -> bool {
     is_file && raw.uid != user && raw.uid != 0 && !deliberate::is(Bug::LeaveBlocksBehind)
 }
 
+/// Before who executes a file gets rights: moves its blocks out of reach of its owner's processes, which could change what it does ([`rights`](crate::rights)).
+///
+/// # Errors
+///
+/// Those of [`leave_owner`].
+pub(crate) fn leave_for_rights<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut BodyWrite<'_>,
+) -> Result<(), FsError> {
+    // To somebody else, whoever that is.
+    match is_needed(&body.raw, 0) {
+        true => leave_owner(core, number, body),
+        false => Ok(()),
+    }
+}
+
 /// Moves all blocks of a file out of owners' segments, [`BLOCKS_AT_ONCE`] in a transaction. Content and times stay as they are, whenever that ends.
 ///
 /// # Errors
@@ -41,8 +58,10 @@ pub(crate) fn is_needed(raw: &RawInode, user: u32) -> bool {
 pub(crate) fn leave_owner<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
-    body: &mut Body,
+    body: &mut BodyWrite<'_>,
 ) -> Result<(), FsError> {
+    let size = body.raw.size;
+    body.changes_content(core, 0..size);
     let mut next = 0;
     loop {
         let map = BlockMap::of(number, &body.raw);

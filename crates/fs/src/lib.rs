@@ -38,6 +38,7 @@ mod operation;
 pub mod quota;
 mod recover;
 mod rename;
+mod rights;
 mod roam;
 mod space;
 mod spin;

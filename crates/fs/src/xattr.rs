@@ -7,8 +7,10 @@
 use crate::error::{FsError, damaged_inode};
 use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
+use crate::handover;
 use crate::node::{Body, Node};
 use crate::quota::{self, Limits, Subject};
+use crate::rights::CAPABILITY;
 use crate::types::XattrMode;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Purpose};
@@ -16,8 +18,6 @@ use txn::checksum::crc32c;
 use txn::{Corruption, Store, Transaction};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Attribute with the rights that a program has, whoever runs it. The kernel removes it before it writes.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Most bytes of an attribute's value.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an attribute's name.
@@ -231,6 +231,7 @@ impl<S: Store> FileSystem<S> {
         if name == CAPABILITY {
             // Whoever writes it without asking would leave it there.
             core.end_lease(node, &mut body)?;
+            handover::leave_for_rights(core, node.number(), &mut body)?;
         }
         let mut attributes = load(&core.store, node.number(), &body.raw)?;
         match attributes.iter_mut().find(|(known, _)| known == name) {
@@ -240,6 +241,7 @@ impl<S: Store> FileSystem<S> {
             None => attributes.push((name.to_vec(), value.to_vec())),
         }
         store_attributes(core, node.number(), &mut body, &attributes)?;
+        body.domain = core.domain(node.number(), &body.raw);
         if let Some(limits) = limits {
             core.quotas.change_limits(&limits);
         }
@@ -262,6 +264,7 @@ impl<S: Store> FileSystem<S> {
             return Err(FsError::NoAttribute);
         }
         store_attributes(core, node.number(), &mut body, &attributes)?;
+        body.domain = core.domain(node.number(), &body.raw);
         if node.number() == InodeNumber::ROOT && name == quota::ATTRIBUTE {
             core.quotas.change_limits(&[]);
         }

@@ -4,9 +4,10 @@ mod common;
 
 use common::{new_region, open};
 use lease::Place;
-use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node, SetAttributes};
+use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node, SetAttributes, XattrMode};
+use pmem::Region;
 use scatter::DomainId;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use txn::{Mode, Store};
 
 const BLOCK: u64 = 4096;
@@ -106,6 +107,62 @@ fn a_file_that_is_given_to_somebody_leaves_the_segments_of_who_had_it() {
     assert!(!is_out_of_reach(1, 1), "nothing changes");
 }
 
+type Giver = fn(&FileSystem, &Node);
+
+/// Ways to make a file one that gives rights to who executes it.
+const GIVERS: [(&str, Giver); 3] = [
+    ("set-user-id", |files, node| set_mode(files, node, 0o4755)),
+    ("set-group-id", |files, node| set_mode(files, node, 0o2711)),
+    ("capability", |files, node| {
+        files
+            .set_xattr(node, b"security.capability", &[1; 20], XattrMode::Any)
+            .expect("setcap");
+    }),
+];
+
+fn set_mode(files: &FileSystem, node: &Node, mode: u32) {
+    let change = SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    };
+    files.set_attributes(node, &change).expect("chmod");
+}
+
+/// Whether no block of a program lies where its owner could change it once who executes it gets rights, also what is written later, also after a mount.
+fn is_out_of_the_owners_reach(owner: u32, give: Giver) -> bool {
+    let files = new_pool(32 << 20);
+    let node = make(&files, owner);
+    files
+        .write(&node, 0, &[1; 600 * BLOCK as usize])
+        .expect("write");
+    give(&files, &node);
+    let mut content = read(&files, &node);
+    assert!(content.iter().all(|byte| *byte == 1));
+    files.write(&node, 700 * BLOCK, &[2; 5000]).expect("write");
+    content.resize(700 * BLOCK as usize, 0);
+    content.extend([2; 5000]);
+    drop(node);
+    let region = Arc::new(Region::from_image(files.store().region().image()));
+    let files = open(region, Mode::ReadWrite).expect("mount");
+    let node = files.lookup(&files.root(), b"file").expect("it is there");
+    files.write(&node, 800 * BLOCK, &[3; 100]).expect("write");
+    let found = domains(&files, &node, 801);
+    assert_eq!(found.len(), 603);
+    assert!(read(&files, &node).starts_with(&content));
+    found.into_iter().all(DomainId::is_server_only)
+}
+
+#[test]
+fn a_program_that_gives_rights_is_out_of_its_owners_reach() {
+    let _turn = ONE_AT_A_TIME.lock();
+    for (name, give) in GIVERS {
+        assert!(is_out_of_the_owners_reach(1, give), "{name}");
+    }
+    assert!(!is_out_of_the_owners_reach(0, GIVERS[1].1), "root's own");
+    let chmod: Giver = |files, node| set_mode(files, node, 0o755);
+    assert!(!is_out_of_the_owners_reach(1, chmod), "no rights");
+}
+
 #[test]
 fn what_the_new_owner_writes_goes_to_his_segments() {
     let _turn = ONE_AT_A_TIME.lock();
@@ -147,6 +204,8 @@ fn blocks_that_are_left_behind_are_noticed() {
     let _turn = ONE_AT_A_TIME.lock();
     set(Some(Bug::LeaveBlocksBehind));
     let is_out_of_reach = is_out_of_reach(1, 2);
+    let programs = GIVERS.map(|(_, give)| is_out_of_the_owners_reach(1, give));
     set(None);
     assert!(!is_out_of_reach);
+    assert_eq!(programs, [false; 3]);
 }

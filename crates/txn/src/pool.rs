@@ -11,7 +11,9 @@ use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -28,6 +30,10 @@ pub enum Mode {
 pub const SUPER_FILE: &str = "super";
 /// Name of the file that names the owner's process.
 pub const OWNER_FILE: &str = "owner.pid";
+
+/// What is in the files is everybody's, whatever the modes of the files in the pool say: only who may mount it may open them.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// Name of a segment's file.
 pub fn segment_file(segment: u32) -> String {
@@ -179,6 +185,9 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     } else {
         open_segments(path, head, &geometry, mode)?
     };
+    if !device && mode == Mode::ReadWrite {
+        files.keep_private();
+    }
     let region = files.map(&geometry, class, access, device)?;
     let segments = (!device && mode == Mode::ReadWrite).then(|| files.into_segments());
     Ok(Mapped {
@@ -415,6 +424,21 @@ fn open_segments(
 }
 
 impl Files {
+    /// Takes from others what earlier builds have let them do: with a descriptor that is good for nothing (`O_PATH`), and that nobody counts, a file can be opened again by whoever its mode lets.
+    fn keep_private(&self) {
+        for (file, path) in self.files.iter().zip(&self.paths) {
+            let Ok(metadata) = file.metadata() else {
+                continue;
+            };
+            if metadata.mode() & !FILE_MODE & 0o777 == 0 {
+                continue;
+            }
+            if let Err(error) = file.set_permissions(fs::Permissions::from_mode(FILE_MODE)) {
+                tracing::warn!(path = %path.display(), %error, "others may read the pool's file, whatever the modes of the files in it; chmod 600 it");
+            }
+        }
+    }
+
     /// The files of a directory's segments, once they are mapped.
     fn into_segments(self) -> SegmentFiles {
         SegmentFiles {
@@ -487,7 +511,8 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
         return Ok(write_header(region, &superblock, Content::Anybodys));
     }
-    fs::create_dir(path).map_err(|source| match source.kind() {
+    let folder = fs::DirBuilder::new().mode(FOLDER_MODE).create(path);
+    folder.map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => FormatError::Exists {
             path: path.to_path_buf(),
         },
@@ -550,6 +575,7 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(FILE_MODE)
             .open(&path);
         let file = file.map_err(format_io(&path, "create"))?;
         pmem::use_huge_pages(&file, length).map_err(format_io(&path, "give a length to"))?;

@@ -16,6 +16,7 @@ use crate::format::{
     SYMLINK_BYTES_MAX,
 };
 use crate::lease::{FLAG_LEASE, RawLease};
+use crate::rights;
 use pmem::{BLOCK_BYTES, Offset};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -246,7 +247,7 @@ pub(super) fn check_map(
         inode: number,
         purpose: if is_data { Use::Data } else { Use::Metadata },
         // What a lease has are spare blocks, in which is nothing yet.
-        user: (is_data && RawLease::of(raw).is_none()).then_some(raw.uid),
+        user: (is_data && RawLease::of(raw).is_none()).then(|| who_may_write(raw)),
         end_blocks: rule.blocks(raw.size),
         size_is_certain: (certain && possible && !is_table) || !rule.may_grow,
         may_be_unwritten: is_data,
@@ -276,6 +277,15 @@ pub(super) fn check_map(
         raw.size = size;
     }
     found
+}
+
+/// The user whose processes may have a file's blocks mapped. A file that gives rights to who executes it must be out of reach of its owner's as well: then that is root only.
+fn who_may_write(raw: &RawInode) -> u32 {
+    if rights::has_set_id(raw.mode) {
+        0
+    } else {
+        raw.uid
+    }
 }
 
 /// Which sizes an inode may have.

@@ -23,10 +23,10 @@ pub(crate) use recovery::Orphan;
 use crate::block_map::{BlockMap, MapEditor};
 use crate::error::FsError;
 use crate::file_system::{Core, FileSystem};
-use crate::format::{FileType, InodeNumber, Pointer, RawInode};
+use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
+use crate::rights;
 use crate::types::NewInode;
-use crate::xattr;
 use fold::{Folded, LeaseBlocks, Parties};
 use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, RECORD_NUMBERS, Ring, Salt, Spare, Trust};
@@ -117,18 +117,6 @@ impl FileLease {
     }
 }
 
-/// Bits of a mode that make who executes the file somebody else.
-const SET_ID_BITS: u32 = 0o6000;
-
-/// Whether who executes a file gets rights by that.
-fn gives_rights<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
-) -> Result<bool, FsError> {
-    Ok(raw.mode & SET_ID_BITS != 0 || xattr::has(core, number, raw, xattr::CAPABILITY)?)
-}
-
 impl<S: Store> FileSystem<S> {
     /// Leases a file: from here on its holder writes it with a [`lease::Writer`], until somebody else touches its content or attributes.
     ///
@@ -153,7 +141,7 @@ impl<S: Store> FileSystem<S> {
         if body.lease.is_some() || body.raw.links == 0 {
             return Err(FsError::NotPermitted("the file cannot be leased now"));
         }
-        if gives_rights(core, node.number(), &body.raw)? {
+        if rights::gives_rights(core, node.number(), &body.raw)? {
             return Err(FsError::InvalidArgument(
                 "who executes the file gets rights",
             ));
