@@ -108,7 +108,9 @@ impl From<perdure::Error> for Failure {
 /// The exit code for a pool that cannot be opened.
 fn status_of_open(error: &OpenError) -> Status {
     match error {
-        OpenError::InUse { .. } | OpenError::StillWriting { .. } => Status::Busy,
+        OpenError::InUse { .. }
+        | OpenError::StillWriting { .. }
+        | OpenError::SegmentsHad { .. } => Status::Busy,
         OpenError::Map(pmem::MapError::NotPersistent { .. }) | OpenError::Io { .. } => {
             Status::Failed
         }

@@ -180,6 +180,18 @@ pub enum OpenError {
         /// Process that has it, if known.
         owner: Option<u32>,
     },
+    /// Processes of a former server have segments, into which a repair could put metadata.
+    #[error(
+        "{path}: somebody still has {count} of its segments open or mapped, the first is {first}, and a repair could put what is others' into them; end that process (`fuser -v {path}/{first}` names it), then try again"
+    )]
+    SegmentsHad {
+        /// Pool.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// The file of the first.
+        first: String,
+    },
     /// The memory does not keep its content, and nobody said `--volatile`.
     #[error(transparent)]
     Map(#[from] pmem::MapError),

@@ -32,7 +32,7 @@ pub const SUPER_FILE: &str = "super";
 pub const OWNER_FILE: &str = "owner.pid";
 
 /// What is in the files is everybody's, whatever the modes of the files in the pool say: only who may mount it may open them.
-const FILE_MODE: u32 = 0o600;
+pub(crate) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// Name of a segment's file.
@@ -200,7 +200,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
 }
 
 /// Segments that somebody has, before this process has them. If there are none, that is noted for who opens the pool next.
-fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
+pub(crate) fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
     let is_had = |segment: &u32| {
         let file = File::open(pool.join(segment_file(*segment)));
         file.is_ok_and(|file| usage(&file) == Usage::Shared)

@@ -5,12 +5,14 @@
 
 use crate::descriptors::DescriptorRoom;
 use crate::error::OpenError;
-use crate::layout::Superblock;
+use crate::layout::{Geometry, Superblock};
 use crate::pool::{self, Head, Lock, Mode, segment_file};
+use crate::users::Given;
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, MapError, Part, Region};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,7 +65,8 @@ impl SalvagedPool {
 ///
 /// # Errors
 ///
-/// [`OpenError`], but none for a missing or short file of segments or for one damaged superblock.
+/// [`OpenError`], but none for a missing or short file of segments or for one damaged superblock; for a repair
+/// [`OpenError::SegmentsHad`].
 pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
     let mode = if repair {
         Mode::ReadWrite
@@ -76,9 +79,12 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         is_device,
         superblock,
         lock,
-        given: _,
+        given,
     } = pool::open_head(path, mode)?;
     let geometry = superblock.geometry();
+    if repair && given == Given::Segments {
+        nobody_has_segments(path, &geometry)?;
+    }
     let room = DescriptorRoom::new(geometry.segments);
     let mut files = Files {
         repair,
@@ -120,6 +126,19 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         _lock: lock,
         _room: room,
     })
+}
+
+/// A repair takes blocks from wherever they are free, for anybody: so no process may have segments meanwhile.
+fn nobody_has_segments(pool: &Path, geometry: &Geometry) -> Result<(), OpenError> {
+    let had = pool::segments_had(pool, geometry);
+    match had.first() {
+        None => Ok(()),
+        Some(&first) => Err(OpenError::SegmentsHad {
+            path: pool.to_path_buf(),
+            count: had.len(),
+            first: segment_file(first),
+        }),
+    }
 }
 
 /// The parts of a pool, made complete.
@@ -206,6 +225,7 @@ fn lengthened(file: Option<File>, path: &Path, length: u64) -> io::Result<File> 
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(pool::FILE_MODE)
             .open(path)?,
     };
     fallocate(&file, FallocateFlags::empty(), 0, length)?;
