@@ -236,7 +236,6 @@ impl Mapping {
         &self,
         at: u64,
         part: &Part<'_>,
-        class: DurabilityClass,
         permission: Permission,
     ) -> Result<(), MapError> {
         let alignment = check_part(part)?.max(HUGE_PAGE_BYTES as u64);
@@ -262,8 +261,8 @@ impl Mapping {
         // SAFETY: a reservation of the part's length.
         unsafe {
             match permission {
-                Permission::ReadWrite => map_part(part, from, class, Access::ReadWrite)?,
-                Permission::Read => map_for_reading(part, from)?,
+                Permission::ReadWrite => map_for(ProtFlags::READ | ProtFlags::WRITE, part, from)?,
+                Permission::Read => map_for(ProtFlags::READ, part, from)?,
             }
         }
         elsewhere.advise();
@@ -472,17 +471,21 @@ unsafe fn map_part(
     Ok(())
 }
 
-/// Maps a part for reading. Loads need no `MAP_SYNC`, whatever the class.
+/// Maps a part whose blocks are there for good, so that no access needs `MAP_SYNC`, whatever the class.
 ///
 /// # Safety
 /// As [`map_part`].
-unsafe fn map_for_reading(part: &Part<'_>, address: *mut c_void) -> Result<(), MapError> {
+unsafe fn map_for(
+    protection: ProtFlags,
+    part: &Part<'_>,
+    address: *mut c_void,
+) -> Result<(), MapError> {
     // SAFETY: MAP_FIXED replaces only the reservation.
     unsafe {
         mmap(
             address,
             part.length as usize,
-            ProtFlags::READ,
+            protection,
             MapFlags::SHARED | MapFlags::FIXED,
             part.file.as_fd(),
             part.file_offset,

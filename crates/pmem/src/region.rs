@@ -97,7 +97,7 @@ impl Region {
     }
 
     /// Maps one part at `at` of a region that is a reservation: over addresses only, or over the same part that was mapped for less. Other threads may use the part
-    /// meanwhile. Class `dax` demands `MAP_SYNC` of a part that is stored into.
+    /// meanwhile. Whatever the class, the part's blocks are there for good: whoever owns it has mapped it with `MAP_SYNC`, if that is needed, and touched each of them.
     ///
     /// # Errors
     /// See [`MapError`]. What was mapped at `at` before still is.
@@ -107,8 +107,7 @@ impl Region {
         part: &Part<'_>,
         permission: Permission,
     ) -> Result<(), MapError> {
-        self.memory
-            .map_later(at.get(), part, self.class, permission)
+        self.memory.map_later(at.get(), part, permission)
     }
 
     /// A hint that a range is used soon, and stored into if it is `for_writing`: its pages are mapped now instead of one by one at first use.

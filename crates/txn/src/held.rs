@@ -69,6 +69,17 @@ impl HeldSegments {
         }
     }
 
+    /// The very descriptor through which a segment is mapped: who has another one opened from it has the segment. `None` if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn file(&self, segment: SegmentNumber) -> io::Result<Option<File>> {
+        let files = self.files.get();
+        let file = files.and_then(|files| files.files.get(segment.0 as usize));
+        file.map(File::try_clone).transpose()
+    }
+
     /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to get it. Who wants to know that owner asks the
     /// allocator afterwards, whose lock stands between this and any change. `false` if there is no such segment.
     #[must_use = "a segment that does not exist is not held"]

@@ -187,6 +187,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     };
     if !device && mode == Mode::ReadWrite {
         files.keep_private();
+        files.shorten(&geometry);
     }
     let region = files.map(&geometry, class, access, device)?;
     let segments = (!device && mode == Mode::ReadWrite).then(|| files.into_segments());
@@ -424,6 +425,18 @@ fn open_segments(
 }
 
 impl Files {
+    /// Takes away what processes have written behind the end of segments: it only takes room.
+    fn shorten(&self, geometry: &Geometry) {
+        for (file, path) in self.files.iter().zip(&self.paths).skip(1) {
+            let is_longer = |found: fs::Metadata| found.len() > geometry.segment_bytes();
+            if file.metadata().is_ok_and(is_longer)
+                && let Err(error) = file.set_len(geometry.segment_bytes())
+            {
+                tracing::warn!(path = %path.display(), %error, "the file is longer than the segment in it");
+            }
+        }
+    }
+
     /// Takes from others what earlier builds have let them do: with a descriptor that is good for nothing (`O_PATH`), and that nobody counts, a file can be opened again by whoever its mode lets.
     fn keep_private(&self) {
         for (file, path) in self.files.iter().zip(&self.paths) {

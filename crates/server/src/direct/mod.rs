@@ -10,10 +10,12 @@
 //! * `dropper`, `drops`: how the kernel drops what it has of a file, and what it may have read meanwhile.
 //! * `makers`: whose next file is expected; `awake`: whether it is waited for without sleeping.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
+//! * `door`: segments as processes get them.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
 
 mod awake;
 mod counts;
+mod door;
 mod dropper;
 mod drops;
 mod leased;
@@ -32,6 +34,7 @@ pub(crate) use registry::Registry;
 
 use crate::Mounting;
 use crate::handler::Shared;
+use door::Door;
 use dropper::Dropper;
 use fs::FileSystem;
 use fs::lease::LeaseSize;
@@ -80,6 +83,8 @@ const _: () = {
 struct Service<S: Store> {
     shared: Arc<Shared<S>>,
     pool: PathBuf,
+    /// `None` if this kernel, or this user, cannot have one.
+    door: Option<Door>,
     /// The mount's device, as `stat` shows it: major and minor number.
     device: (u32, u32),
     users: Users,
@@ -99,10 +104,20 @@ impl<S: Store> Service<S> {
         &self.shared.fs
     }
 
-    /// A segment's file, opened anew: what the process does to its descriptor is its own affair.
+    /// A segment, opened for a process.
     fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
+        if let Some(door) = &self.door
+            && let Some(segment) = self.files().store().segment_file(SegmentNumber(number))?
+        {
+            return door.open(segment, for_writing);
+        }
         let path = self.pool.join(txn::pool::segment_file(number));
         File::options().read(true).write(for_writing).open(path)
+    }
+
+    /// Whether a user may have segments at all: without a [`Door`] those who could make the pool's files shorter anyway.
+    fn may_have_segments(&self, user: u32) -> bool {
+        self.door.is_some() || user == 0 || user == rustix::process::geteuid().as_raw()
     }
 
     /// A process does not have a segment any more, as far as can be told. If somebody has it, it is looked now and then whether that is still so.
@@ -139,6 +154,7 @@ impl Direct {
         let service = Arc::new(Service {
             shared: Arc::clone(shared),
             pool: mounting.pool.clone(),
+            door: door(shared.fs.store().geometry().segment_bytes()),
             device: (0, device_minor),
             users,
             is_in_place: mounting.in_place,
@@ -171,6 +187,14 @@ impl Direct {
             let _ = listener.join();
         }
     }
+}
+
+fn door(segment_bytes: u64) -> Option<Door> {
+    Door::new(segment_bytes)
+        .inspect_err(|error| {
+            tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, and Linux 6.9");
+        })
+        .ok()
 }
 
 /// A socket with a name that nobody guesses, in the abstract namespace: nothing of it stays when the server is gone.

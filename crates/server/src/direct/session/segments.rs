@@ -74,7 +74,7 @@ impl<S: Store> Session<S> {
         }
     }
 
-    /// A segment of which the process has attached a file. It can do no more with its descriptor than with the file. `None` if what others have left there could not be cleared without
+    /// A segment of which the process has attached a file. `None` if what others have left there could not be cleared without
     /// making it wait for too long.
     fn segment(
         &mut self,
@@ -91,7 +91,9 @@ impl<S: Store> Session<S> {
             .domains
             .iter()
             .any(|&(known, may_write)| known == domain && may_write >= for_writing);
-        let is_allowed = is_allowed && owners.allows(domain);
+        let is_allowed = is_allowed
+            && self.service.may_have_segments(owners.sender.user)
+            && owners.allows(domain);
         let opened = match is_allowed {
             true if !self.clear(number, patience_blocks) => Ok(None),
             true => self

@@ -1,0 +1,303 @@
+//! Descriptors of segments, as processes get them.
+//!
+//! Whoever has a segment's own file open for writing can make it shorter: the server ends at its next access (SIGBUS), and the pool cannot be mounted. He can make it longer, and punch holes into it. And a
+//! descriptor that is good for nothing (`O_PATH`), which nobody counts, opens the file again whenever its mode allows.
+//!
+//! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each time a segment is handed out; the kernel passes their mappings, reads and writes through
+//! to the segment (`FUSE_PASSTHROUGH`), and asks the server for everything else, who refuses it. Who has one has the segment open as far as the kernel is concerned, so who has a segment is still known
+//! ([`txn::held`]).
+//!
+//! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
+
+use fuser::{
+    BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
+    Session, SessionACL,
+};
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Nothing that the kernel knows of these files changes.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Pools may lie on a file system that is stacked on another one itself.
+const STACKED_MAX: u32 = 2;
+
+/// What is opened just now, and by whom.
+struct Wanted {
+    thread: i32,
+    number: INodeNo,
+    segment: File,
+}
+
+/// One of these files is opened by nobody but the thread that said so before.
+#[derive(Default)]
+struct Guest {
+    wanted: Option<Wanted>,
+    /// What the kernel knows a segment by until the file is open.
+    backing: Option<BackingId>,
+}
+
+/// Opens segments for processes.
+pub(super) struct Door {
+    mount: OwnedFd,
+    guest: Arc<Mutex<Guest>>,
+    /// Number of the file that was opened last. Held while one is opened.
+    last: Mutex<u64>,
+}
+
+impl Door {
+    /// Makes the file system, whose files are so many bytes long.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, most of all that this kernel, or this user, cannot have it.
+    pub(super) fn new(segment_bytes: u64) -> io::Result<Door> {
+        let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let mount = mount(&device)?;
+        let guest = Arc::<Mutex<Guest>>::default();
+        let files = Files {
+            guest: Arc::clone(&guest),
+            segment_bytes,
+        };
+        let session = Session::from_fd(files, device, SessionACL::All, Config::default())?;
+        // It ends when the last process has let its last descriptor go, or with the server.
+        std::thread::Builder::new()
+            .name("perdure-door".to_owned())
+            .spawn(move || {
+                if let Err(error) = session.run() {
+                    tracing::debug!(%error, "segments are not handed out any more");
+                }
+            })?;
+        let door = Door {
+            mount,
+            guest,
+            last: Mutex::new(INodeNo::ROOT.0),
+        };
+        Ok(door)
+    }
+
+    /// A descriptor for a process, of the segment whose file this is.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn open(&self, segment: File, for_writing: bool) -> io::Result<File> {
+        let mut last = self.last.lock();
+        *last += 1;
+        self.guest.lock().wanted = Some(Wanted {
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            number: INodeNo(*last),
+            segment,
+        });
+        let how = match for_writing {
+            true => OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        let name = last.to_string();
+        let opened = rustix::fs::openat(&self.mount, name, how | OFlags::CLOEXEC, Mode::empty());
+        *self.guest.lock() = Guest::default();
+        Ok(opened?.into())
+    }
+}
+
+/// Mounts the file system nowhere.
+fn mount(device: &OwnedFd) -> io::Result<OwnedFd> {
+    use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    for (key, value) in [
+        ("source", "perdure-segments".to_owned()),
+        ("fd", device.as_raw_fd().to_string()),
+        ("rootmode", "40000".to_owned()),
+        ("user_id", user.as_raw().to_string()),
+        ("group_id", group.as_raw().to_string()),
+    ] {
+        fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    // Processes ask how long a file is.
+    fsconfig_set_flag(context.as_fd(), "allow_other")?;
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    Ok(mount)
+}
+
+/// The file system.
+struct Files {
+    guest: Arc<Mutex<Guest>>,
+    segment_bytes: u64,
+}
+
+impl Files {
+    fn attributes(&self, number: INodeNo) -> FileAttr {
+        let (kind, perm, size) = match number {
+            INodeNo::ROOT => (FileType::Directory, 0o700, 0),
+            _ => (FileType::RegularFile, 0o600, self.segment_bytes),
+        };
+        FileAttr {
+            ino: number,
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink: 1,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+            blksize: pmem::BLOCK_BYTES as u32,
+            flags: 0,
+        }
+    }
+}
+
+/// What is not here the kernel is told not to exist: changes of length, holes, names, attributes.
+impl Filesystem for Files {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
+        offered.map_err(|_| io::ErrorKind::Unsupported)?;
+        let stacked = config.set_max_stack_depth(STACKED_MAX);
+        stacked
+            .map(drop)
+            .map_err(|_| io::ErrorKind::Unsupported.into())
+    }
+
+    fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let guest = self.guest.lock();
+        let number = guest.wanted.as_ref().map(|wanted| wanted.number);
+        match number.filter(|number| name == OsStr::new(&number.0.to_string())) {
+            Some(number) => reply.entry(&FOR_EVER, &self.attributes(number), Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        reply.attr(&FOR_EVER, &self.attributes(number));
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let mut guest = self.guest.lock();
+        let is_guest = |wanted: &mut Wanted| {
+            wanted.number == number && request.pid().cast_signed() == wanted.thread
+        };
+        let Some(wanted) = guest.wanted.take_if(is_guest) else {
+            reply.error(Errno::EACCES);
+            return;
+        };
+        match reply.open_backing(&wanted.segment) {
+            Ok(backing) => {
+                reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing);
+                guest.backing = Some(backing);
+            }
+            Err(error) => reply.error(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    const BYTES: u64 = 2 << 20;
+
+    fn segment() -> (File, tempfile::TempDir) {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .clone();
+        let file = options.open(folder.path().join("0")).expect("a file");
+        file.set_len(BYTES).expect("its length");
+        (file, folder)
+    }
+
+    /// As root, on a kernel that has it.
+    fn door() -> Option<Door> {
+        Door::new(BYTES)
+            .inspect_err(|error| eprintln!("skipped: no passthrough: {error}"))
+            .ok()
+    }
+
+    #[test]
+    fn a_segment_can_be_mapped_and_nothing_else_be_done_to_it() {
+        let (Some(door), (file, _folder)) = (door(), segment()) else {
+            return;
+        };
+        let theirs = door
+            .open(file.try_clone().expect("a descriptor"), true)
+            .expect("a segment");
+        assert_eq!(theirs.metadata().expect("attributes").len(), BYTES);
+        let part = pmem::Part {
+            file: &theirs,
+            path: "segment".as_ref(),
+            file_offset: 0,
+            length: BYTES,
+        };
+        let class = pmem::DurabilityClass::Volatile;
+        let region =
+            pmem::Region::map(&[part], class, pmem::Access::ReadWrite).expect("it can be mapped");
+        let at = pmem::Offset::new(4096);
+        region.fence(region.store_u64(at, 7).flush());
+        let mut found = [0; 8];
+        file.read_exact_at(&mut found, 4096).expect("read");
+        assert_eq!(u64::from_le_bytes(found), 7);
+        assert!(theirs.set_len(0).is_err(), "shorter");
+        assert!(theirs.set_len(2 * BYTES).is_err(), "longer");
+        for mode in [0, 1, 3, 16] {
+            let mode = rustix::fs::FallocateFlags::from_bits_retain(mode);
+            assert!(
+                rustix::fs::fallocate(&theirs, mode, 0, 4096).is_err(),
+                "{mode:?}"
+            );
+        }
+        let name = format!("/proc/self/fd/{}", theirs.as_raw_fd());
+        assert!(File::open(&name).is_err(), "opened again");
+        assert!(
+            File::options()
+                .write(true)
+                .truncate(true)
+                .open(&name)
+                .is_err()
+        );
+        assert_eq!(file.metadata().expect("attributes").len(), BYTES);
+    }
+
+    #[test]
+    fn who_reads_cannot_write() {
+        let (Some(door), (file, _folder)) = (door(), segment()) else {
+            return;
+        };
+        let theirs = door.open(file, false).expect("a segment");
+        assert!((&theirs).write(b"x").is_err());
+        let part = pmem::Part {
+            file: &theirs,
+            path: "segment".as_ref(),
+            file_offset: 0,
+            length: BYTES,
+        };
+        let class = pmem::DurabilityClass::Volatile;
+        assert!(pmem::Region::map(&[part], class, pmem::Access::ReadWrite).is_err());
+    }
+}
