@@ -392,6 +392,7 @@ impl Group {
                 self.owner(local)
                     .is_some_and(|owner| !owner.is_server_only() && owner != domain)
                     && !self.is_held(shared, local)
+                    && shared.ledger.may_be_shared(self.number(shared, local))
             })
             .map(|local| (self.shape.blocks - self.used(local), local))
             .filter(|&(free, _)| free > 0)

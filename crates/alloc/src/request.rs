@@ -150,6 +150,10 @@ pub trait SegmentLedger: Send + Sync {
     fn is_held(&self, _segment: SegmentNumber) -> bool {
         false
     }
+    /// Whether blocks of others may come to lie between those that the segment's owner has in it. Asked under the lock of the segment's group.
+    fn may_be_shared(&self, _segment: SegmentNumber) -> bool {
+        true
+    }
     /// Whether somebody else than the segment's present owner may have left something in it that he must not see. Asked behind [`assign`](Self::assign), and for each segment with an owner when the
     /// allocator is made; under the lock of the segment's group, as what follows.
     fn has_residue(&self, _segment: SegmentNumber) -> bool {

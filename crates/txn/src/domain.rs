@@ -8,7 +8,7 @@ use crate::content::{self, Content};
 use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
 use parking_lot::Mutex;
-use pmem::{Flushed, Region};
+use pmem::{BLOCK_BYTES, Flushed, Region};
 use scatter::{DomainId, Extent, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -278,6 +278,7 @@ impl SegmentLedger for Ledger {
     fn assign(&self, segment: SegmentNumber, domain: DomainId) {
         let domain = self.0.domain(domain);
         self.0.tell(segment, Some(domain));
+        self.0.held.change_hands(segment);
         self.0.write_assignment(segment.0, Some(domain));
     }
 
@@ -290,17 +291,33 @@ impl SegmentLedger for Ledger {
         self.0.held.is_held(segment)
     }
 
+    fn may_be_shared(&self, segment: SegmentNumber) -> bool {
+        !self.0.held.are_pages_given(segment)
+    }
+
     fn has_residue(&self, segment: SegmentNumber) -> bool {
+        if self.0.held.are_pages_left(segment) {
+            return true;
+        }
         let entry = self.0.entry(segment.0);
         let domain = entry.domain(segment.0).ok().flatten();
         domain.is_some_and(|domain| entry.content(segment.0).is_kept_from(domain))
     }
 
     fn clear(&self, extent: Extent) -> u32 {
-        content::clear(&self.0.region, extent)
+        let segment_blocks = self.0.geometry.segment_blocks;
+        let index = extent.start.get() - self.0.geometry.first_block().get();
+        let (segment, at) = (index / segment_blocks, index % segment_blocks);
+        let segment = SegmentNumber(segment as u32);
+        let [at, bytes] = [at, u64::from(extent.blocks)].map(|blocks| blocks * BLOCK_BYTES as u64);
+        match self.0.held.renew(segment, at, bytes) {
+            true => extent.blocks,
+            false => content::clear(&self.0.region, extent),
+        }
     }
 
     fn cleared(&self, segment: SegmentNumber) {
+        self.0.held.renewed(segment);
         let domain = self.0.entry(segment.0).domain(segment.0);
         if let Ok(Some(Domain::Owner { uid, .. })) = domain {
             self.0

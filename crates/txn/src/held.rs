@@ -5,6 +5,7 @@
 //! very descriptors that were mapped are kept, and asked about.
 
 use crate::descriptors::DescriptorRoom;
+use crate::pages::{self, GivenPages};
 use parking_lot::Mutex;
 use pmem::deliberate::{self, Bug};
 use scatter::SegmentNumber;
@@ -42,6 +43,8 @@ pub struct HeldSegments {
     were_any: AtomicBool,
     /// None for a pool that is not made of files, which nobody is given segments of.
     files: OnceLock<SegmentFiles>,
+    /// What somebody may have of a segment even if nobody has the segment.
+    pages: GivenPages,
     /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
     lingering: Mutex<BTreeSet<u32>>,
 }
@@ -53,12 +56,14 @@ impl HeldSegments {
             counts: (0..segments).map(|_| AtomicU32::new(0)).collect(),
             were_any: AtomicBool::new(false),
             files: OnceLock::new(),
+            pages: GivenPages::none_of(segments),
             lingering: Mutex::default(),
         }
     }
 
     /// From here on it is known who has a segment. `lingering` are those that processes of former servers have.
     pub(crate) fn watch(&self, files: SegmentFiles, lingering: &[u32]) {
+        self.pages.read(&files.files);
         let installed = self.files.set(files);
         debug_assert!(installed.is_ok(), "once for each opening of the pool");
         let mut set = self.lingering.lock();
@@ -75,9 +80,45 @@ impl HeldSegments {
     ///
     /// What the system says.
     pub fn file(&self, segment: SegmentNumber) -> io::Result<Option<File>> {
-        let files = self.files.get();
-        let file = files.and_then(|files| files.files.get(segment.0 as usize));
-        file.map(File::try_clone).transpose()
+        self.own_file(segment).map(File::try_clone).transpose()
+    }
+
+    fn own_file(&self, segment: SegmentNumber) -> Option<&File> {
+        self.files.get()?.files.get(segment.0 as usize)
+    }
+
+    /// Whether processes were given a segment whose pages somebody may have: nobody else's blocks may come to lie between those that its owner has in it.
+    pub(crate) fn are_pages_given(&self, segment: SegmentNumber) -> bool {
+        self.pages.are_given(segment)
+    }
+
+    /// The segment gets another owner. From here on its pages are renewed by the leaf, until [`renewed`](Self::renewed) says that all are.
+    pub(crate) fn change_hands(&self, segment: SegmentNumber) {
+        self.pages.change_hands(segment);
+    }
+
+    /// Whether pages have to be renewed before they are used.
+    pub(crate) fn are_pages_left(&self, segment: SegmentNumber) -> bool {
+        self.pages.are_left(segment)
+    }
+
+    /// Renews pages of a segment, so many bytes from a place in it on, if they have to be. Whether they were.
+    pub(crate) fn renew(&self, segment: SegmentNumber, at: u64, bytes: u64) -> bool {
+        let file = self.own_file(segment);
+        let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
+            return false;
+        };
+        let outcome = pages::renew(file, at, bytes);
+        if let Err(error) = &outcome {
+            tracing::error!(segment = segment.0, %error, "pages that a process had cannot be replaced; it may see what comes to lie in them");
+        }
+        outcome.is_ok()
+    }
+
+    /// All leaves of a segment have been cleared.
+    pub(crate) fn renewed(&self, segment: SegmentNumber) {
+        let is_held = self.is_held(segment);
+        self.pages.renewed(segment, self.own_file(segment), is_held);
     }
 
     /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to get it. Who wants to know that owner asks the
@@ -88,6 +129,7 @@ impl HeldSegments {
         count.is_some_and(|count| {
             self.were_any.store(true, Ordering::SeqCst);
             count.fetch_add(1, Ordering::SeqCst);
+            self.pages.give(segment, self.own_file(segment));
             true
         })
     }

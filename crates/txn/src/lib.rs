@@ -29,6 +29,7 @@ pub mod homes;
 pub mod journal;
 pub mod layout;
 mod live;
+mod pages;
 pub mod places;
 pub mod pool;
 mod read_speed;

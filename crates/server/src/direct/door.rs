@@ -3,8 +3,8 @@
 //! Whoever has a segment's own file open for writing can make it shorter: the server ends at its next access (SIGBUS), and the pool cannot be mounted. He can make it longer, and punch holes into it. And a
 //! descriptor that is good for nothing (`O_PATH`), which nobody counts, opens the file again whenever its mode allows.
 //!
-//! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each time a segment is handed out; the kernel passes their mappings, reads and writes through
-//! to the segment (`FUSE_PASSTHROUGH`), and asks the server for everything else, who refuses it. Who has one has the segment open as far as the kernel is concerned, so who has a segment is still known
+//! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each time a segment is handed out; the kernel passes their mappings through to the
+//! segment (`FUSE_PASSTHROUGH`), and asks the server for everything else, reads and writes as well, who refuses it. Who has one has the segment open as far as the kernel is concerned, so who has a segment is still known
 //! ([`txn::held`]).
 //!
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
@@ -204,7 +204,7 @@ impl Filesystem for Files {
         };
         match reply.open_backing(&wanted.segment) {
             Ok(backing) => {
-                reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing);
+                reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, &backing);
                 guest.backing = Some(backing);
             }
             Err(error) => reply.error(error.into()),
@@ -260,6 +260,7 @@ mod tests {
             pmem::Region::map(&[part], class, pmem::Access::ReadWrite).expect("it can be mapped");
         let at = pmem::Offset::new(4096);
         region.fence(region.store_u64(at, 7).flush());
+        assert!((&theirs).write(b"x").is_err() && theirs.write_at(b"x", BYTES).is_err());
         let mut found = [0; 8];
         file.read_exact_at(&mut found, 4096).expect("read");
         assert_eq!(u64::from_le_bytes(found), 7);

@@ -1,0 +1,143 @@
+//! Pages of segments that somebody may still have although nobody has the segment (`docs/DIRECT.md`, *Pages that are left*).
+//!
+//! Who had a segment mapped can have put its pages into a pipe, registered them with `io_uring`, or left them in a socket on their way out. Nobody counts those: the segment's file is neither open nor
+//! mapped ([`held`](crate::held)), and yet he reads, or writes, whatever comes to lie in them. So a segment that a process had goes to somebody else with other pages: the leaves that the allocator
+//! clears before it uses them are taken out of the file and made anew.
+//!
+//! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use scatter::SegmentNumber;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::{Duration, Instant};
+
+/// For room that was there a moment ago.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// "Sticky".
+const GIVEN_BIT: u32 = 0o1000;
+
+/// Whose pages a segment has.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Pages {
+    /// Nobody's but the pool's.
+    #[default]
+    Ours,
+    /// A process of its present owner was given them.
+    Given,
+    /// The same of a former owner: those of leaves that have not been cleared since are not to be used.
+    Left,
+}
+
+/// Of each segment that processes were given.
+#[derive(Debug)]
+pub(crate) struct GivenPages(Box<[Mutex<Pages>]>);
+
+impl GivenPages {
+    /// Of so many segments none.
+    pub(crate) fn none_of(segments: u32) -> GivenPages {
+        GivenPages((0..segments).map(|_| Mutex::default()).collect())
+    }
+
+    /// What former servers have noted. Whether the owner is the one who was given a segment is not known.
+    pub(crate) fn read(&self, files: &[File]) {
+        for (pages, file) in self.0.iter().zip(files) {
+            let mode = file.metadata().map(|metadata| metadata.mode());
+            if mode.is_ok_and(|mode| mode & GIVEN_BIT != 0) {
+                *pages.lock() = Pages::Left;
+            }
+        }
+    }
+
+    fn of(&self, segment: SegmentNumber) -> Option<&Mutex<Pages>> {
+        self.0.get(segment.0 as usize)
+    }
+
+    /// A process is about to get the segment.
+    pub(crate) fn give(&self, segment: SegmentNumber, file: Option<&File>) {
+        let (Some(pages), Some(file)) = (self.of(segment), file) else {
+            return;
+        };
+        let mut pages = pages.lock();
+        if *pages == Pages::Ours {
+            note(file, true);
+            *pages = Pages::Given;
+        }
+    }
+
+    /// Whether a process was given the segment, and somebody may have its pages.
+    pub(crate) fn are_given(&self, segment: SegmentNumber) -> bool {
+        self.of(segment)
+            .is_some_and(|pages| *pages.lock() != Pages::Ours)
+    }
+
+    /// The segment gets another owner.
+    pub(crate) fn change_hands(&self, segment: SegmentNumber) {
+        if let Some(pages) = self.of(segment) {
+            let mut pages = pages.lock();
+            if *pages == Pages::Given {
+                *pages = Pages::Left;
+            }
+        }
+    }
+
+    /// Whether leaves are listed because of somebody's pages.
+    pub(crate) fn are_left(&self, segment: SegmentNumber) -> bool {
+        self.of(segment)
+            .is_some_and(|pages| *pages.lock() == Pages::Left)
+    }
+
+    /// All leaves of a segment have been cleared. If it `is_held`, its owner's process has the new pages.
+    pub(crate) fn renewed(&self, segment: SegmentNumber, file: Option<&File>, is_held: bool) {
+        let (Some(pages), Some(file)) = (self.of(segment), file) else {
+            return;
+        };
+        let mut pages = pages.lock();
+        if *pages == Pages::Left {
+            *pages = match is_held {
+                true => Pages::Given,
+                false => Pages::Ours,
+            };
+            if !is_held {
+                note(file, false);
+            }
+        }
+    }
+}
+
+/// Tidiness only, if it is to be taken away; else a server that comes after this one's end does not know.
+fn note(file: &File, is_given: bool) {
+    let noted = file.metadata().and_then(|metadata| {
+        let mode = match is_given {
+            true => metadata.mode() | GIVEN_BIT,
+            false => metadata.mode() & !GIVEN_BIT,
+        };
+        file.set_permissions(Permissions::from_mode(mode & 0o7777))
+    });
+    if let Err(error) = noted {
+        tracing::warn!(%error, is_given, "it cannot be noted at a segment's file whether it was given to a process");
+    }
+}
+
+/// Takes pages of a segment out of its file and puts others in their place, which hold zeros.
+///
+/// # Errors
+///
+/// What the system says. If there is no room any more, the file has a hole there, and the next access ends this process: nobody is shown what is somebody else's.
+pub(crate) fn renew(file: &File, at: u64, bytes: u64) -> io::Result<()> {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, hole, at, bytes)?;
+    let begin = Instant::now();
+    loop {
+        match fallocate(file, FallocateFlags::empty(), at, bytes) {
+            // On a file system that others use as well, somebody was faster.
+            Err(Errno::NOSPC) if begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => return Ok(outcome?),
+        }
+    }
+}
