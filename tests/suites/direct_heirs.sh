@@ -7,7 +7,7 @@ source "$repository/tests/direct/lib.sh"
 [ "$(id -u)" = 0 ] || fail "needs root, to be two users"
 need setpriv python3
 begin 128M
-compile heir
+compile heir keeper
 user=12345
 chmod 755 "$work" "$programs" "$programs"/*
 mkdir -m 777 "$mnt/home" "$work/signs"
@@ -37,10 +37,10 @@ check() {
     before=$(room)
     as_user dd if=/dev/urandom of="$mnt/home/own" bs=1M count=$size status=none
     rm -f "$work/signs"/*
-    as_user "$programs/heir" "$how" "$mnt/home/own" "$work/signs/ready" "$work/signs/go" "$secret" >"$work/heir.log" &
+    as_user "$programs/$program" "$how" "$mnt/home/own" "$work/signs/ready" "$work/signs/go" "$secret" >"$work/heir.log" &
     heir=$!
     for _ in {1..500}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done
-    [ -e "$work/signs/ready" ] || fail "heir: $(cat "$work/heir.log")"
+    [ -e "$work/signs/ready" ] || fail "$program: $(cat "$work/heir.log")"
     if [ "$between" = given_away ]; then
         # A line in each block, which is written where the block is.
         chown 777:777 "$mnt/home/own"
@@ -86,9 +86,14 @@ check_left() {
 served_on() { :; }
 unmounted() { umount_pool; mount_pool; }
 killed() { kill_server; mount_pool; }
+program=heir
 for how in dies hangs-up; do
     for between in served_on unmounted killed given_away; do check $how $between; done
 done
+# It has nothing open or mapped any more, and keeps what it can all the same.
+program=keeper
+for between in served_on unmounted killed; do check pages $between; done
+check names served_on
 for between in served_on unmounted killed; do check_left $between; done
 finish
 echo "who has segments mapped sees nothing of others"

@@ -141,3 +141,69 @@ pub(crate) fn renew(file: &File, at: u64, bytes: u64) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::FileExt;
+
+    const BYTES: u64 = 4 << 12;
+    const SEGMENT: SegmentNumber = SegmentNumber(0);
+
+    fn file(content: u8) -> File {
+        let mut file = tempfile::tempfile_in("/dev/shm").expect("a file");
+        file.write_all(&[content; BYTES as usize]).expect("written");
+        file
+    }
+
+    #[test]
+    fn who_has_pages_of_a_file_does_not_see_what_comes_after_them() {
+        for is_renewed in [false, true] {
+            let file = file(1);
+            let (mut kept, into) = io::pipe().expect("a pipe");
+            let flags = rustix::pipe::SpliceFlags::empty();
+            let spliced =
+                rustix::pipe::splice(&file, Some(&mut 0), &into, None, BYTES as usize, flags);
+            assert_eq!(spliced, Ok(BYTES as usize));
+            drop(into);
+            if is_renewed {
+                renew(&file, 0, BYTES).expect("renewed");
+            }
+            file.write_all_at(&[2; BYTES as usize], 0).expect("written");
+            let mut seen = Vec::new();
+            kept.read_to_end(&mut seen).expect("read");
+            let wanted = if is_renewed { 1 } else { 2 };
+            assert!(seen.iter().all(|byte| *byte == wanted), "{is_renewed}");
+        }
+    }
+
+    #[test]
+    fn that_a_segment_was_given_is_known_until_its_pages_are_others() {
+        let file = file(0);
+        file.set_permissions(Permissions::from_mode(0o600))
+            .expect("a mode");
+        let pages = GivenPages::none_of(1);
+        pages.change_hands(SEGMENT);
+        assert!(!pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
+        pages.give(SEGMENT, Some(&file));
+        assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
+        pages.renewed(SEGMENT, Some(&file), false);
+        assert!(pages.are_given(SEGMENT), "its owner keeps them");
+        // The next server does not know whose they are.
+        let next = GivenPages::none_of(1);
+        next.read(std::slice::from_ref(&file));
+        for pages in [&pages, &next] {
+            pages.change_hands(SEGMENT);
+            assert!(pages.are_given(SEGMENT) && pages.are_left(SEGMENT));
+        }
+        pages.renewed(SEGMENT, Some(&file), true);
+        assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
+        pages.change_hands(SEGMENT);
+        pages.renewed(SEGMENT, Some(&file), false);
+        assert!(!pages.are_given(SEGMENT));
+        let last = GivenPages::none_of(1);
+        last.read(std::slice::from_ref(&file));
+        assert!(!last.are_given(SEGMENT));
+    }
+}
