@@ -179,7 +179,8 @@ impl Allocator {
     ) -> Result<Extents, OutOfSpace> {
         let unit = request.unit.blocks();
         let first = self.group_with_room(request.home);
-        let domains: &[DomainId] = if request.domain.is_server_only() || !self.shared.scarce() {
+        let is_bound = request.domain.is_server_only() || request.purpose == Purpose::Direct;
+        let domains: &[DomainId] = if is_bound || !self.shared.scarce() {
             &[request.domain]
         } else {
             &[request.domain, DomainId::MIXED]
@@ -228,11 +229,16 @@ impl Allocator {
         }
         let mut taken: SmallVec<[(usize, Place, u32); 4]> = SmallVec::new();
         let mut left = blocks;
-        for domain in [request.domain, DomainId::MIXED, DomainId::METADATA] {
+        let is_direct = request.purpose == Purpose::Direct;
+        let domains: &[DomainId] = match is_direct {
+            true => &[request.domain],
+            false => &[request.domain, DomainId::MIXED, DomainId::METADATA],
+        };
+        for &domain in domains {
             left = self.gather_from(&mut groups, request, domain, left, &mut taken);
         }
         // Blocks suffice, so this ends with success, unless the last ones are in segments that others have mapped. Huge units never take from other owners: they are a wish, not a need.
-        while left > 0 && request.unit == Unit::Block4K {
+        while left > 0 && request.unit == Unit::Block4K && !is_direct {
             let emptiest = (0..groups.len())
                 .filter_map(|index| {
                     groups[index]

@@ -26,12 +26,14 @@ pub struct Options {
     pub reserve_blocks: u64,
 }
 
-/// Whether a request may dig into the reserve.
+/// Whether a request may dig into the reserve, and where else than in the domain's own segments it is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Purpose {
     /// New data: leaves the reserve alone.
     #[default]
     Ordinary,
+    /// What a process is going to map, and may tell others to be its own: as ordinary, but never from a segment that several owners share, which nobody clears.
+    Direct,
     /// Copy-on-write of what exists already, journals, whatever frees more than it takes: a full pool can still overwrite and unlink.
     Overwrite,
 }

@@ -73,6 +73,14 @@ pub enum Fault {
         /// Block of the file.
         index: u64,
     },
+    /// The block lies where the holder may not go: he cannot have written there, nor known what is in it.
+    #[error("record {sequence} changes block {index}, which lies outside of the holder's segments")]
+    NotHolders {
+        /// Number of the record.
+        sequence: u64,
+        /// Block of the file.
+        index: u64,
+    },
     /// The size shrinks, or does not end in the record's block, or is too large.
     #[error("record {sequence} gives the file the impossible size {size_bytes}")]
     Size {
@@ -114,6 +122,11 @@ pub trait Blocks<E> {
     ///
     /// The file system's.
     fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, E>;
+
+    /// Whether a block of the file lies where its holder may go.
+    fn is_holders(&mut self, _block: BlockNumber) -> bool {
+        true
+    }
 
     /// Block `index`, if there is such a one, will be asked for soon.
     fn prepare(&mut self, _index: u64) {}
@@ -246,6 +259,13 @@ impl Exchanges {
             Some(block) => Some(block),
             None => blocks.block(record.index).map_err(Stop::Lookup)?,
         };
+        // What the records have placed was a spare block.
+        if placed_before.is_none() && before.is_some_and(|block| !blocks.is_holders(block)) {
+            return Err(Stop::Fault(Fault::NotHolders {
+                sequence: record.sequence,
+                index: record.index,
+            }));
+        }
         check(terms, self.size_bytes, record, before).map_err(Stop::Fault)?;
         self.data_in = before;
         if record.slot != NO_SLOT {

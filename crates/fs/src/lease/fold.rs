@@ -15,7 +15,7 @@ use lease::{
 };
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
-use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
+use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose};
 use std::time::{Duration, Instant};
 use txn::{CommitError, HomeOffset, Store, Transaction};
 
@@ -69,13 +69,14 @@ fn records_per_fold(record_bytes_max: usize, spare_blocks: usize) -> u64 {
     (records.max(RECORDS_PER_FOLD_MIN) as u64).min(RECORDS_AT_ONCE_MAX)
 }
 
-/// Reads where the blocks of a lease are.
+/// Reads where the blocks of a lease are. L5: spare blocks outside of the domain's segments do not count.
 pub(super) fn lease_blocks<S: Store>(
     core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
+    (number, raw): (InodeNumber, &RawInode),
     words: &RawLease,
+    domain: DomainId,
 ) -> Result<LeaseBlocks, FsError> {
+    let mut own = OwnSegments::new(core.store.allocator(), domain);
     let mut ring = Vec::with_capacity(words.ring_blocks as usize);
     let mut nodes = Vec::with_capacity(NODE_BLOCKS as usize);
     let mut spares = Vec::with_capacity(words.spare_blocks as usize);
@@ -83,7 +84,9 @@ pub(super) fn lease_blocks<S: Store>(
     map.lookup_range(&core.store, 0, words.replaced(), |index, pointer| {
         let block = pointer.map(|pointer| pointer.block);
         match block {
-            _ if index >= words.first_spare() => spares.push(block),
+            _ if index >= words.first_spare() => {
+                spares.push(block.filter(|&block| own.have(block)));
+            }
             Some(block) if index < words.first_node() => ring.push(block),
             Some(block) => nodes.push((index, block)),
             None => {}
@@ -118,11 +121,38 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
     }
 }
 
+/// Which segments are the domain's of a leased file. Each is asked about once: one that gets another owner meanwhile keeps its blocks, and in those is what its owner has left.
+struct OwnSegments<'s> {
+    allocator: &'s Allocator,
+    domain: DomainId,
+    known: Vec<Option<bool>>,
+}
+
+impl<'s> OwnSegments<'s> {
+    fn new(allocator: &'s Allocator, domain: DomainId) -> OwnSegments<'s> {
+        OwnSegments {
+            known: vec![None; allocator.geometry().segments as usize],
+            allocator,
+            domain,
+        }
+    }
+
+    #[inline]
+    fn have(&mut self, block: BlockNumber) -> bool {
+        let Some(segment) = self.allocator.geometry().segment_of(block) else {
+            return false;
+        };
+        let is_domains = || self.allocator.owner_of(segment) == Some(self.domain);
+        *self.known[segment.0 as usize].get_or_insert_with(is_domains)
+    }
+}
+
 /// Where the blocks of a leased file are.
 struct Places<'p, S> {
     store: &'p S,
     map: BlockMap,
     leaves: &'p mut Leaves,
+    own: OwnSegments<'p>,
 }
 
 impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
@@ -131,6 +161,11 @@ impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
         let slot = self.leaves.slot(self.store, &self.map, index)?;
         let pointer = self.map.pointer(self.store, slot, index)?;
         Ok(pointer.map(|pointer| pointer.block))
+    }
+
+    #[inline]
+    fn is_holders(&mut self, block: BlockNumber) -> bool {
+        self.own.have(block)
     }
 
     #[inline]
@@ -252,6 +287,7 @@ impl<S: Store> Core<S> {
             store: &self.store,
             map,
             leaves: &mut blocks.file_leaves,
+            own: OwnSegments::new(self.store.allocator(), parties.body.domain),
         };
         let effects = lease::judge(&Medium(&self.store), &terms, trust, places)?;
         if let Some(fault) = effects.fault {
@@ -364,41 +400,14 @@ impl<S: Store> Core<S> {
         let mut new = *parties.raw;
         let mut transaction = self.begin();
         let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
-        let mut nodes = parties.blocks.nodes.clone();
-        let has_node = |index: &u64| parties.blocks.nodes.iter().any(|(at, _)| at == index);
-        let empty_nodes = (words.first_node()..words.first_spare()).filter(|at| !has_node(at));
-        let empty_slots: Vec<u32> = (0..)
-            .zip(&parties.blocks.spares)
-            .filter_map(|(slot, block)| block.is_none().then_some(slot))
-            .collect();
-        let mut refilled = Vec::with_capacity(empty_slots.len());
-        for index in empty_nodes {
-            let Ok(block) = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary) else {
-                break;
-            };
-            let pointers = [Pointer::written(block)];
-            editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
-            nodes.push((index, block));
-            new.blocks += 1;
-        }
-        let wanted = empty_slots.len() as u32;
-        if wanted > 0
-            && let Ok(extents) =
-                transaction.allocate(parties.body.domain, wanted, Purpose::Ordinary)
-        {
-            let spares = empty_slots.into_iter().zip(blocks_of(&extents));
-            refilled.extend(spares.map(|(slot, block)| Spare { slot, block }));
-            // The holder takes his spare blocks in the order of their slots, so most of the empty ones are in a row.
-            for row in refilled.chunk_by(|one, next| one.slot + 1 == next.slot) {
-                let index = words.first_spare() + u64::from(row[0].slot);
-                let pointers: Vec<Pointer> = row
-                    .iter()
-                    .map(|spare| Pointer::written(spare.block))
-                    .collect();
-                editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
-            }
-        }
-        new.blocks += refilled.len() as u64;
+        let new_nodes = self.new_nodes(parties, &words, &mut transaction, &mut editor)?;
+        let nodes_left = parties.blocks.nodes.len() + new_nodes.len();
+        // L6: as long as a node is missing nothing is handed out that may need it.
+        let refilled = match nodes_left as u64 == NODE_BLOCKS {
+            true => self.new_spares(parties, &words, &mut transaction, &mut editor)?,
+            false => Vec::new(),
+        };
+        new.blocks += (new_nodes.len() + refilled.len()) as u64;
         if new.blocks == parties.raw.blocks {
             return Ok(refilled);
         }
@@ -409,11 +418,63 @@ impl<S: Store> Core<S> {
         }
         transaction.commit()?;
         *parties.raw = new;
-        parties.blocks.nodes = nodes;
+        parties.blocks.nodes.extend(new_nodes);
         for Spare { slot, block } in &refilled {
             parties.blocks.spares[*slot as usize] = Some(*block);
         }
         Ok(refilled)
+    }
+
+    /// Blocks for the nodes that are missing, as far as there is room, with their places in the lease.
+    fn new_nodes(
+        &self,
+        parties: &Parties<'_>,
+        words: &RawLease,
+        transaction: &mut Operation<'_, S>,
+        editor: &mut MapEditor<'_, S>,
+    ) -> Result<Vec<(u64, BlockNumber)>, FsError> {
+        let nodes = &parties.blocks.nodes;
+        let has_node = |index: &u64| nodes.iter().any(|(at, _)| at == index);
+        let mut new_nodes = Vec::new();
+        for index in (words.first_node()..words.first_spare()).filter(|at| !has_node(at)) {
+            let Ok(block) = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary) else {
+                break;
+            };
+            let pointers = [Pointer::written(block)];
+            editor.set(transaction, index, &pointers, DomainId::METADATA)?;
+            new_nodes.push((index, block));
+        }
+        Ok(new_nodes)
+    }
+
+    /// Blocks for all empty slots, or none. L5: out of the owner's segments, so that nobody else has left anything in them.
+    fn new_spares(
+        &self,
+        parties: &Parties<'_>,
+        words: &RawLease,
+        transaction: &mut Operation<'_, S>,
+        editor: &mut MapEditor<'_, S>,
+    ) -> Result<Vec<Spare>, FsError> {
+        let empty_slots: Vec<u32> = (0..)
+            .zip(&parties.blocks.spares)
+            .filter_map(|(slot, block)| block.is_none().then_some(slot))
+            .collect();
+        let wanted = empty_slots.len() as u32;
+        let Ok(extents) = transaction.allocate(parties.body.domain, wanted, Purpose::Direct) else {
+            return Ok(Vec::new());
+        };
+        let spares = empty_slots.into_iter().zip(blocks_of(&extents));
+        let spares: Vec<Spare> = spares.map(|(slot, block)| Spare { slot, block }).collect();
+        // The holder takes his spare blocks in the order of their slots, so most of the empty ones are in a row.
+        for row in spares.chunk_by(|one, next| one.slot + 1 == next.slot) {
+            let index = words.first_spare() + u64::from(row[0].slot);
+            let pointers: Vec<Pointer> = row
+                .iter()
+                .map(|spare| Pointer::written(spare.block))
+                .collect();
+            editor.set(transaction, index, &pointers, DomainId::METADATA)?;
+        }
+        Ok(spares)
     }
 
     /// Folds all that is left, replaces the block that the holder may be storing into, makes what he may have left behind the end zeros, and ends the lease.

@@ -155,7 +155,11 @@ impl<S: Store> FileSystem<S> {
         if body.raw.blocks > 0 {
             core.store.checkpoint();
         }
-        let blocks = core.blocks_of_lease(&lease)?;
+        let blocks = core.blocks_of_lease(&lease, body.domain)?;
+        if blocks.spares.contains(&None) {
+            // A segment that was the owner's has become one that several share.
+            return Err(FsError::NoSpace);
+        }
         let grant = core.grant(&lease, &blocks, &body)?;
         body.lease = Some(Box::new(FileLease {
             _file: node.clone(),
@@ -188,14 +192,14 @@ impl<S: Store> FileSystem<S> {
             raw.flags = FLAG_LEASE;
             words.store(raw);
             let mut pointers = Vec::new();
-            let mut take = |domain, blocks: u32| -> Result<(), FsError> {
-                let extents = transaction.allocate(domain, blocks, Purpose::Ordinary)?;
+            let mut take = |domain, blocks: u32, purpose| -> Result<(), FsError> {
+                let extents = transaction.allocate(domain, blocks, purpose)?;
                 pointers.extend(blocks_of(&extents).map(Pointer::written));
                 Ok(())
             };
-            take(body.domain, size.ring_blocks)?;
-            take(DomainId::METADATA, NODE_BLOCKS as u32)?;
-            take(body.domain, size.spare_blocks)?;
+            take(body.domain, size.ring_blocks, Purpose::Direct)?;
+            take(DomainId::METADATA, NODE_BLOCKS as u32, Purpose::Ordinary)?;
+            take(body.domain, size.spare_blocks, Purpose::Direct)?;
             let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
             editor.set(transaction, 0, &pointers, DomainId::METADATA)?;
             raw.blocks += pointers.len() as u64 + editor.added;
@@ -358,10 +362,10 @@ fn blocks_of(extents: &Extents) -> impl Iterator<Item = BlockNumber> + '_ {
 }
 
 impl<S: Store> Core<S> {
-    fn blocks_of_lease(&self, lease: &Node) -> Result<LeaseBlocks, FsError> {
+    fn blocks_of_lease(&self, lease: &Node, domain: DomainId) -> Result<LeaseBlocks, FsError> {
         let raw = lease.read().raw;
         let words = RawLease::of(&raw).ok_or(FsError::NotFound)?;
-        fold::lease_blocks(self, lease.number(), &raw, &words)
+        fold::lease_blocks(self, (lease.number(), &raw), &words, domain)
     }
 
     /// What a holder needs to know of a lease that was just made.

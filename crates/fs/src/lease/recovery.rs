@@ -49,7 +49,7 @@ impl<S: Store> Core<S> {
         if !is_leasable(&body.raw, &words) {
             return Ok(());
         }
-        let mut blocks = lease_blocks(self, number, &raw, &words)?;
+        let mut blocks = lease_blocks(self, (number, &raw), &words, body.domain)?;
         let mut parties = Parties {
             file: node.number(),
             body: &mut body,

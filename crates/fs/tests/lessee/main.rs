@@ -1,0 +1,7 @@
+//! Leased files when room, limits or their holders are not as they should be.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod foreign;
+mod process;
+mod room;
