@@ -51,6 +51,20 @@ impl<S: Store> Operation<'_, S> {
             return Ok(());
         }
         self.charges.charge(old, new)?;
+        self.log_charged(number, old, new);
+        Ok(())
+    }
+
+    /// The same for what somebody was told is durable: no limit refuses it.
+    pub(crate) fn log_promised(&mut self, number: InodeNumber, old: &RawInode, new: &mut RawInode) {
+        if new.as_bytes() != old.as_bytes() {
+            self.charges.charge_promised(old, new);
+            self.log_charged(number, old, new);
+        }
+    }
+
+    #[inline]
+    fn log_charged(&mut self, number: InodeNumber, old: &RawInode, new: &mut RawInode) {
         if self.core.roaming.draw(Change::Inode) {
             self.roamer = Some(number);
         }
@@ -58,7 +72,6 @@ impl<S: Store> Operation<'_, S> {
         new.log_changes(old, number, |at, bytes| {
             self.transaction.store_at_home(home + at, bytes);
         });
-        Ok(())
     }
 }
 

@@ -276,6 +276,13 @@ impl Footprint {
             usage: footprint(raw),
         }
     }
+
+    /// Of two versions of an inode, if they differ.
+    fn of_change(old: &RawInode, new: &RawInode) -> Option<(Footprint, Footprint)> {
+        let (old, new) = (Footprint::of(old, new), Footprint::of(new, old));
+        let is_same = old.usage == new.usage && old.uid == new.uid && old.gid == new.gid;
+        (!is_same).then_some((old, new))
+    }
 }
 
 /// What an operation charged so far; goes back unless the operation commits.
@@ -297,21 +304,28 @@ impl<'q> Charges<'q> {
     /// Charges the difference between two versions of an inode.
     #[inline]
     pub(crate) fn charge(&mut self, old: &RawInode, new: &RawInode) -> Result<(), FsError> {
-        if self.quotas.is_active() {
-            self.charge_active(old, new)
-        } else {
-            Ok(())
+        match self.quotas.is_active() {
+            true => self.charge_active(old, new),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for what was promised when the limits allowed it; they may have been lowered since. Nothing refuses it.
+    pub(crate) fn charge_promised(&mut self, old: &RawInode, new: &RawInode) {
+        if self.quotas.is_active()
+            && let Some((old, new)) = Footprint::of_change(old, new)
+        {
+            let _ = self.quotas.transfer(&old, &new, false);
+            self.made.push((old, new));
         }
     }
 
     #[cold]
     fn charge_active(&mut self, old: &RawInode, new: &RawInode) -> Result<(), FsError> {
-        let (old, new) = (Footprint::of(old, new), Footprint::of(new, old));
-        if old.usage == new.usage && old.uid == new.uid && old.gid == new.gid {
-            return Ok(());
+        if let Some((old, new)) = Footprint::of_change(old, new) {
+            self.quotas.transfer(&old, &new, true)?;
+            self.made.push((old, new));
         }
-        self.quotas.transfer(&old, &new, true)?;
-        self.made.push((old, new));
         Ok(())
     }
 

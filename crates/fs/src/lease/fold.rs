@@ -313,7 +313,7 @@ impl<S: Store> Core<S> {
             let mut counted = *parties.raw;
             words.store(&mut counted);
             let mut transaction = self.begin();
-            transaction.log_inode(parties.lease, parties.raw, &mut counted)?;
+            transaction.log_promised(parties.lease, parties.raw, &mut counted);
             transaction.commit()?;
             *parties.raw = counted;
         }
@@ -350,7 +350,7 @@ impl<S: Store> Core<S> {
         let slots = effects.slots.iter();
         let slots = slots.map(|&(slot, block)| (words.first_spare() + u64::from(slot), block));
         let gone = self.change_lease(parties, &mut transaction, taken.chain(slots))?;
-        // What the file gains the lease loses, in this order, so that no limit of the owner's is exceeded in between.
+        // What the file gains the lease loses. Whatever the limits say by now, it was acknowledged.
         new_lease.blocks -= gone;
         new.blocks += gone + gained;
         words.store(&mut new_lease);
@@ -358,8 +358,8 @@ impl<S: Store> Core<S> {
         new.touch_modified(modified);
         // A link or an attribute that came after these writes had its time first.
         new.changed = new.changed.max(parties.body.raw.changed);
-        transaction.log_inode(parties.lease, parties.raw, &mut new_lease)?;
-        transaction.log_inode(parties.file, &parties.body.raw, &mut new)?;
+        transaction.log_promised(parties.lease, parties.raw, &mut new_lease);
+        transaction.log_promised(parties.file, &parties.body.raw, &mut new);
         transaction.commit()?;
         *parties.raw = new_lease;
         parties.body.raw = new;
@@ -493,13 +493,13 @@ impl<S: Store> Core<S> {
         let mut new = *parties.raw;
         words.store(&mut new);
         let mut transaction = self.begin();
-        transaction.log_inode(parties.lease, parties.raw, &mut new)?;
+        transaction.log_promised(parties.lease, parties.raw, &mut new);
         transaction.commit()?;
         *parties.raw = new;
         Ok(())
     }
 
-    /// L4: the file gets a copy of its block `index`, the lease the block: one transaction.
+    /// L4: the file gets a copy of its block `index`, in the block that the lease has kept for that, and the lease the block. One transaction, which needs no room; behind an error it may have happened already.
     fn replace(&self, parties: &mut Parties<'_>, index: u64) -> Result<(), FsError> {
         let map = BlockMap::of(parties.file, &parties.body.raw);
         // A holder writes no unwritten block in place.
@@ -510,34 +510,34 @@ impl<S: Store> Core<S> {
         else {
             return Ok(());
         };
-        let words = self.words(parties)?;
-        let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
+        let kept_at = self.words(parties)?.replaced();
+        let lease_map = BlockMap::of(parties.lease, parties.raw);
+        let kept = lease_map.lookup(&self.store, kept_at)?;
+        let kept =
+            kept.ok_or_else(|| damaged_inode(parties.lease, "the lease has kept no block"))?;
+        if !kept.unwritten {
+            return Ok(());
+        }
         let mut content = [0; BLOCK_BYTES];
         self.store.read_data(old, 0, &mut content);
-        let used = (new.size.saturating_sub(index * BLOCK)).min(BLOCK) as usize;
+        let size = parties.body.raw.size;
+        let used = (size.saturating_sub(index * BLOCK)).min(BLOCK) as usize;
         content[used..].fill(0);
         let mut transaction = self.begin();
-        let block = transaction.allocate_one(parties.body.domain, Purpose::Overwrite)?;
-        transaction.write_fresh(block, 0, &content);
-        let mut editor = MapEditor::new(&self.store, map);
-        editor.set(
-            &mut transaction,
-            index,
-            &[Pointer::written(block)],
-            DomainId::METADATA,
-        )?;
-        (new.root, new.height) = editor.finish(&mut transaction);
-        let mut editor = MapEditor::new(&self.store, BlockMap::of(parties.lease, parties.raw));
-        editor.set(
-            &mut transaction,
-            words.replaced(),
-            &[Pointer::written(old)],
-            DomainId::METADATA,
-        )?;
-        new_lease.blocks += 1 + editor.added;
-        (new_lease.root, new_lease.height) = editor.finish(&mut transaction);
-        transaction.log_inode(parties.lease, parties.raw, &mut new_lease)?;
-        transaction.log_inode(parties.file, &parties.body.raw, &mut new)?;
+        transaction.write_fresh(kept.block, 0, &content);
+        let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
+        // Both have a pointer there already, so no node is added.
+        for (raw, map, index, block) in [
+            (&mut new, map, index, kept.block),
+            (&mut new_lease, lease_map, kept_at, old),
+        ] {
+            let mut editor = MapEditor::new(&self.store, map);
+            let pointers = [Pointer::written(block)];
+            editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+            (raw.root, raw.height) = editor.finish(&mut transaction);
+        }
+        transaction.log_promised(parties.lease, parties.raw, &mut new_lease);
+        transaction.log_promised(parties.file, &parties.body.raw, &mut new);
         transaction.commit()?;
         *parties.raw = new_lease;
         parties.body.raw = new;

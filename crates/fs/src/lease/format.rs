@@ -19,7 +19,7 @@ pub const SPARE_BLOCKS_MAX: u32 = 4096;
 
 /// What an inode that is a lease has in its inline area.
 ///
-/// Its blocks are, in order: the ring, blocks for nodes of the file's block map, spare blocks, and at most one that was replaced when the lease was forced. Those for nodes are in a
+/// Its blocks are, in order: the ring, blocks for nodes of the file's block map, spare blocks, and one that changes places with a block of the file when the lease is forced, unwritten until then. Those for nodes are in a
 /// segment of the file system, the others in the owner's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -84,7 +84,7 @@ impl RawLease {
         self.first_node() + NODE_BLOCKS
     }
 
-    /// Where the block goes that is replaced when the lease is forced.
+    /// Where the block is that the file gets when the lease is forced, and then the one that it had.
     pub(super) fn replaced(&self) -> u64 {
         self.first_spare() + u64::from(self.spare_blocks)
     }

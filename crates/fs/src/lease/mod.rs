@@ -109,6 +109,8 @@ pub(crate) struct FileLease {
     lease: Node,
     blocks: LeaseBlocks,
     holder: Arc<dyn Holder>,
+    /// What the holder answered, if the lease is being taken back and something could not be done. Until it is, nobody else gets at the file.
+    taken: Option<TakenBack>,
 }
 
 impl FileLease {
@@ -166,6 +168,7 @@ impl<S: Store> FileSystem<S> {
             lease,
             blocks,
             holder,
+            taken: None,
         }));
         Ok(grant)
     }
@@ -200,6 +203,12 @@ impl<S: Store> FileSystem<S> {
             take(body.domain, size.ring_blocks, Purpose::Direct)?;
             take(DomainId::METADATA, NODE_BLOCKS as u32, Purpose::Ordinary)?;
             take(body.domain, size.spare_blocks, Purpose::Direct)?;
+            // What the file gets if the lease is forced: then there may be no room (L4).
+            let kept = transaction.allocate_one(body.domain, Purpose::Direct)?;
+            pointers.push(Pointer {
+                block: kept,
+                unwritten: true,
+            });
             let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
             editor.set(transaction, 0, &pointers, DomainId::METADATA)?;
             raw.blocks += pointers.len() as u64 + editor.added;
@@ -261,9 +270,13 @@ impl<S: Store> FileSystem<S> {
             return Ok(None);
         };
         body.holder_knows();
+        if lease.taken.is_some() {
+            core.take_back(node, &mut body, lease, false)?;
+            return Ok(None);
+        }
         let outcome = core.fold_and_refill(node, &mut body, &mut lease, fold);
         if matches!(outcome, Ok((Folded::Nonsense, _))) {
-            core.take_back(node, &mut body, *lease, false)?;
+            core.take_back(node, &mut body, lease, false)?;
             return Ok(None);
         }
         let told = outcome.map(|(_, told)| told);
@@ -302,7 +315,7 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// As [`fold_lease`](Self::fold_lease); the lease has ended all the same, and what could not be folded stays on the medium for the next mount.
+    /// As [`fold_lease`](Self::fold_lease); the lease has not ended then, and nobody gets at the file until it can be ended, or the next mount folds it.
     pub fn end_lease(&self, node: &Node) -> Result<(), FsError> {
         let mut body = node.write();
         self.core.end_lease(node, &mut body)
@@ -320,7 +333,7 @@ impl<S: Store> FileSystem<S> {
         };
         // This reference and the lease's. Nobody gets another one: an inode without a name is not found.
         let is_unwanted = body.raw.links == 0 && Arc::strong_count(&node.0) == 2;
-        self.core.take_back(&node, &mut body, *lease, is_unwanted)
+        self.core.take_back(&node, &mut body, lease, is_unwanted)
     }
 
     /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`.
@@ -418,33 +431,29 @@ impl<S: Store> Core<S> {
         }
         match body.lease.take() {
             None => Ok(()),
-            Some(lease) => self.take_back(node, body, *lease, false),
+            Some(lease) => self.take_back(node, body, lease, false),
         }
     }
 
+    /// On an error the file stays leased, so that nobody changes what the next attempt, or the next mount, folds over; the holder is not asked again.
     #[cold]
     #[inline(never)]
     fn take_back(
         &self,
         node: &Node,
         body: &mut Body,
-        lease: FileLease,
+        mut lease: Box<FileLease>,
         is_unwanted: bool,
     ) -> Result<(), FsError> {
-        let FileLease {
-            lease,
-            mut blocks,
-            holder,
-            ..
-        } = lease;
-        let taken = holder.take_back();
-        let mut state = lease.write();
+        let taken = lease.taken.unwrap_or_else(|| lease.holder.take_back());
+        lease.taken = Some(taken);
+        let mut state = lease.lease.write();
         let mut parties = Parties {
             file: node.number(),
             body,
-            lease: lease.number(),
+            lease: lease.lease.number(),
             raw: &mut state.raw,
-            blocks: &mut blocks,
+            blocks: &mut lease.blocks,
         };
         let is_honest = taken.trust == Trust::All && taken.busy_block.is_none();
         let outcome = match is_unwanted && is_honest {
@@ -454,16 +463,18 @@ impl<S: Store> Core<S> {
         let next = RawLease::of(&state.raw).map_or(0, |words| words.next);
         drop(state);
         if outcome.is_err() {
-            // What was acknowledged is in the ring. Forgotten, the lease is not freed, and the next mount folds it.
-            std::mem::forget(lease);
+            body.lease = Some(lease);
             return outcome;
         }
+        let FileLease { lease, holder, .. } = *lease;
         holder.ended(LeaseRemains { _lease: lease }, next);
         Ok(())
     }
 }
 
-/// Whether the file is one that a lease can be about.
-fn is_leasable(raw: &RawInode, words: &RawLease) -> bool {
-    raw.file_type() == Some(FileType::Regular) && raw.generation == words.target_generation
+/// Whether the file is one that a lease can be about: the very one, and still its holder's.
+fn is_leasable(raw: &RawInode, lease: &RawInode, words: &RawLease) -> bool {
+    raw.file_type() == Some(FileType::Regular)
+        && raw.generation == words.target_generation
+        && (raw.uid, raw.gid) == (lease.uid, lease.gid)
 }

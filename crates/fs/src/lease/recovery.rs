@@ -46,7 +46,7 @@ impl<S: Store> Core<S> {
             Err(error) => return Err(error),
         };
         let mut body = node.write();
-        if !is_leasable(&body.raw, &words) {
+        if !is_leasable(&body.raw, &raw, &words) {
             return Ok(());
         }
         let mut blocks = lease_blocks(self, (number, &raw), &words, body.domain)?;

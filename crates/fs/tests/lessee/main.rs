@@ -5,3 +5,4 @@ mod common;
 mod foreign;
 mod process;
 mod room;
+mod taken_back;

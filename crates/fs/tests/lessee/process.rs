@@ -7,7 +7,7 @@ use perdure_fs::{FileSystem, NewInode, Node};
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use txn::{Mode, Store};
+use txn::Mode;
 use zerocopy::IntoBytes;
 
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -130,7 +130,6 @@ impl FileMap for Map {
 pub(crate) struct Lessee {
     pub(crate) writer: Writer,
     pub(crate) map: Map,
-    pub(crate) spares: Vec<BlockNumber>,
     ring: Ring,
     salt: Salt,
 }
@@ -158,7 +157,6 @@ pub(crate) fn lease(
         .expect("places");
     let region = files.store().shared_region();
     Lessee {
-        spares: spares.iter().map(|spare| spare.block).collect(),
         writer: Writer::new(region, ring.clone(), salt, next, spares, size_bytes),
         map: Map(map),
         ring,
