@@ -266,7 +266,8 @@ pub(crate) struct Saved {
 
 pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
     let free = core.table.free_numbers();
-    // The bitmap must not hold blocks that wait for a checkpoint.
+    // The bitmap must not hold blocks that wait for a checkpoint, nor for who may see them: who opens the pool next waits for him.
+    core.store.seen_blocks().forget();
     core.store.checkpoint();
     let bitmap = core.store.allocator().save();
     let mut bytes = Vec::with_capacity(16 + free.len() * 4 + bitmap.len() * 8);

@@ -19,7 +19,7 @@ pub(crate) fn write_checkpoint(region: &Region, sequence: u64) {
 }
 
 impl Journals {
-    /// Retires every record committed so far and returns the blocks that they freed.
+    /// Retires every record committed so far and hands the blocks that they freed to `release`.
     ///
     /// 1. The cut: with all journals locked, W is the newest number and every record ≤ W is applied; journals
     ///    switch halves. Commits go on in the other halves from here.
@@ -27,14 +27,20 @@ impl Journals {
     /// 3. W is made durable. Only now are the old halves dead and the freed blocks free (R1).
     ///
     /// 4. The dead halves get fresh places from `allocator`, if there is one.
+    /// 5. What is free now is released, before anybody who waited for this checkpoint goes on: he looks for room next.
     ///
     /// A crash before 3 replays the records: applying them again changes nothing. A crash in 4 finds each half at its old or its new place,
     /// empty.
-    pub(crate) fn checkpoint(&self, finished: u64, allocator: Option<&Allocator>) -> Vec<Extent> {
+    pub(crate) fn checkpoint(
+        &self,
+        finished: u64,
+        allocator: Option<&Allocator>,
+        release: impl FnOnce(&[Extent]),
+    ) {
         let mut last = self.checkpoint.lock();
         if *last > finished {
             // Another thread did it while this one waited.
-            return Vec::new();
+            return;
         }
         let (sequence, retired) = self.cut();
         let region = self.region();
@@ -53,7 +59,7 @@ impl Journals {
         if let Some(allocator) = allocator {
             self.move_retired(allocator, &mut freed);
         }
-        freed
+        release(&freed);
     }
 
     /// Moves halves that were just retired, so that journals wear the whole medium alike. The places that they leave are added to `freed`.

@@ -81,8 +81,8 @@ impl SeenBlocks {
         free
     }
 
-    /// The pool is about to be closed: nothing waits any longer.
-    pub(crate) fn forget(&self) {
+    /// The pool is about to be closed: nothing waits any longer than for the next checkpoint.
+    pub fn forget(&self) {
         self.inner.lock().seen.clear();
     }
 }

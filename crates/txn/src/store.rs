@@ -276,21 +276,33 @@ impl PmemStore {
         segment.is_some_and(|segment| self.domains.held().is_held(segment))
     }
 
-    /// Hands blocks back to the allocator, but for those that somebody may still see.
-    pub(crate) fn release(&self, freed: &[Extent]) {
+    /// Hands blocks back to the allocator, but for those that somebody may still see. Whether there were any.
+    pub(crate) fn release(&self, freed: &[Extent]) -> bool {
         match self.seen.is_any() {
             false => self.hand_back(freed),
             true => self.hand_back(&self.seen.sort_out(freed)),
         }
     }
 
-    fn hand_back(&self, freed: &[Extent]) {
+    /// A checkpoint, for who looks for room. Whether it may have made some: also if another thread has taken it meanwhile.
+    pub(crate) fn reclaim(&self) -> bool {
+        let seen = self.journals.checkpointed();
+        let room = self.allocator.get();
+        let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
+        let mut is_any = true;
+        let release = |freed: &[Extent]| is_any = self.release(freed);
+        self.journals.checkpoint(seen, room, release);
+        is_any
+    }
+
+    fn hand_back(&self, freed: &[Extent]) -> bool {
         let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
         self.allocator()
             .free_all(&freed[leaked..], |extent, error| {
                 // The medium named a block twice. Refusing the second free keeps its present owner safe.
                 tracing::error!(?extent, %error, "block freed twice; run `perdure fsck`");
             });
+        !freed.is_empty()
     }
 }
 
@@ -466,11 +478,7 @@ impl Store for PmemStore {
     }
 
     fn checkpoint(&self) {
-        let seen = self.journals.checkpointed();
-        let room = self.allocator.get();
-        let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
-        let freed = self.journals.checkpoint(seen, room);
-        self.release(&freed);
+        self.reclaim();
     }
 
     #[inline]
@@ -503,9 +511,11 @@ impl Store for PmemStore {
 
     fn close(&self, state: &[u8]) {
         // Journals stay: `state` says which blocks are in use, theirs included.
-        let freed = self.journals.checkpoint(self.journals.checkpointed(), None);
-        self.seen.forget();
-        self.release(&freed);
+        let release = |freed: &[Extent]| {
+            self.release(freed);
+        };
+        self.journals
+            .checkpoint(self.journals.checkpointed(), None, release);
         self.domains.save_wear(&self.allocator().wear());
         if !saved::save(&self.region, self.allocator(), state) {
             // No room for the image: the next mount rebuilds it.

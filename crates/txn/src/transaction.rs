@@ -6,7 +6,7 @@ use crate::record::{DataCheck, RecordBuilder};
 use crate::store::{PmemStore, Store};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, Offset};
-use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
+use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,6 +83,9 @@ pub trait Transaction {
     /// [`CommitError`]; nothing happened, and dropping the transaction aborts it.
     fn commit(&mut self) -> Result<(), CommitError>;
 }
+
+/// Checkpoints that one request takes at most before it is told that there is no room.
+const RECLAIMS_MAX: u32 = 16;
 
 thread_local! {
     /// The buffer of this thread's next transaction, so that it allocates no memory. One inside another gets a new one.
@@ -179,11 +182,23 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
-    /// Freed blocks may be waiting for a checkpoint, which needs all journals: also the one held here.
+    /// Freed blocks may be waiting for a checkpoint, which needs all journals: also the one held here. What it makes free others may take first, who free as much again when they overwrite:
+    /// so there is no room only when a checkpoint has found none.
     #[cold]
-    fn reclaim(&mut self) {
+    fn take_freed<R>(
+        &mut self,
+        take: impl Fn(&Allocator) -> Result<R, OutOfSpace>,
+    ) -> Result<R, OutOfSpace> {
         self.turn = None;
-        self.store.checkpoint();
+        let mut attempts = 0;
+        loop {
+            let may_have_room = self.store.reclaim();
+            let outcome = take(self.store.allocator());
+            attempts += 1;
+            if outcome.is_ok() || !may_have_room || attempts == RECLAIMS_MAX {
+                return outcome;
+            }
+        }
     }
 
     /// There is nothing to undo any more.
@@ -321,10 +336,7 @@ impl Transaction for PmemTransaction<'_> {
         };
         let extents = match self.store.allocator().allocate(&request) {
             Ok(extents) => extents,
-            Err(_) => {
-                self.reclaim();
-                self.store.allocator().allocate(&request)?
-            }
+            Err(_) => self.take_freed(|allocator| allocator.allocate(&request))?,
         };
         self.allocated.extend_from_slice(&extents);
         Ok(extents)
@@ -339,10 +351,7 @@ impl Transaction for PmemTransaction<'_> {
         let home = thread_slot();
         let block = match self.store.allocator().allocate_one(domain, purpose, home) {
             Ok(block) => block,
-            Err(_) => {
-                self.reclaim();
-                self.store.allocator().allocate_one(domain, purpose, home)?
-            }
+            Err(_) => self.take_freed(|allocator| allocator.allocate_one(domain, purpose, home))?,
         };
         self.allocated.push(Extent {
             start: block,

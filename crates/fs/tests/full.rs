@@ -1,0 +1,153 @@
+//! A pool that is full, or nearly: what frees as much as it takes goes on, for everybody.
+
+mod common;
+
+use common::{new_region, open};
+use lease::Place;
+use perdure_fs::check::{CheckOptions, check};
+use perdure_fs::{Appended, FileSystem, FsError, NewInode, Node, SetAttributes};
+use pmem::{BLOCK_BYTES, BlockNumber};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+use txn::{Mode, Store};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const USER: u32 = 1000;
+
+fn new_pool(size_bytes: u64, segment_bytes: u64, journals: u32) -> FileSystem {
+    let region = new_region(size_bytes, segment_bytes, journals);
+    open(region, Mode::ReadWrite).expect("mount")
+}
+
+/// A file of `user` with `blocks` blocks.
+fn make(files: &FileSystem, name: &str, user: u32, blocks: usize) -> Node {
+    let new = NewInode {
+        uid: user,
+        ..NewInode::file(0o600)
+    };
+    let node = files
+        .create(&files.root(), name.as_bytes(), &new)
+        .expect("create");
+    files
+        .write(&node, 0, &vec![1; blocks * BLOCK_BYTES])
+        .expect("write");
+    node
+}
+
+fn fill(files: &FileSystem, user: u32) -> Node {
+    let filler = make(files, "filler", user, 1);
+    while files.append(&filler, &[9; BLOCK_BYTES]).is_ok() {}
+    filler
+}
+
+/// Where the first `count` blocks of a file are.
+fn blocks_of(files: &FileSystem, node: &Node, count: u64) -> Vec<BlockNumber> {
+    let mut blocks = Vec::new();
+    let visit = |_, place| {
+        if let Place::At(block) = place {
+            blocks.push(block);
+        }
+    };
+    files.places(node, 0, count, visit).expect("places");
+    blocks
+}
+
+#[test]
+fn threads_that_overwrite_in_a_full_pool_always_find_room() {
+    let files = new_pool(8 << 20, 256 << 10, 4);
+    let nodes: Vec<Node> = (0..4)
+        .map(|number| make(&files, &format!("f{number}"), USER, 16))
+        .collect();
+    let _filler = fill(&files, USER);
+    let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for node in &nodes {
+            scope.spawn(|| {
+                for number in 0.. {
+                    let (at, byte) = (number % 16 * BLOCK, number as u8);
+                    files
+                        .write(node, at, &[byte; BLOCK_BYTES])
+                        .expect("it frees as much as it takes");
+                    written.fetch_add(1, Ordering::Relaxed);
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(written.into_inner() >= 1000);
+}
+
+/// Two threads ask for 1000 blocks each at once, when half of a full pool has just been freed: how many get none.
+fn refused_behind_a_removal(files: &FileSystem, keep: &[Node]) -> usize {
+    let root = files.root();
+    let make = |name: &str| make(files, name, USER, 0);
+    let append = |node: &Node| files.append(node, &[1; BLOCK_BYTES]).is_ok();
+    // By turns, so that what each of them has is in pieces.
+    let (a, b) = (make("a"), make("b"));
+    while append(&a) && append(&b) {}
+    while append(&a) {}
+    drop((a, b));
+    files.unlink(&root, b"a").expect("unlink");
+    assert!(files.statistics().available_blocks > 4000);
+    let barrier = Barrier::new(keep.len());
+    let outcomes: Vec<Result<Appended, FsError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = keep
+            .iter()
+            .map(|node| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    files.append(node, &vec![3; 1000 * BLOCK_BYTES])
+                })
+            })
+            .collect();
+        let results = threads.into_iter().map(|thread| thread.join());
+        results.map(|result| result.expect("no panic")).collect()
+    });
+    files.unlink(&root, b"b").expect("unlink");
+    for node in keep {
+        let change = SetAttributes {
+            size_bytes: Some(0),
+            ..SetAttributes::default()
+        };
+        files.set_attributes(node, &change).expect("truncate");
+    }
+    outcomes.iter().filter(|outcome| outcome.is_err()).count()
+}
+
+#[test]
+fn what_was_just_removed_is_room_for_two_threads() {
+    let files = new_pool(64 << 20, 256 << 10, 4);
+    let keep = [0, 1].map(|number| make(&files, &format!("keep{number}"), USER, 0));
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(4) {
+        assert_eq!(refused_behind_a_removal(&files, &keep), 0);
+    }
+}
+
+#[test]
+fn blocks_that_somebody_sees_when_the_pool_is_unmounted_are_free_for_the_next_mount() {
+    let region = Arc::new(new_region(8 << 20, 256 << 10, 2));
+    let files = open(Arc::clone(&region), Mode::ReadWrite).expect("mount");
+    let own = make(&files, "own", USER, 64);
+    let blocks = blocks_of(&files, &own, 64);
+    files.checkpoint();
+    let before = files.statistics().free_blocks;
+    let guard = files.store().seen_blocks().hold(blocks);
+    files
+        .write(&own, 0, &[2; 64 * BLOCK_BYTES])
+        .expect("written");
+    drop(own);
+    files.unmount();
+    drop(guard);
+    let report = check(&region, &CheckOptions::default());
+    assert!(report.is_clean(), "{report:?}");
+    let files = open(region, Mode::ReadWrite).expect("mount");
+    assert!(files.store().was_clean());
+    files.checkpoint();
+    assert_eq!(files.statistics().free_blocks, before);
+}
