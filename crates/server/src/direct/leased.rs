@@ -1,7 +1,9 @@
 //! A file that one process writes without asking.
 
+use super::accounts::Account;
 use super::mapped::Caller;
 use super::memory::FileMemory;
+use super::patience;
 use super::registry::{Attachment, Registry};
 use ::direct::layout::{head, left_at, slot_at};
 use fs::lease::{Grant, Holder, LeaseRemains, TakenBack};
@@ -16,10 +18,6 @@ use txn::users::{User, fence_everywhere};
 
 /// How long a process that is in the middle of a write is waited for; then the lease is forced from it.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// A process that was not waited for is not waited for again so soon: who stands still in the middle of many writes, or says so, makes others wait once.
-const IMPATIENT_FOR: Duration = Duration::from_secs(1);
-/// Writes take less than this, so for so long it is not worth to sleep.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// A process, as far as its leases and mappings are concerned.
 pub(super) struct Process {
@@ -32,20 +30,13 @@ pub(super) struct Process {
     pub(super) ended: OwnedFd,
     /// When patience with it ended.
     pub(super) was_late: Mutex<Option<Instant>>,
+    /// Of its user.
+    pub(super) account: Account,
     /// Where it is told to give mappings back.
     pub(super) caller: Caller,
 }
 
 impl Process {
-    /// How long it is waited for in the middle of a write.
-    fn patience(&self) -> Duration {
-        let was_late = self
-            .was_late
-            .lock()
-            .is_some_and(|at| at.elapsed() < IMPATIENT_FOR);
-        if was_late { SPIN } else { PATIENCE }
-    }
-
     /// Whether it has ended, by the kernel's word.
     pub(super) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.ended, PollFlags::IN)];
@@ -232,19 +223,13 @@ impl Lessee {
 
     /// What the process is busy with when it has become idle, has died, or patience has ended.
     fn wait(&self, state: &State<'_, StateWord<'_>>) -> Busy {
-        let (begin, patience) = (Instant::now(), self.process.patience());
+        let mut wait = self.process.wait_since(Instant::now(), PATIENCE);
         loop {
             let busy = state.busy();
-            if busy == Busy::Idle || self.is_dead() {
+            if busy == Busy::Idle || self.is_dead() || !wait.goes_on() {
                 return busy;
             }
-            if begin.elapsed() > patience {
-                *self.process.was_late.lock() = Some(Instant::now());
-                return busy;
-            }
-            if begin.elapsed() > SPIN {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            patience::pause(wait.waited());
         }
     }
 }

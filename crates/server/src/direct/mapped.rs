@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::leased::Process;
+use super::patience;
 use ::direct::layout::slot_at;
 use parking_lot::Mutex;
 use pmem::BlockNumber;
@@ -19,8 +20,6 @@ use txn::seen::{SeenBlocks, SeenGuard};
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long one that runs is: its processors may be busy with others.
 const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(1);
-/// Giving back takes less than this as a rule, so for so long it is not worth to sleep.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// The way to the thread of a process that gives mappings back.
 #[derive(Default)]
@@ -95,6 +94,33 @@ impl Mapper {
     }
 }
 
+/// A wait for a process to give back.
+struct Wait<'m> {
+    mapper: &'m Mapper,
+    patience: patience::Wait<'m>,
+}
+
+impl Wait<'_> {
+    fn of(mapper: &Mapper, begin: Instant) -> Wait<'_> {
+        let process = &mapper.process;
+        Wait {
+            mapper,
+            patience: process.wait_since(begin, PATIENCE_WITH_RUNNING),
+        }
+    }
+
+    fn goes_on(&mut self) -> bool {
+        if self.mapper.has_none() || !self.patience.goes_on() {
+            return false;
+        }
+        let is_in_vain = self.patience.waited() > PATIENCE && is_stopped(self.mapper.process.id);
+        if is_in_vain {
+            self.patience.give_up();
+        }
+        !is_in_vain
+    }
+}
+
 /// The processes that have blocks of one file mapped.
 pub(super) struct Mappers {
     list: Mutex<List>,
@@ -144,7 +170,7 @@ impl Mappers {
 
     /// Has all processes give back what they have mapped, and waits for that; for a bounded time, whatever they do. The attachment has ended, so no mapping begins any more.
     pub(super) fn take_back(&self, counts: &Counts) {
-        let mut left = {
+        let left = {
             let mut list = self.list.lock();
             let left: Vec<Mapper> = list
                 .mappers
@@ -168,18 +194,14 @@ impl Mappers {
             return;
         }
         let begin = self.list.lock().told.unwrap_or_else(Instant::now);
+        let wait = |mapper| Wait::of(mapper, begin);
+        let mut waits: Vec<Wait<'_>> = left.iter().map(wait).collect();
         loop {
-            left.retain(|mapper| !mapper.has_none());
-            let waited = begin.elapsed();
-            if left.is_empty()
-                || waited > PATIENCE_WITH_RUNNING
-                || waited > PATIENCE && left.iter().all(|mapper| is_stopped(mapper.process.id))
-            {
+            waits.retain_mut(Wait::goes_on);
+            if waits.is_empty() {
                 break;
             }
-            if waited > SPIN {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            patience::pause(begin.elapsed());
         }
     }
 

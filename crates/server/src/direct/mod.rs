@@ -8,11 +8,13 @@
 //! * `mapped`: processes that have blocks of a file in their program's memory, and how they give them back.
 //! * `memory`: what processes see of it.
 //! * `dropper`, `drops`: how the kernel drops what it has of a file, and what it may have read meanwhile.
+//! * `accounts`: what each user has of the server; `patience`: how long others wait for a process.
 //! * `makers`: whose next file is expected; `awake`: whether it is waited for without sleeping.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `door`: segments as processes get them.
 //! * `session`: the conversation with one process; `sessions`: who may have one.
 
+mod accounts;
 mod awake;
 mod counts;
 mod door;
@@ -22,6 +24,7 @@ mod leased;
 mod makers;
 mod mapped;
 mod memory;
+mod patience;
 mod profile;
 mod reading;
 mod registry;
@@ -34,6 +37,7 @@ pub(crate) use registry::Registry;
 
 use crate::Mounting;
 use crate::handler::Shared;
+use accounts::{Accounts, Limits};
 use door::Door;
 use dropper::Dropper;
 use fs::FileSystem;
@@ -52,8 +56,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::Store;
 use txn::users::Users;
+use txn::{Geometry, Store};
 
 /// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
 const LEASE_SIZE: LeaseSize = LeaseSize {
@@ -66,6 +70,13 @@ const LEASE_SIZE_SMALL: LeaseSize = LeaseSize {
     ring_blocks: 1,
     spare_blocks: 32,
 };
+
+/// Files that processes may have attached, all together: each is a mapping of the server's, of which the kernel allows 65,530, and a descriptor.
+const ATTACHMENTS: u64 = 16_384;
+/// What the map of attached files may take, on top of four times what a map of the whole pool does: files with holes have larger ones than their blocks would need.
+const MAP_BYTES_LEAST: u64 = 128 << 20;
+/// What nobody else gets because processes do not give it back, at least; of a large pool an eighth. It can be more by what they had mapped when that much was reached.
+const SEEN_BYTES_LEAST: u64 = 128 << 20;
 
 /// How soon it is looked again whether anybody has segments whose processes are gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -97,6 +108,7 @@ struct Service<S: Store> {
     /// Rings when a process is gone and segments are not that it was given.
     lingering: Bell,
     sessions: Sessions,
+    accounts: Arc<Accounts>,
 }
 
 impl<S: Store> Service<S> {
@@ -149,6 +161,7 @@ impl Direct {
         notifier: Notifier,
     ) -> io::Result<Direct> {
         let users = Users::new(&mounting.pool)?;
+        let limits = limits(shared.fs.store().geometry());
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
         let service = Arc::new(Service {
@@ -162,6 +175,7 @@ impl Direct {
             stop,
             lingering: Bell::new()?,
             sessions: Sessions::default(),
+            accounts: Accounts::new(limits),
         });
         let dropper = Dropper::start(notifier.clone(), Arc::clone(&shared.direct.drops))?;
         let listening = Arc::clone(&service);
@@ -195,6 +209,17 @@ fn door(segment_bytes: u64) -> Option<Door> {
             tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, and Linux 6.9");
         })
         .ok()
+}
+
+/// What there is for all processes of a pool of this shape. A user gets half of it at most.
+fn limits(geometry: Geometry) -> Limits {
+    let pool_bytes = u64::from(geometry.segments) * geometry.segment_bytes();
+    Limits {
+        attachments: ATTACHMENTS,
+        map_bytes: pool_bytes / 128 + MAP_BYTES_LEAST,
+        seen_blocks: (pool_bytes / 8).max(SEEN_BYTES_LEAST.min(pool_bytes / 4))
+            / pmem::BLOCK_BYTES as u64,
+    }
 }
 
 /// A socket with a name that nobody guesses, in the abstract namespace: nothing of it stays when the server is gone.

@@ -98,6 +98,7 @@ impl<S: Store> Session<S> {
             is_dead: false.into(),
             ended: process_ended.try_clone()?,
             was_late: Mutex::default(),
+            account: service.accounts.of(uid),
             caller: Caller::default(),
         });
         let profile = Arc::new(Profile {
