@@ -7,8 +7,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Keeps the limit of open files raised as long as it lives: the process may open as many others as before.
 #[derive(Debug)]
-pub(crate) struct DescriptorRoom {
+pub struct DescriptorRoom {
     by: u64,
+    files: u32,
 }
 
 /// The limit is read, then set.
@@ -16,20 +17,27 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 impl DescriptorRoom {
     /// Room for `files`, as far as the system allows it; if it does not suffice, opening them will say so.
-    pub(crate) fn new(files: u32) -> DescriptorRoom {
+    pub fn new(files: u32) -> DescriptorRoom {
         let _turn = ONE_AT_A_TIME.lock();
         let before = getrlimit(Resource::Nofile);
         let Some(current) = before.current else {
-            return DescriptorRoom { by: 0 };
+            return DescriptorRoom { by: 0, files };
         };
         let wanted = current.saturating_add(u64::from(files));
         let allowed = before
             .maximum
             .map_or(wanted, |maximum| maximum.min(wanted).max(current));
         let is_raised = set(before, allowed);
+        let by = if is_raised { allowed - current } else { 0 };
         DescriptorRoom {
-            by: if is_raised { allowed - current } else { 0 },
+            by,
+            files: u32::try_from(by).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Files for which there is room.
+    pub fn files(&self) -> u32 {
+        self.files
     }
 }
 
@@ -66,6 +74,10 @@ mod tests {
         let allowed = |wanted: u64| Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
         let first = DescriptorRoom::new(100);
         assert_eq!(limit(), allowed(before + 100));
+        assert_eq!(
+            allowed(before + 100),
+            Some(before + u64::from(first.files()))
+        );
         let second = DescriptorRoom::new(50);
         assert_eq!(limit(), allowed(before + 150));
         drop(first);

@@ -20,7 +20,7 @@
 pub mod checkpoint;
 pub mod checksum;
 pub mod content;
-mod descriptors;
+pub mod descriptors;
 pub mod domain;
 pub mod error;
 pub mod format;

@@ -1,5 +1,6 @@
 //! Processes that have blocks of a file mapped into their program's memory (`docs/DIRECT.md`, *Mapped files*).
 
+use super::accounts::{Goods, Taken};
 use super::counts::Counts;
 use super::leased::Process;
 use super::patience;
@@ -133,7 +134,7 @@ struct List {
     /// When they were told to give back.
     told: Option<Instant>,
     /// The file's blocks, which stay nobody else's as long as somebody has not given them back.
-    guard: Option<SeenGuard>,
+    guard: Option<(SeenGuard, Taken)>,
 }
 
 impl Mappers {
@@ -215,11 +216,14 @@ impl Mappers {
         if list.guard.is_some() {
             return true;
         }
-        if list.mappers.iter().all(Mapper::has_none) {
+        let Some(late) = list.mappers.iter().find(|mapper| !mapper.has_none()) else {
             return false;
-        }
+        };
         counts.mappings_not_given_back.add(1);
-        list.guard = Some(self.seen.hold(blocks()));
+        let blocks = blocks();
+        let account = &late.process.account;
+        let taken = account.has_taken(Goods::SeenBlocks, blocks.len() as u64);
+        list.guard = Some((self.seen.hold(blocks), taken));
         true
     }
 

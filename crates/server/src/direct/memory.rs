@@ -1,21 +1,29 @@
 //! The memory that says where the blocks of an attached file are, from the side that writes it.
 
+use super::accounts::{Account, Goods, Taken};
+use super::session::failed;
+use ::direct::SharedMemory;
 use ::direct::layout::{self, CAPACITY_BLOCKS_MAX, CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK};
-use ::direct::{MemoryError, SharedMemory};
+use ::direct::protocol::Refusal;
 use fs::{FileSystem, FsError, Node};
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::SegmentNumber;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use txn::{Domain, Store};
+
+const WORD_BYTES: u64 = size_of::<u64>() as u64;
+/// What a chunk of the map takes.
+const CHUNK_BYTES: u64 = MAP_CHUNK * WORD_BYTES;
 
 /// What processes see of one attached file.
 pub(crate) struct FileMemory {
     pub(super) shared: SharedMemory,
     pub(super) layout: Layout,
-    /// For processes that attach it.
-    pub(super) descriptor: OwnedFd,
+    /// For processes that attach it; not of a lease any more, once its holder has it.
+    descriptor: Mutex<Option<OwnedFd>>,
     /// Chunks of the map that are filled in: each once, because a holder changes his copy of them.
     filled: Mutex<Filled>,
 }
@@ -26,27 +34,48 @@ struct Filled {
     chunks: Vec<u64>,
     /// The first chunk, and no other, and it names no block.
     is_hole: bool,
+    /// What the memory takes, of what its maker's user may have.
+    taken: Taken,
 }
 
 impl FileMemory {
-    /// For a file of `size_bytes`, and a lease of so many blocks.
+    /// For a file of `size_bytes`, and a lease of so many blocks; it counts as memory of this user.
     pub(super) fn new(
         size_bytes: u64,
         ring_blocks: u64,
         spare_blocks: u64,
-    ) -> Result<FileMemory, MemoryError> {
+        account: &Account,
+    ) -> Result<FileMemory, Refusal> {
         let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
-        let (shared, descriptor) = SharedMemory::make(layout.bytes())?;
         let chunks = (layout.capacity_blocks / MAP_CHUNK).div_ceil(64);
+        let mut taken = account.nothing(Goods::MapBytes);
+        // With the first chunk, which hardly any attachment goes without.
+        let first_bytes = layout.map_at() as u64 + CHUNK_BYTES + chunks * WORD_BYTES;
+        if !taken.grow(first_bytes) {
+            return Err(Refusal::NoRoom);
+        }
+        let (shared, descriptor) = SharedMemory::make(layout.bytes()).map_err(failed)?;
         Ok(FileMemory {
             shared,
             layout,
-            descriptor,
+            descriptor: Mutex::new(Some(descriptor)),
             filled: Mutex::new(Filled {
                 chunks: vec![0; chunks as usize],
                 is_hole: false,
+                taken,
             }),
         })
+    }
+
+    /// The descriptor, for one of the processes that share it.
+    pub(super) fn share(&self) -> io::Result<Option<OwnedFd>> {
+        let descriptor = self.descriptor.lock();
+        descriptor.as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    /// The descriptor, for the only process that has it; the server needs it no more.
+    pub(super) fn hand_over(&self) -> Option<OwnedFd> {
+        self.descriptor.lock().take()
     }
 
     /// The same memory for another file: its process has mapped it, and will see what is stored from here on. `None` if it does not fit, or if it takes longer to clear than to make.
@@ -115,7 +144,7 @@ impl FileMemory {
         }
     }
 
-    /// Fills in the chunks of the map that `first .. first + count` touches and that are not filled in yet. Blocks in segments that are not `owner`'s are where processes may not go.
+    /// Fills in the chunks of the map that `first .. first + count` touches and that are not filled in yet, as far as there may be so much memory. Blocks in segments that are not `owner`'s are where processes may not go.
     pub(super) fn fill<S: Store>(
         &self,
         files: &FileSystem<S>,
@@ -130,6 +159,10 @@ impl FileMemory {
             let (word, bit) = ((chunk / 64) as usize, 1_u64 << (chunk % 64));
             if filled.chunks[word] & bit != 0 {
                 continue;
+            }
+            // A hole is said as well, so the chunk takes its page in any case.
+            if chunk > 0 && !filled.taken.grow(CHUNK_BYTES) {
+                return Err(FsError::NoSpace);
             }
             files.places(node, chunk * MAP_CHUNK, MAP_CHUNK, |index, place| {
                 let entry = match place {

@@ -56,6 +56,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use txn::descriptors::DescriptorRoom;
 use txn::users::Users;
 use txn::{Geometry, Store};
 
@@ -72,7 +73,11 @@ const LEASE_SIZE_SMALL: LeaseSize = LeaseSize {
 };
 
 /// Files that processes may have attached, all together: each is a mapping of the server's, of which the kernel allows 65,530, and a descriptor.
-const ATTACHMENTS: u64 = 16_384;
+const ATTACHMENTS: u32 = 16_384;
+/// So many even where the limit of open files cannot be raised.
+const ATTACHMENTS_LEAST: u32 = 256;
+/// What conversations need beside them: socket, process, its files, bells, and what is just on its way.
+const DESCRIPTORS_OF_ALL: u32 = sessions::PLACES as u32 * 16;
 /// What the map of attached files may take, on top of four times what a map of the whole pool does: files with holes have larger ones than their blocks would need.
 const MAP_BYTES_LEAST: u64 = 128 << 20;
 /// What nobody else gets because processes do not give it back, at least; of a large pool an eighth. It can be more by what they had mapped when that much was reached.
@@ -109,6 +114,7 @@ struct Service<S: Store> {
     lingering: Bell,
     sessions: Sessions,
     accounts: Arc<Accounts>,
+    _room: DescriptorRoom,
 }
 
 impl<S: Store> Service<S> {
@@ -161,7 +167,8 @@ impl Direct {
         notifier: Notifier,
     ) -> io::Result<Direct> {
         let users = Users::new(&mounting.pool)?;
-        let limits = limits(shared.fs.store().geometry());
+        let room = DescriptorRoom::new(DESCRIPTORS_OF_ALL + ATTACHMENTS);
+        let limits = limits(shared.fs.store().geometry(), &room);
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
         let service = Arc::new(Service {
@@ -176,6 +183,7 @@ impl Direct {
             lingering: Bell::new()?,
             sessions: Sessions::default(),
             accounts: Accounts::new(limits),
+            _room: room,
         });
         let dropper = Dropper::start(notifier.clone(), Arc::clone(&shared.direct.drops))?;
         let listening = Arc::clone(&service);
@@ -212,10 +220,11 @@ fn door(segment_bytes: u64) -> Option<Door> {
 }
 
 /// What there is for all processes of a pool of this shape. A user gets half of it at most.
-fn limits(geometry: Geometry) -> Limits {
+fn limits(geometry: Geometry, room: &DescriptorRoom) -> Limits {
+    let attachments = room.files().saturating_sub(DESCRIPTORS_OF_ALL);
     let pool_bytes = u64::from(geometry.segments) * geometry.segment_bytes();
     Limits {
-        attachments: ATTACHMENTS,
+        attachments: u64::from(attachments.max(ATTACHMENTS_LEAST)),
         map_bytes: pool_bytes / 128 + MAP_BYTES_LEAST,
         seen_blocks: (pool_bytes / 8).max(SEEN_BYTES_LEAST.min(pool_bytes / 4))
             / pmem::BLOCK_BYTES as u64,

@@ -137,6 +137,14 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
     }
 }
 
+/// Whether something that was sent is not received yet. An honest process asks one question at a time, and has the answer before the next.
+pub(super) fn is_unread(socket: BorrowedFd<'_>) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes an integer.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    outcome == 0 && bytes != 0
+}
+
 /// What came beside a message that was just received.
 fn parts_beside(message: &libc::msghdr) -> (Option<Sender>, Option<OwnedFd>) {
     let (mut sender, mut first) = (None, None);
@@ -240,6 +248,21 @@ mod tests {
         }
         drop(theirs);
         assert!(receive(ours.as_fd()).expect("the end").is_none());
+    }
+
+    #[test]
+    fn an_answer_is_unread_until_it_is_received_or_nobody_can() {
+        let (ours, theirs) = pair();
+        assert!(!is_unread(ours.as_fd()));
+        for _ in 0..2 {
+            transport::send(ours.as_fd(), &[1_u8; 8], &[], SendFlags::empty()).expect("sent");
+            assert!(is_unread(ours.as_fd()));
+            transport::receive::<[u8; 8]>(theirs.as_fd()).expect("received");
+            assert!(!is_unread(ours.as_fd()));
+        }
+        transport::send(ours.as_fd(), &[1_u8; 8], &[], SendFlags::empty()).expect("sent");
+        drop(theirs);
+        assert!(!is_unread(ours.as_fd()));
     }
 
     #[test]

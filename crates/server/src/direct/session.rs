@@ -6,6 +6,7 @@ mod segments;
 mod unused;
 mod waiting;
 
+use super::accounts::{Goods, Taken};
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::makers::Bell;
@@ -27,6 +28,7 @@ use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use pmem::deliberate::{self, Bug};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +40,9 @@ use std::sync::atomic::Ordering;
 use txn::{Domain, Store};
 use unused::Looks;
 use waiting::Event;
+
+/// Files that one process may have attached. Those beyond go through the kernel.
+const ATTACHMENTS_OF_ONE: usize = 4096;
 
 /// A reply, and the descriptors that go beside it.
 type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
@@ -59,6 +64,8 @@ pub(super) struct Session<S: Store> {
     /// The process's file, until it has it.
     process_file: Option<File>,
     attached: BTreeMap<u32, Held>,
+    /// What they count for, those that have not ended for good as well.
+    places: Taken,
     /// Attachments that it has let go, but has not given back what it has mapped of them.
     not_given_back: Vec<Arc<Reader>>,
     /// Leases that were forced from it in the middle of a write, which it has not come to the end of.
@@ -109,6 +116,7 @@ impl<S: Store> Session<S> {
         });
         service.shared.direct.profiles.add(&profile);
         let looks = Looks::new(service.lease_timeout);
+        let places = process.account.nothing(Goods::Attachments);
         let expecting = Expecting::new(Bell::new()?, &service.shared.direct.awake);
         Ok(Session {
             service,
@@ -118,6 +126,7 @@ impl<S: Store> Session<S> {
             process,
             process_file: Some(file),
             attached: BTreeMap::new(),
+            places,
             not_given_back: Vec::new(),
             still_busy: Vec::new(),
             left_memory: None,
@@ -173,6 +182,22 @@ impl<S: Store> Session<S> {
         for &segment in self.segments.keys() {
             self.service.take_in(segment);
         }
+        self.wait_until_read();
+    }
+
+    /// Keeps the user's place as long as somebody has an answer before him that he does not take: the descriptors beside it are open for him.
+    fn wait_until_read(&self) {
+        let a_while = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        while sender::is_unread(self.socket.as_fd()) {
+            let mut stop = [PollFd::new(&self.service.stop, PollFlags::IN)];
+            match rustix::event::poll(&mut stop, Some(&a_while)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     /// Ends the conversation, not the session: the process hears of it and does not wait for an answer.
@@ -212,6 +237,11 @@ impl<S: Store> Session<S> {
         let Some(kind) = Kind::of(request.kind) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        let is_answered = !matches!(kind, Kind::Ring | Kind::LetGo);
+        if is_answered && sender::is_unread(self.socket.as_fd()) {
+            // Each answer may have many descriptors beside it, which count as nobody's until they are taken.
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
         let outcome = match kind {
             Kind::Ring => {
                 // Who asks for nothing gets no answer, not even that it failed.
@@ -261,8 +291,15 @@ impl<S: Store> Session<S> {
         &self.service.shared.direct.counts
     }
 
-    /// Keeps what users are shown up to date.
-    fn describe(&self) {
+    /// Counts the attachments, and so many more that are about to be made: whether the process may have them.
+    fn count_places(&mut self, more: usize) -> bool {
+        let all = self.attached.len() + self.still_busy.len() + self.not_given_back.len() + more;
+        (more == 0 || all <= ATTACHMENTS_OF_ONE) && self.places.resize(all as u64)
+    }
+
+    /// Keeps what is counted and what users are shown up to date.
+    fn describe(&mut self) {
+        self.count_places(0);
         let mut holdings = Holdings {
             segments: self.segments.len(),
             ..Holdings::default()
@@ -305,6 +342,9 @@ impl<S: Store> Session<S> {
     fn attach(&mut self, descriptor: OwnedFd, request: &Request, sender: Sender) -> Answer {
         let (for_writing, writes_little) = (request.first == 1, request.second == 1);
         let left = self.take_left(request.file);
+        if !self.count_places(1) {
+            return Err(Refusal::NoRoom);
+        }
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if !sender.may_have(attributes.uid, self.process.id) {
@@ -330,8 +370,11 @@ impl<S: Store> Session<S> {
         let is_new = attached.is_same_memory == 0;
         let memory = self.attached.get(&number).map(Held::memory);
         let memory = memory.filter(|_| is_new);
-        let descriptor = memory.map(|memory| memory.descriptor.try_clone());
-        let descriptor = descriptor.transpose().map_err(failed)?;
+        let descriptor = match memory {
+            Some(memory) if for_writing => memory.hand_over(),
+            Some(memory) => memory.share().map_err(failed)?,
+            None => None,
+        };
         let attached = Attached {
             file: u64::from(number),
             inode: attributes.inode.get(),
@@ -382,7 +425,7 @@ impl<S: Store> Session<S> {
             Some(Attachment::Reading(reader)) if reader.may_be_joined() => reader,
             Some(Attachment::Reading(_)) => return Err(Refusal::Busy),
             None => {
-                let memory = FileMemory::new(attributes.size_bytes, 0, 0).map_err(failed)?;
+                let memory = FileMemory::new(attributes.size_bytes, 0, 0, &self.process.account)?;
                 let seen = self.service.files().store().seen_blocks();
                 let reader = Reader::new(memory, inode, attributes.size_bytes, registry, seen);
                 let attachment = Attachment::Reading(Arc::clone(&reader));
@@ -445,16 +488,19 @@ impl<S: Store> Session<S> {
             left.and_then(|left| left.again(attributes.size_bytes, ring_blocks, spare_blocks));
         let is_same_memory = u64::from(left.is_some());
         let made = left.map_or_else(
-            || FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks),
+            || {
+                let account = &self.process.account;
+                FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks, account)
+            },
             Ok,
         );
         let made =
             made.map(|memory| Lessee::new(memory, inode, &self.process, (number, slot), registry));
         let lessee = match made {
             Ok(lessee) => lessee,
-            Err(error) => {
+            Err(refusal) => {
                 self.free_slots.push(slot);
-                return Err(failed(error));
+                return Err(refusal);
             }
         };
         // First, so that no attributes of before the lease stay with the kernel.
@@ -630,7 +676,7 @@ fn no_attachment() -> Attached {
     Attached::of(&Reply::of(&[]))
 }
 
-fn failed(error: impl std::fmt::Display) -> Refusal {
+pub(super) fn failed(error: impl std::fmt::Display) -> Refusal {
     tracing::warn!(%error, "direct access failed; the process uses the kernel");
     Refusal::Failed
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::thread::JoinHandle;
 
 /// Processes served at a time. The others use the kernel.
-const PLACES: usize = 256;
+pub(super) const PLACES: usize = 256;
 
 /// Threads that talk to processes.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! What a process has mapped into its program's memory.
 
+use super::super::accounts::Goods;
 use super::super::reading::Reader;
 use super::{Answer, Held, Session, failed};
 use ::direct::protocol::{Refusal, Reply};
@@ -12,6 +13,10 @@ impl<S: Store> Session<S> {
         let Some(Held::Reading(reader, ..)) = self.attached.get(&file) else {
             return Err(Refusal::Ended);
         };
+        // What his processes keep of freed blocks is in nobody's quota.
+        if !self.process.account.is_within(Goods::SeenBlocks) {
+            return Err(Refusal::NoRoom);
+        }
         let slot = match reader.mappers.slot_of(&self.process) {
             Some(slot) => slot,
             None => {
