@@ -73,6 +73,20 @@ END
         user "$own" "$work/program" >"$work/said" 2>&1 || { cat "$work/said"; rm -rf "$own"; fail "as an ordinary user"; }
     rm -rf "$own"
     note "an ordinary user mounts and unmounts"
+    # A mount of root's is everybody's, by the pool's name and by its own; and it is not asked for what only root may know.
+    background
+    chmod 1777 "$mnt"
+    as_user() { PERDURE_PRELOAD=$library setpriv --reuid 65534 --regid 65534 --clear-groups "$work/program" "$@"; }
+    library=$(ldd /bin/sh | awk '/libc.so/ { print $3 }')
+    for place in "$pool" "$mnt"; do
+        # shellcheck disable=SC2016
+        as_user run "$place" -- sh -c 'echo user >>"$PERDURE_MNT/theirs"' || fail "run $place as another user"
+    done
+    [ "$(stat -c %u:%s "$mnt/theirs")" = 65534:10 ] || fail "what another user wrote"
+    ! as_user stat "$mnt" --clients 2>"$work/said" || fail "another user may ask the server"
+    grep -q "not allowed to ask" "$work/said" || fail "not the reason: $(cat "$work/said")"
+    "$PERDURE" umount "$mnt"
+    note "another user runs programs on root's mount"
 fi
 fsck_clean
 echo "background, signals, kill, read-only, ordinary user"

@@ -1,10 +1,12 @@
 //! The command line.
 
+pub(crate) mod background;
 pub(crate) mod bench;
 
 use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
+use background::Background;
 use bench::Bench;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -168,9 +170,9 @@ pub(crate) struct Mount {
     /// Mount options, separated by commas
     #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
-    /// Internal: this is the background server that `perdure mount` started.
-    #[arg(long, hide = true)]
-    pub(crate) background_server: bool,
+    /// Set in the server that another `perdure` started in the background.
+    #[arg(skip)]
+    pub(crate) background: Option<Background>,
 }
 
 #[derive(Args, Debug)]
@@ -187,8 +189,9 @@ The program is any one that is linked dynamically. What it reads and writes by r
 pwrite and the like in files of its user goes straight to the pool's memory; everything else goes
 through the mount as ever, to the same files. A write is durable when it returns, either way.
 
-A pool that is mounted is used where it is, and stays mounted. Otherwise it is mounted for the
-program and unmounted after it. The program finds the place in the variable PERDURE_MNT.
+A pool that is mounted is used where it is, whoever mounted it, and stays mounted. Otherwise it is
+mounted for the program; the last program that was started on such a mount takes it away when it
+ends. The program finds the place in the variable PERDURE_MNT.
 
 Exit codes:
   those of the program; 128 + N if signal N ended it
@@ -204,7 +207,8 @@ Examples:
   perdure run /dev/shm/pool -- sh -c 'cd $PERDURE_MNT && fio --name=x --rw=randwrite --size=1g'
   perdure run /mnt/pmem/pool --at /mnt --in-place -- ./simulation /mnt/grid")]
 pub(crate) struct Run {
-    /// The pool
+    /// A pool, or where one is mounted
+    #[arg(value_name = "POOL|MNT")]
     pub(crate) pool: PathBuf,
     /// Directory to mount it at [default: a new one under XDG_RUNTIME_DIR or /tmp, removed afterwards]
     #[arg(long, value_name = "MNT")]

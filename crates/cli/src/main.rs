@@ -11,6 +11,7 @@ mod read_cache;
 mod signals;
 mod size;
 
+use arguments::background::Background;
 use arguments::{Arguments, Command};
 use clap::{CommandFactory, FromArgMatches};
 use failure::{Failure, Status};
@@ -23,11 +24,15 @@ fn main() -> ExitCode {
         return code;
     }
     let words: Vec<OsString> = std::env::args_os().collect();
-    let words = arguments::translate_mount_helper(words);
-    let arguments = match parse(&words) {
+    let mut words = arguments::translate_mount_helper(words);
+    let background = Background::take(&mut words);
+    let mut arguments = match parse(&words) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
+    if let Command::Mount(mount) = &mut arguments.command {
+        mount.background = background;
+    }
     // Only a server runs long enough for the time of a line to matter.
     let has_time = matches!(&arguments.command, Command::Mount(mount) if mount.foreground || mount.log.is_some());
     logging::start(has_time);

@@ -5,6 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 /// Prints text on stdout.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
@@ -12,6 +13,16 @@ pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
     write!(stdout, "{text}")?;
     stdout.flush()?;
     Ok(())
+}
+
+/// A path as it can be typed in a shell.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%=".contains(letter);
+    match text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// Prints a value as one JSON document on stdout.

@@ -5,8 +5,32 @@ use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// What a user or a service manager sends to end a command.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// What a terminal sends to all processes of the foreground.
+const FROM_TERMINALS: [i32; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+/// What else ends a process that does not expect it. A fault of this process ends it even so, and SIGPIPE is ignored here.
+const ENDING: [i32; 15] = [
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGABRT,
+    libc::SIGSYS,
+    libc::SIGTRAP,
+    libc::SIGILL,
+];
+
+/// The signals that end a process unless it says otherwise.
+fn all_ending() -> impl Iterator<Item = i32> {
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    FROM_TERMINALS.into_iter().chain(ENDING).chain(real_time)
+}
 
 /// Holds back the signals that end a command. What was ignored before stays ignored, here and in programs that are started.
 pub(crate) struct Held {
@@ -21,7 +45,7 @@ impl Held {
         let mut before = empty();
         // SAFETY: both sets are initialised and live as long as the calls; the numbers are those of signals.
         let descriptor = unsafe {
-            for signal in ENDING {
+            for signal in all_ending() {
                 libc::sigaddset(&mut ending, signal);
             }
             libc::sigprocmask(libc::SIG_BLOCK, &ending, &mut before);
@@ -58,8 +82,10 @@ impl Held {
             }
             let is_ready = !waiting[1].revents().is_empty();
             while let Some(information) = self.next() {
-                if information.ssi_code != libc::SI_KERNEL {
-                    tell(information.ssi_signo as i32);
+                let signal = information.ssi_signo as i32;
+                let is_terminal = information.ssi_code == libc::SI_KERNEL;
+                if !(is_terminal && FROM_TERMINALS.contains(&signal)) {
+                    tell(signal);
                 }
             }
             if is_ready {

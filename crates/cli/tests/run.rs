@@ -90,6 +90,107 @@ fn a_mount_that_is_there_is_used_and_stays() {
 }
 
 #[test]
+fn a_mount_that_cannot_be_seen_is_not_used() {
+    let Some(scene) = Scene::new() else { return };
+    scene.mount(&[]);
+    let at = text(&scene.mountpoint);
+    let cover = Command::new("mount")
+        .args(["-t", "tmpfs", "none", at])
+        .status();
+    assert!(cover.expect("started").success());
+    for options in [&[][..], &["--at", at]] {
+        let outcome = run(
+            &scene,
+            options,
+            &["sh", "-c", "echo lost >$PERDURE_MNT/lost"],
+        );
+        assert_eq!(outcome.code, 4, "{outcome:#?}");
+        assert!(outcome.stderr.contains("cannot be seen"), "{outcome:#?}");
+    }
+    assert!(!scene.mountpoint.join("lost").exists());
+    let uncover = Command::new("umount").arg(at).status();
+    assert!(uncover.expect("started").success());
+
+    // By its mount point, and held meanwhile.
+    let outcome = perdure()
+        .args([
+            "run",
+            at,
+            "--",
+            "sh",
+            "-c",
+            "umount $PERDURE_MNT; echo x >$PERDURE_MNT/file",
+        ])
+        .env("PERDURE_PRELOAD", any_library())
+        .output();
+    let outcome = Outcome::from(outcome.expect("started"));
+    assert_eq!(outcome.code, 0, "{outcome:#?}");
+    assert!(outcome.stderr.contains("busy"), "{outcome:#?}");
+    scene.unmount();
+    assert!(!scene.mountpoint.join("file").exists());
+}
+
+#[test]
+fn the_last_program_takes_the_mount_away() {
+    let Some(scene) = Scene::new() else { return };
+    let script = "echo ready; sleep $1; echo x >$PERDURE_MNT/$1; echo $PERDURE_MNT";
+    for at in [&[][..], &["--at", text(&scene.mountpoint)]] {
+        let start = |options, seconds| {
+            let program = ["sh", "-c", script, "sh", seconds];
+            let mut child = command(&scene, options, &program)
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("started");
+            let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            assert_eq!(lines.next().expect("a line").expect("read"), "ready");
+            (child, lines)
+        };
+        let both = [start(at, "0.3"), start(&[], "0.9")];
+        let places = both.map(|(mut child, mut lines)| {
+            let place = lines.next().expect("a line").expect("read");
+            assert!(child.wait().expect("ended").success());
+            place
+        });
+        assert_eq!(places[0], places[1]);
+        assert!(!mounted_at(&scene.mountpoint));
+        assert_eq!(left_behind(&scene), [""; 0]);
+    }
+    let names = run(&scene, &[], &["sh", "-c", "ls $PERDURE_MNT"]);
+    assert_eq!(names.stdout, "0.3\n0.9\n");
+    assert_eq!(fs::read_dir(&scene.mountpoint).expect("listed").count(), 0);
+}
+
+#[test]
+fn programs_that_start_together_share_a_mount() {
+    let Some(scene) = Scene::new() else { return };
+    let at = ["--at", text(&scene.mountpoint)];
+    let children: Vec<_> = (0..4)
+        .map(|_| {
+            command(&scene, &at, &["sleep", "0.1"])
+                .spawn()
+                .expect("started")
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().expect("ended").success());
+    }
+    assert!(!mounted_at(&scene.mountpoint));
+}
+
+#[test]
+fn a_program_may_unmount_its_pool() {
+    let Some(scene) = Scene::new() else { return };
+    let script = format!("{} umount $PERDURE_MNT", env!("CARGO_BIN_EXE_perdure"));
+    let outcome = run(&scene, &[], &["sh", "-c", &script]);
+    assert_eq!(
+        (outcome.code, outcome.stderr.as_str()),
+        (0, ""),
+        "{outcome:#?}"
+    );
+    assert_eq!(left_behind(&scene), [""; 0]);
+}
+
+#[test]
 fn other_libraries_are_loaded_too() {
     let Some(scene) = Scene::new() else { return };
     let program = ["sh", "-c", "echo $LD_PRELOAD"];
@@ -123,6 +224,8 @@ fn the_program_gets_the_signals_and_its_end_is_told() {
         (plain, rustix::process::Signal::TERM, 128 + 15, ""),
         (plain, rustix::process::Signal::HUP, 128 + 1, ""),
         (plain, rustix::process::Signal::INT, 128 + 2, ""),
+        (plain, rustix::process::Signal::USR1, 128 + 10, ""),
+        (plain, rustix::process::Signal::ALARM, 128 + 14, ""),
     ];
     for (script, signal, code, said) in cases {
         let mut child = command(&scene, &[], &["sh", "-c", script])

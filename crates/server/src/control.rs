@@ -83,6 +83,16 @@ pub struct Status {
     /// Files that processes read and write directly; `None` if that is not offered, or the server is too old to say.
     #[serde(default)]
     pub direct: Option<DirectStatus>,
+    /// Set if the mount was made for a program, and goes away with the last one that `perdure run` starts on it.
+    #[serde(default)]
+    pub temporary: Option<Temporary>,
+}
+
+/// A mount that `perdure run` made for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Temporary {
+    /// Whether the directory that it is mounted at was made for it as well.
+    pub directory: bool,
 }
 
 /// What a read cache did since the mount, and what it holds.

@@ -3,6 +3,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | `serve` | a mount's life: checks, mount, threads, signals, clean unmount |
+//! | `mount_table` | what is mounted where |
 //! | `mountpoint` | what lies at a mount point now; removal of stale mounts |
 //! | `attach` | `mount(2)` or `fusermount3`, and the way back |
 //! | `connection` | what we agree with the kernel when a connection starts |
@@ -31,6 +32,7 @@ pub mod control;
 mod direct;
 mod edge;
 mod handler;
+mod mount_table;
 mod mountpoint;
 mod nodes;
 pub mod null_server;
@@ -39,6 +41,7 @@ mod statistics;
 mod telemetry;
 
 pub use crate::attach::{AttachError, unmount};
-pub use crate::mountpoint::{MountpointError, detach_stale, pool_mounted_at};
+pub use crate::mount_table::{PoolMount, mounts_of, pool_mounted_at};
+pub use crate::mountpoint::{MountpointError, detach_stale};
 pub use crate::serve::{LEASE_TIMEOUT, Mounting, Running, ServeError, serve, spawn};
 pub use crate::statistics::{OperationStatistics, StatisticsSummary};

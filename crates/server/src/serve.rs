@@ -14,9 +14,10 @@ use txn::Store;
 
 use crate::answers::Asked;
 use crate::attach::{self, AttachError, Attachment, Detach};
-use crate::control::{ControlSocket, ControlThread};
+use crate::control::{ControlSocket, ControlThread, Temporary};
 use crate::direct::Direct;
 use crate::handler::{Handler, Shared};
+use crate::mount_table;
 use crate::mountpoint::{self, MountpointError};
 
 /// How long a mount that is in use is left to its users after the first signal.
@@ -50,6 +51,8 @@ pub struct Mounting {
     pub lease_timeout: Option<Duration>,
     /// The pool's durability class, for the status.
     pub class: String,
+    /// That the mount was made for a program, for the status.
+    pub temporary: Option<Temporary>,
 }
 
 impl Mounting {
@@ -65,6 +68,7 @@ impl Mounting {
             in_place: false,
             lease_timeout: Some(LEASE_TIMEOUT),
             class: String::new(),
+            temporary: None,
         }
     }
 
@@ -226,7 +230,7 @@ fn start<S: Store>(
     mut stopper: Stopper,
 ) -> Result<(JoinHandle<io::Result<()>>, Stopper, Notifier), ServeError> {
     let session = connect(Handler::new(shared.clone()), mounting, &stopper.mountpoint)?;
-    stopper.device_minor = mountpoint::topmost(&stopper.mountpoint)
+    stopper.device_minor = mount_table::topmost(&stopper.mountpoint)
         .ok()
         .flatten()
         .map(|entry| entry.device_minor);

@@ -4,10 +4,12 @@ mod daemon;
 mod options;
 
 use crate::arguments::Mount;
+use crate::arguments::background::Background;
 use crate::failure::{Failure, Status, failure_of_open};
 use crate::output;
 use fs::FileSystem;
 use options::Options;
+use server::control::Temporary;
 use server::{Mounting, ServeError};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,24 +24,29 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
         .map_err(|error| missing_pool(&arguments.pool, error))?;
     let mountpoint = std::path::absolute(&arguments.mountpoint);
     let mountpoint = mountpoint.map_err(Failure::io("look at it", &arguments.mountpoint))?;
-    if options.foreground || arguments.background_server {
-        serve(&pool, &mountpoint, &options, arguments.background_server)
-    } else {
-        output::print(daemon::start(&pool, &mountpoint, options.to_arguments()?)?)?;
-        Ok(Status::Success)
+    if options.foreground || arguments.background.is_some() {
+        return serve(&pool, &mountpoint, &options, arguments.background);
     }
+    let words = options.to_arguments()?;
+    let background = Background::default();
+    output::print(daemon::start(&pool, &mountpoint, words, background)?)?;
+    Ok(Status::Success)
 }
 
-/// Mounts for another command, with the options that a mount has by itself. Returns the server's line.
-pub(super) fn in_background(
+/// Mounts for a program, with the options that a mount has by itself. Returns the server's line.
+pub(super) fn for_program(
     pool: &Path,
     mountpoint: &Path,
+    temporary: Temporary,
     (volatile, in_place): (bool, bool),
 ) -> Result<String, Failure> {
     let flags = [(volatile, "--volatile"), (in_place, "--in-place")];
     let options = flags.iter().filter(|(set, _)| *set);
     let options = options.map(|(_, name)| OsString::from(name)).collect();
-    daemon::start(pool, mountpoint, options)
+    let background = Background {
+        temporary: Some(temporary),
+    };
+    daemon::start(pool, mountpoint, options, background)
 }
 
 /// Why the path of a pool cannot be followed.
@@ -60,9 +67,9 @@ fn serve(
     pool: &PathBuf,
     mountpoint: &PathBuf,
     options: &Options,
-    background: bool,
+    background: Option<Background>,
 ) -> Result<Status, Failure> {
-    if background {
+    if background.is_some() {
         daemon::leave_session()?;
     }
     // First, so that a server that was killed is gone before its pool is opened again.
@@ -94,6 +101,7 @@ fn serve(
     mounting.in_place = options.in_place;
     mounting.lease_timeout = options.lease_timeout.0;
     mounting.class = class.to_string();
+    mounting.temporary = background.and_then(|background| background.temporary);
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),
         false => format!("recovered {records} journal records in {milliseconds} ms"),
@@ -106,7 +114,7 @@ fn serve(
     );
     let mut restricted = Ok(());
     let served = server::serve(filesystem, &mounting, || {
-        restricted = announce(mountpoint, options, &line, background)
+        restricted = announce(mountpoint, options, &line, background.is_some())
     });
     restricted?;
     match served {

@@ -5,6 +5,7 @@
 //! of both; on failure it prints the reason to stderr and ends, and the parent passes text and exit code on. A new
 //! process instead of a fork: no thread, lock or open file of the parent comes along.
 
+use crate::arguments::background::Background;
 use crate::failure::{Failure, Status};
 use crate::output;
 use std::ffi::OsString;
@@ -19,15 +20,13 @@ pub(super) fn start(
     pool: &Path,
     mountpoint: &Path,
     options: Vec<OsString>,
+    background: Background,
 ) -> Result<String, Failure> {
     let mut command = Command::new(
         std::env::current_exe()
             .map_err(|error| Failure::failed(format_args!("cannot find this program: {error}")))?,
     );
-    command
-        .arg("mount")
-        .arg("--background-server")
-        .args(options);
+    command.arg("mount").arg(background.word()).args(options);
     command.arg("--").arg(pool).arg(mountpoint);
     command
         .stdin(Stdio::null())
