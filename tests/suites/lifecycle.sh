@@ -62,7 +62,8 @@ if [ "$(id -u)" = 0 ]; then
     cat >"$own/script" <<'END'
 set -e
 "$1" mkfs "$2/pool" --size 64M --volatile
-"$1" mount "$2/pool" "$2/mnt"
+"$1" mount "$2/pool" "$2/mnt" -o nosuid,nodev,noexec
+grep "^$2/pool .*noexec" /proc/self/mounts
 echo mine >"$2/mnt/file"
 [ "$(stat -c %u "$2/mnt/file")" = 65534 ]
 "$1" umount "$2/mnt"

@@ -154,7 +154,7 @@ pub(crate) struct Mount {
     /// latest after twice that: so that it does not keep room (2.5 MiB a file); 0 = never
     #[arg(long, value_name = "SECONDS", default_value_t = LeaseTimeout(Some(server::LEASE_TIMEOUT)))]
     pub(crate) lease_timeout: LeaseTimeout,
-    /// Append the log of the background server to this file
+    /// Append the log of the server to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Copy blocks that are read often to DRAM: auto (if the medium is slower to read), on, off, or a size such as 2G, the most DRAM for copies
@@ -352,7 +352,8 @@ pub(crate) fn translate_mount_helper(words: Vec<OsString>) -> Vec<OsString> {
     let mut rest = words.into_iter().skip(1);
     while let Some(word) = rest.next() {
         match word.to_str() {
-            Some("-s" | "-f" | "-n" | "-v") => {}
+            Some("-f") => translated.extend(["-o", "fake"].map(OsString::from)),
+            Some("-s" | "-n" | "-v") => {}
             Some("-t" | "-N") => drop(rest.next()),
             _ => translated.push(word),
         }
@@ -377,6 +378,7 @@ mod tests {
             "/p",
             "/mnt",
             "-n",
+            "-f",
             "-o",
             "rw,noatime",
             "-t",
@@ -385,7 +387,16 @@ mod tests {
         let translated = translate_mount_helper(words.map(OsString::from).to_vec());
         assert_eq!(
             translated,
-            ["perdure", "mount", "/p", "/mnt", "-o", "rw,noatime"]
+            [
+                "perdure",
+                "mount",
+                "/p",
+                "/mnt",
+                "-o",
+                "fake",
+                "-o",
+                "rw,noatime"
+            ]
         );
         let other = vec![OsString::from("perdure"), OsString::from("-n")];
         assert_eq!(translate_mount_helper(other.clone()), other);

@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::de::DeserializeOwned;
-use server::control::{CachedFile, ClientStatus, Question, Status};
+use server::control::{AskError, CachedFile, ClientStatus, Question, Status};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -14,24 +14,23 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What the server that holds `pool` says of itself.
-pub(crate) fn ask(pool: &Path) -> Result<Status, String> {
+pub(crate) fn ask(pool: &Path) -> Result<Status, AskError> {
     ask_for(pool, Question::Stat)
 }
 
 /// The files that the server of `pool` has copies of in DRAM, those with most hits first.
-pub(crate) fn ask_for_cached_files(pool: &Path) -> Result<Vec<CachedFile>, String> {
+pub(crate) fn ask_for_cached_files(pool: &Path) -> Result<Vec<CachedFile>, AskError> {
     ask_for(pool, Question::Files)
 }
 
 /// The processes that read and write files of the mounted `pool` directly.
-pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, String> {
+pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, AskError> {
     ask_for(pool, Question::Clients)
 }
 
-fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, String> {
-    let text = server::control::ask(pool, question).map_err(|error| error.to_string())?;
-    serde_json::from_str(&text)
-        .map_err(|error| format!("the server of {} answers nonsense: {error}", pool.display()))
+fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, AskError> {
+    let text = server::control::ask(pool, question)?;
+    serde_json::from_str(&text).map_err(|_| AskError::OtherProtocol { pool: pool.into() })
 }
 
 /// Waits until no process has the pool open. False if that takes longer than `patience`.

@@ -86,6 +86,75 @@ fn a_mount_lives_and_is_taken_over_after_a_kill() {
 }
 
 #[test]
+fn read_only_mounts_of_one_pool_do_not_disturb_each_other() {
+    let Some(scene) = Scene::new() else { return };
+    let second = scene.place.path().join("second");
+    fs::create_dir(&second).expect("made");
+    scene.mount(&["--read-only"]);
+    let status = scene.status();
+    assert_eq!(status["state"], "mounted", "{status:#}");
+    assert_eq!(status["mountpoint"], text(&scene.mountpoint));
+    let clients = succeed(["stat", text(&scene.pool), "--clients"]).stdout;
+    assert!(
+        clients.contains("read-only") || clients.contains("no process"),
+        "{clients}"
+    );
+    succeed(["mount", "-r", text(&scene.pool), text(&second)]);
+    assert_eq!(scene.status()["mountpoint"], text(&scene.mountpoint));
+    for place in [&second, &scene.mountpoint] {
+        let begin = Instant::now();
+        let ended = succeed(["umount", text(place)]).stdout;
+        assert!(ended.contains("is as it was"), "{ended}");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+    let status: Value =
+        serde_json::from_str(&succeed(["stat", text(&scene.pool), "--json"]).stdout).expect("JSON");
+    assert_eq!(status["state"], "closed");
+    assert_eq!(status["clean"], true, "as new: {status:#}");
+}
+
+#[test]
+fn what_cannot_be_mounted_is_not_announced() {
+    let Some(scene) = Scene::new() else { return };
+    let (pool, at) = (text(&scene.pool), text(&scene.mountpoint));
+    let limited = "ulimit -n 256; exec \"$@\" --threads 300";
+    let mut command = std::process::Command::new("sh");
+    command.args([
+        "-c",
+        &limited,
+        "sh",
+        env!("CARGO_BIN_EXE_perdure"),
+        "mount",
+        pool,
+        at,
+    ]);
+    let ended = command.output().expect("started");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("300 threads are too many") && ended.stdout.is_empty(),
+        "{said}"
+    );
+    assert_eq!(run(["mount", pool, at, "-o", "fake"]).code, 0);
+    assert!(server::pool_mounted_at(&scene.mountpoint).is_ok_and(|pool| pool.is_none()));
+}
+
+#[test]
+fn a_mount_is_restricted_from_the_beginning() {
+    let Some(scene) = Scene::new() else { return };
+    scene.mount(&["-o", "nosuid,nodev,noexec"]);
+    let table = fs::read_to_string("/proc/self/mounts").expect("read");
+    let line = table
+        .lines()
+        .find(|line| line.contains(text(&scene.mountpoint)));
+    let line = line.expect("mounted");
+    for restriction in ["nosuid", "nodev", "noexec"] {
+        assert!(line.contains(restriction), "{line}");
+    }
+    scene.unmount();
+}
+
+#[test]
 fn the_wear_of_a_mount_is_live() {
     let Some(scene) = Scene::new() else { return };
     scene.mount(&[]);

@@ -71,7 +71,16 @@ pub(crate) struct Attachment<'a> {
     pub(crate) mountpoint: &'a Path,
     pub(crate) read_only: bool,
     pub(crate) allow_other: bool,
+    /// `NOSUID`, `NODEV`, `NOEXEC`
+    pub(crate) restrictions: MountFlags,
 }
+
+/// How the helper calls what a mount can be restricted by.
+const RESTRICTIONS: [(MountFlags, &str); 3] = [
+    (MountFlags::NOSUID, ",nosuid"),
+    (MountFlags::NODEV, ",nodev"),
+    (MountFlags::NOEXEC, ",noexec"),
+];
 
 /// Mounts, and returns the connection to the kernel.
 pub(crate) fn attach(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError> {
@@ -105,7 +114,7 @@ fn attach_directly(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError> 
     if attachment.allow_other {
         data.push_str(",allow_other");
     }
-    let mut flags = MountFlags::empty();
+    let mut flags = attachment.restrictions;
     flags.set(MountFlags::RDONLY, attachment.read_only);
     let refused = |source: io::Error| AttachError::Refused {
         mountpoint: attachment.mountpoint.into(),
@@ -149,6 +158,11 @@ fn attach_by_helper(attachment: &Attachment<'_>) -> Result<OwnedFd, AttachError>
     }
     if attachment.allow_other {
         options.push(",allow_other");
+    }
+    for (flag, name) in RESTRICTIONS {
+        if attachment.restrictions.contains(flag) {
+            options.push(name);
+        }
     }
     let child = Command::new(HELPER)
         .arg("-o")

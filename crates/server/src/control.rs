@@ -203,6 +203,14 @@ pub enum AskError {
         /// The system's error.
         source: io::Error,
     },
+    /// The socket is not for this user.
+    #[error(
+        "not allowed to ask the server of pool {pool}: only root and the user who mounted it may"
+    )]
+    Denied {
+        /// The pool asked about.
+        pool: PathBuf,
+    },
     /// The conversation broke off.
     #[error("the server of pool {pool} broke off: {source}")]
     BrokenOff {
@@ -245,9 +253,12 @@ pub enum AskError {
 ///
 /// Nobody serves the pool, or the server cannot be understood. Waits 2 seconds for each step at most.
 pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
-    let no_server = |source: io::Error| AskError::NoServer {
-        pool: pool.into(),
-        source,
+    let no_server = |source: io::Error| match source.kind() {
+        io::ErrorKind::PermissionDenied => AskError::Denied { pool: pool.into() },
+        _ => AskError::NoServer {
+            pool: pool.into(),
+            source,
+        },
     };
     let broken_off = |source: io::Error| AskError::BrokenOff {
         pool: pool.into(),
@@ -280,18 +291,21 @@ pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
 
 fn connect(pool: &Path) -> io::Result<UnixStream> {
     let place = place_of(pool)?;
-    let directory = open_directory(&place.directory)?;
+    let stream = connect_to(&open_directory(&place.directory)?, &place.name)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn connect_to(directory: &OwnedFd, name: &str) -> io::Result<UnixStream> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    rustix::net::connect(&socket, &short_address(&directory, &place.name)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+    rustix::net::connect(&socket, &short_address(directory, name)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// The listening socket of a server; the name goes when this is dropped.
@@ -303,7 +317,7 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Binds the socket of `pool`. The caller holds the pool's lock, so a socket that exists is left over from a server
-    /// that was killed.
+    /// that was killed, or that of another read-only mount, which keeps it.
     pub(crate) fn bind(pool: &Path) -> io::Result<ControlSocket> {
         let place = place_of(pool)?;
         if place.directory == Path::new(DEVICE_SOCKETS) {
@@ -312,6 +326,11 @@ impl ControlSocket {
         let directory = open_directory(&place.directory)?;
         match rustix::fs::statat(&directory, place.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
+                if connect_to(&directory, &place.name).is_ok() {
+                    return Err(io::Error::other(
+                        "another read-only mount of the pool answers there",
+                    ));
+                }
                 rustix::fs::unlinkat(&directory, place.name.as_str(), AtFlags::empty())?;
             }
             Ok(_) => return Err(io::Error::other("a file that is no socket has its name")),

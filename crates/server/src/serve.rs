@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use fs::FileSystem;
 use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
+use rustix::mount::MountFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use txn::Store;
@@ -26,6 +28,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// A forced unmount ends the session at once; longer means that it had no effect.
 const FORCED_END: Duration = Duration::from_secs(5);
 
+/// Descriptors that a server needs besides those of its threads, if few processes use files directly.
+const DESCRIPTORS_BESIDE: u64 = 64;
+
 /// After how long without a write a lease ends, if nobody says otherwise: much longer than the pauses of a program that is at work, and short enough that files which stay open for days do not keep room.
 pub const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -43,6 +48,8 @@ pub struct Mounting {
     /// Whether other users may enter, each with the permissions that modes give him. `None`: as root
     /// yes, otherwise no (`user_allow_other` in /etc/fuse.conf lets ordinary users say yes).
     pub allow_other: Option<bool>,
+    /// What programs on the mount may not do: `NOSUID`, `NODEV`, `NOEXEC`.
+    pub restrictions: MountFlags,
     /// Whether processes may use files directly. What they get is judged by their user alone: not by security modules, nor by what of the mount they can see.
     pub direct: bool,
     /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
@@ -64,6 +71,7 @@ impl Mounting {
             read_only: false,
             threads: 0,
             allow_other: None,
+            restrictions: MountFlags::empty(),
             direct: true,
             in_place: false,
             lease_timeout: Some(LEASE_TIMEOUT),
@@ -104,6 +112,16 @@ pub enum ServeError {
     /// The kernel's first message was not understood.
     #[error("the FUSE connection could not be set up: {0}; kernel 4.20 or newer is needed")]
     Handshake(io::Error),
+    /// Each thread takes a descriptor, and this process may not have so many.
+    #[error(
+        "{threads} threads are too many: each takes a file descriptor, and there is room for {room}; say --threads {room} or less, or raise `ulimit -n`"
+    )]
+    TooManyThreads {
+        /// The threads asked for.
+        threads: usize,
+        /// How many there can be.
+        room: u64,
+    },
     /// A thread could not be started or signals not be caught.
     #[error("the server could not start: {0}")]
     Start(io::Error),
@@ -162,12 +180,15 @@ pub fn serve<S: Store>(
             return Err(ServeError::Start(error));
         }
     };
-    ready();
+    let started = running.wait_for_threads();
+    if started.is_ok() {
+        ready();
+    }
     let outcome = running.wait();
     handle.close();
     // A panic of that thread was logged and cannot matter any more.
     let _ = watcher.join();
-    outcome
+    started.and(outcome)
 }
 
 /// Mounts `fs` and serves it on threads of its own until the returned handle is used or dropped.
@@ -258,11 +279,13 @@ pub(crate) fn connect<F: Filesystem>(
     let allow_other = mounting
         .allow_other
         .unwrap_or_else(|| rustix::process::geteuid().is_root());
+    make_room(mounting.thread_count())?;
     let device = attach::attach(&Attachment {
         source: &mounting.pool,
         mountpoint: place,
         read_only: mounting.read_only,
         allow_other,
+        restrictions: mounting.restrictions,
     })?;
     let mut config = Config::default();
     config.n_threads = Some(mounting.thread_count());
@@ -278,6 +301,23 @@ pub(crate) fn connect<F: Filesystem>(
         }
         ServeError::Handshake(error)
     })
+}
+
+/// Lets this process open as many files besides the threads' as before.
+fn make_room(threads: usize) -> Result<(), ServeError> {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.current.map(|current| current + threads as u64);
+    if let (Some(wanted), Some(maximum)) = (wanted, limit.maximum) {
+        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let room = maximum.saturating_sub(open as u64 + DESCRIPTORS_BESIDE);
+        if threads as u64 > room {
+            return Err(ServeError::TooManyThreads { threads, room });
+        }
+        let current = Some(wanted.min(maximum));
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit })
+            .map_err(|error| ServeError::Start(error.into()))?;
+    }
+    Ok(())
 }
 
 fn open_control<S: Store>(
@@ -331,6 +371,19 @@ impl<S: Store> Running<S> {
     /// The canonical mount point.
     pub fn mountpoint(&self) -> &Path {
         &self.stopper.mountpoint
+    }
+
+    /// Waits until requests are answered: all threads have their descriptors then. Leaves no mount behind when it fails.
+    fn wait_for_threads(&self) -> Result<(), ServeError> {
+        let place = self.mountpoint();
+        rustix::fs::statfs(place).map(drop).map_err(|error| {
+            if let Err(error) = attach::detach(place, Detach::Lazy)
+                && !is_gone(&error)
+            {
+                tracing::error!(mountpoint = %place.display(), %error, "a mount that failed is left behind");
+            }
+            ServeError::Start(error.into())
+        })
     }
 
     /// Waits until somebody unmounts, then closes the pool.

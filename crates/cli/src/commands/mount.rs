@@ -12,6 +12,7 @@ use options::Options;
 use server::control::Temporary;
 use server::{Mounting, ServeError};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use txn::{Mode, OpenError, PmemStore};
@@ -24,6 +25,9 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
         .map_err(|error| missing_pool(&arguments.pool, error))?;
     let mountpoint = std::path::absolute(&arguments.mountpoint);
     let mountpoint = mountpoint.map_err(Failure::io("look at it", &arguments.mountpoint))?;
+    if options.fake {
+        return Ok(Status::Success);
+    }
     if options.foreground || arguments.background.is_some() {
         return serve(&pool, &mountpoint, &options, arguments.background);
     }
@@ -72,6 +76,7 @@ fn serve(
     if background.is_some() {
         daemon::leave_session()?;
     }
+    let log = options.log.as_deref().map(daemon::open_log).transpose()?;
     // First, so that a server that was killed is gone before its pool is opened again.
     server::detach_stale(mountpoint).map_err(Failure::failed)?;
     let start = Instant::now();
@@ -97,6 +102,7 @@ fn serve(
     mounting.read_only = options.read_only;
     mounting.threads = options.threads;
     mounting.allow_other = options.allow_other;
+    mounting.restrictions = options.restrictions;
     mounting.direct = options.direct;
     mounting.in_place = options.in_place;
     mounting.lease_timeout = options.lease_timeout.0;
@@ -112,39 +118,30 @@ fn serve(
         mountpoint.display(),
         super::class_line(class, options.volatile),
     );
-    let mut restricted = Ok(());
+    let mut announced = Ok(());
     let served = server::serve(filesystem, &mounting, || {
-        restricted = announce(mountpoint, options, &line, background.is_some())
+        announced = announce(&line, log, background.is_some())
     });
-    restricted?;
+    announced?;
     match served {
         Ok(()) => Ok(Status::Success),
         Err(error) => Err(Failure::new(status_of_serving(&error), error)),
     }
 }
 
-/// The mount can be used: restricts it as asked, and tells whoever waits for it.
-fn announce(
-    mountpoint: &Path,
-    options: &Options,
-    line: &str,
-    background: bool,
-) -> Result<(), Failure> {
-    if let Err(error) = options.restrict(mountpoint) {
-        // Without the restriction that was asked for the mount must not stay.
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
-            .map_err(Failure::failed)?;
-        return Err(error);
+/// The mount can be used: tells whoever waits for it, and begins the log.
+fn announce(line: &str, log: Option<File>, background: bool) -> Result<(), Failure> {
+    if background {
+        return daemon::report_ready(line, log);
     }
-    match background {
-        true => daemon::report_ready(line, options.log.as_deref()),
-        // In the foreground a closed pipe is no reason to end a mount.
-        false => output::print(line).or(Ok(())),
-    }
+    // A closed pipe is no reason to end a mount.
+    let _ = output::print(line);
+    log.map_or(Ok(()), |log| daemon::log_to(&log))
 }
 
 fn status_of_serving(error: &ServeError) -> Status {
     match error {
+        ServeError::TooManyThreads { .. } => Status::Usage,
         ServeError::Mountpoint(server::MountpointError::Busy { .. }) | ServeError::StillBusy(_) => {
             Status::Busy
         }

@@ -14,23 +14,27 @@ use header::Header;
 use perdure::PoolOptions;
 use read_cache::CachedFiles;
 use report::{Quota, Report};
+use server::control::{AskError, Status as ServerStatus};
 use std::path::{Path, PathBuf};
 use txn::{OpenError, Store};
 
+/// The record by which `mkfs` makes the root directory.
+const FIRST_RECORD: u64 = 1;
+
 pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let pool = pool_of(&arguments.place)?;
-    let mut report = match PoolOptions::new()
-        .read_only(true)
-        .volatile(true)
-        .read_cache(super::UNCACHED)
-        .open(&pool)
+    let asked = mounts::ask(&pool);
+    if let Err(denied @ AskError::Denied { .. }) = &asked
+        && (arguments.cached_files || arguments.clients)
     {
-        Ok(open) => closed_pool(&pool, &open),
-        Err(perdure::Error::Open {
-            source: OpenError::InUse { owner, .. },
-            ..
-        }) => open_pool(&pool, owner)?,
-        Err(error) => return Err(error.into()),
+        return Err(Failure::failed(denied));
+    }
+    let mut report = match asked {
+        Ok(status) => mounted_pool(&pool, status)?,
+        Err(reason) => {
+            tracing::info!(%reason, "no server tells of the pool");
+            unserved_pool(&pool)?
+        }
     };
     if let Some(file) = &arguments.svg {
         let map = wear::map(&report.pool, &report.wear_by_segment)?;
@@ -73,7 +77,7 @@ fn pool_of(place: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Nobody has the pool open: everything can be read from a private mapping.
+/// Nobody changes the pool: everything can be read from a private mapping.
 fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     let store = pool.filesystem().store();
     let superblock = *store.superblock();
@@ -96,8 +100,11 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     );
     let (newest, retired) = store.sequences();
     report.state = "closed";
-    report.clean = Some(pool.was_clean());
-    report.journals.unretired_records = Some(pool.recovered_records());
+    let records = pool.recovered_records();
+    // Nobody has mounted it since it was made: there is nothing to recover.
+    let is_new = records == 0 && newest <= FIRST_RECORD;
+    report.clean = Some(pool.was_clean() || is_new);
+    report.journals.unretired_records = Some(records);
     report.journals.newest_record = Some(newest);
     report.journals.checkpoint = Some(retired);
     report.quotas = Some(pool.filesystem().quotas().iter().map(Quota::new).collect());
@@ -124,33 +131,55 @@ fn require_server(report: &Report, what: &str, option: &str) -> Result<(), Failu
     }
 }
 
-/// Another process has the pool open: its header is read from the files, the rest is asked of that process.
-fn open_pool(path: &Path, owner: Option<u32>) -> Result<Report, Failure> {
-    let header = Header::read(path)?;
-    let mut report = Report::new(path, &header);
-    report.state = "in use";
-    report.process = owner;
-    match mounts::ask(path) {
-        Ok(mut status) => {
-            let written = std::mem::take(&mut status.segment_wear);
-            report.set_wear(&written, &std::mem::take(&mut status.segment_used));
-            report.state = "mounted";
-            report.process = Some(status.process);
-            report.class.clone_from(&status.class);
-            report.mountpoint = Some(status.mountpoint.clone());
-            let space = status.space;
-            report.set_space(
-                space.block_bytes,
-                space.free_blocks,
-                space.inodes,
-                space.free_inodes,
-            );
-            // The server answered a moment ago, so its mount does too.
-            let mounted = rustix::fs::statvfs(status.mountpoint.as_str()).ok();
-            report.available_bytes = mounted.map(|space| space.f_bavail * space.f_frsize);
-            report.server = Some(status);
+/// A server has the pool open: the header is read from the files, the rest is what the server says.
+fn mounted_pool(path: &Path, mut status: ServerStatus) -> Result<Report, Failure> {
+    let mut report = Report::new(path, &Header::read(path)?);
+    let written = std::mem::take(&mut status.segment_wear);
+    report.set_wear(&written, &std::mem::take(&mut status.segment_used));
+    report.state = "mounted";
+    report.process = Some(status.process);
+    report.class.clone_from(&status.class);
+    report.mountpoint = Some(status.mountpoint.clone());
+    let space = status.space;
+    report.set_space(
+        space.block_bytes,
+        space.free_blocks,
+        space.inodes,
+        space.free_inodes,
+    );
+    // The server answered a moment ago, so its mount does too.
+    let mounted = rustix::fs::statvfs(status.mountpoint.as_str()).ok();
+    report.available_bytes = mounted.map(|space| space.f_bavail * space.f_frsize);
+    report.server = Some(status);
+    Ok(report)
+}
+
+/// No server answers: the pool is closed, or open in a program, or a mount of it cannot be asked.
+fn unserved_pool(path: &Path) -> Result<Report, Failure> {
+    let opened = PoolOptions::new()
+        .read_only(true)
+        .volatile(true)
+        .read_cache(super::UNCACHED)
+        .open(path);
+    let mut report = match opened {
+        Ok(open) => closed_pool(path, &open),
+        Err(perdure::Error::Open {
+            source: OpenError::InUse { owner, .. },
+            ..
+        }) => {
+            let mut report = Report::new(path, &Header::read(path)?);
+            report.state = "in use";
+            report.process = owner;
+            report
         }
-        Err(reason) => tracing::info!(%reason, "the process that has the pool open is no server"),
+        Err(error) => return Err(error.into()),
+    };
+    let mount = path
+        .canonicalize()
+        .and_then(|pool| server::mounts_of(&pool));
+    if let Some(mount) = mount.ok().and_then(|mounts| mounts.into_iter().next()) {
+        report.state = "mounted";
+        report.mountpoint = Some(mount.mountpoint.display().to_string());
     }
     Ok(report)
 }

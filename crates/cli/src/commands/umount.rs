@@ -4,6 +4,7 @@ use crate::arguments::Umount;
 use crate::failure::{Failure, Status};
 use crate::mounts::{self, Process};
 use crate::output;
+use rustix::fs::StatVfsMountFlags;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,12 +31,17 @@ pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
         server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
     let not_mounted = || Failure::failed(format_args!("{place}: no Perdure pool is mounted there"));
     let pool = pool.ok_or_else(not_mounted)?;
-    let process = mounts::ask(&pool)
-        .ok()
-        .and_then(|status| Process::find(status.process));
     let canonical = mountpoint
         .canonicalize()
         .map_err(Failure::io("look at it", mountpoint))?;
+    // Another one may answer: that of another read-only mount.
+    let status = mounts::ask(&pool).ok();
+    let status = status.filter(|status| Path::new(&status.mountpoint) == canonical);
+    let process = status
+        .as_ref()
+        .and_then(|status| Process::find(status.process));
+    let writes_nothing = rustix::fs::statvfs(&canonical)
+        .is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY));
     server::unmount(&canonical).map_err(|error| refused(mountpoint, &error))?;
     let hanging = || {
         let remedy = "wait for the server to end, or look at its log";
@@ -52,7 +58,11 @@ pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
     if process.is_some_and(|process| !process.wait(EXIT_PATIENCE)) {
         return Err(hanging());
     }
-    Ok(format!("unmounted {place}: {} is saved\n", pool.display()))
+    let outcome = match writes_nothing {
+        true => "is as it was",
+        false => "is saved",
+    };
+    Ok(format!("unmounted {place}: {} {outcome}\n", pool.display()))
 }
 
 fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {

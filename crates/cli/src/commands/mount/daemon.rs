@@ -79,20 +79,27 @@ pub(super) fn leave_session() -> Result<(), Failure> {
 }
 
 /// In the server: tells the waiting parent that the mount can be used, then lets go of its pipes.
-pub(super) fn report_ready(line: &str, log: Option<&Path>) -> Result<(), Failure> {
+pub(super) fn report_ready(line: &str, log: Option<File>) -> Result<(), Failure> {
     // A parent that was killed meanwhile is no reason to end the mount.
     let _ = output::print(line);
     let null = File::options()
         .write(true)
         .open("/dev/null")
         .map_err(Failure::io("open", Path::new("/dev/null")))?;
-    let log = log.map(open_log).transpose()?;
-    let redirected = rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null));
-    let redirected = redirected.and_then(|()| rustix::stdio::dup2_stdout(&null));
-    redirected.map_err(|error| Failure::failed(format_args!("cannot leave the terminal: {error}")))
+    log_to(log.as_ref().unwrap_or(&null))?;
+    rustix::stdio::dup2_stdout(&null).map_err(|error| cannot_leave(error.into()))
 }
 
-/// Opens the log of the background server for appending.
+/// From now on what is logged goes there.
+pub(super) fn log_to(file: &File) -> Result<(), Failure> {
+    rustix::stdio::dup2_stderr(file).map_err(|error| cannot_leave(error.into()))
+}
+
+fn cannot_leave(error: io::Error) -> Failure {
+    Failure::failed(format_args!("cannot leave the terminal: {error}"))
+}
+
+/// Opens the log of a server for appending.
 pub(super) fn open_log(path: &Path) -> Result<File, Failure> {
     File::options()
         .append(true)

@@ -7,11 +7,13 @@ use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use fs::{AccessTime, ReadCacheOptions};
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) foreground: bool,
+    /// Mount nothing: `mount -f`.
+    pub(super) fake: bool,
     pub(super) read_only: bool,
     pub(super) volatile: bool,
     pub(super) direct: bool,
@@ -24,13 +26,14 @@ pub(super) struct Options {
     pub(super) log: Option<PathBuf>,
     pub(super) read_cache: ReadCacheOptions,
     /// `nosuid`, `nodev`, `noexec`
-    restrictions: MountFlags,
+    pub(super) restrictions: MountFlags,
 }
 
 impl Options {
     pub(super) fn parse(arguments: &Mount) -> Result<Options, Failure> {
         let mut options = Options {
             foreground: arguments.foreground,
+            fake: false,
             read_only: arguments.read_only,
             volatile: arguments.volatile,
             direct: !arguments.no_direct,
@@ -51,6 +54,10 @@ impl Options {
         for option in arguments.options.iter().filter(|option| !option.is_empty()) {
             options.apply(option)?;
         }
+        if options.in_place && !options.direct {
+            let message = "--in-place makes no sense with --no-direct: only direct writes overwrite in place; leave one out";
+            return Err(Failure::new(Status::Usage, message));
+        }
         Ok(options)
     }
 
@@ -65,6 +72,7 @@ impl Options {
             ("direct", None) => self.direct = true,
             ("no_direct", None) => self.direct = false,
             ("in_place", None) => self.in_place = true,
+            ("fake", None) => self.fake = true,
             ("foreground", None) => self.foreground = true,
             ("allow_other", None) => self.allow_other = Some(true),
             ("noatime", None) => self.access_time = AccessTime::Never,
@@ -77,7 +85,9 @@ impl Options {
             ("dev", None) => self.restrictions -= MountFlags::NODEV,
             ("exec", None) => self.restrictions -= MountFlags::NOEXEC,
             ("threads", Some(value)) => {
-                self.threads = value.parse().map_err(|_| refused(option))?
+                self.threads = value
+                    .parse()
+                    .map_err(|_| nonsense(option, "give a number; 0 = one for each core"))?;
             }
             ("lease_timeout", Some(value)) => {
                 self.lease_timeout = value
@@ -107,7 +117,11 @@ impl Options {
                 | "nodiratime"
                 | "diratime"
                 | "lazytime"
-                | "nolazytime",
+                | "nolazytime"
+                | "silent"
+                | "loud"
+                | "iversion"
+                | "noiversion",
                 None,
             ) => {}
             (name, _) if name.starts_with("x-") || name == "comment" => {}
@@ -173,22 +187,6 @@ impl Options {
             arguments.extend([OsString::from("--log"), log.into_os_string()]);
         }
         Ok(arguments)
-    }
-
-    /// Takes rights from the mount that the kernel gave it by default.
-    pub(super) fn restrict(&self, mountpoint: &Path) -> Result<(), Failure> {
-        if self.restrictions.is_empty() {
-            return Ok(());
-        }
-        let mut flags = self.restrictions | MountFlags::BIND;
-        flags.set(MountFlags::RDONLY, self.read_only);
-        rustix::mount::mount_remount(mountpoint, flags, "").map_err(|error| {
-            let remedy = "mount as root, or without nosuid, nodev and noexec";
-            Failure::failed(format_args!(
-                "{}: the mount cannot be restricted: {error}; {remedy}",
-                mountpoint.display()
-            ))
-        })
     }
 }
 
@@ -325,10 +323,14 @@ mod tests {
             "-o threads=many",
             "-o ro=1",
             "-o encrypt",
+            "-o no_direct,in_place",
+            "--no-direct -o in_place",
         ] {
             let failure = parse(option).expect_err(option);
             assert_eq!(failure.status, Status::Usage, "{option}");
         }
-        assert!(parse("-o x-systemd.automount,_netdev,defaults").is_ok());
+        assert!(parse("-o x-systemd.automount,_netdev,defaults,silent,iversion").is_ok());
+        let message = format!("{:?}", parse("-o threads=abc").expect_err("no number"));
+        assert!(message.contains("makes no sense"), "{message}");
     }
 }

@@ -61,9 +61,9 @@ impl fmt::Display for Counted {
 #[serde(transparent)]
 pub(super) struct Clients {
     rows: Vec<Row>,
-    /// Processes that are not shown.
+    /// How many of them are printed; programs get all.
     #[serde(skip)]
-    hidden: usize,
+    shown: usize,
 }
 
 /// A process, and what follows from its counts.
@@ -88,9 +88,7 @@ impl Clients {
             (std::cmp::Reverse(operations), row.client.process)
         });
         let shown = if all { rows.len() } else { ROWS_MAX };
-        let hidden = rows.len().saturating_sub(shown);
-        rows.truncate(shown);
-        Clients { rows, hidden }
+        Clients { rows, shown }
     }
 }
 
@@ -103,8 +101,9 @@ impl fmt::Display for Clients {
             out,
             "   process      user  command          leased   read  segments  by kernel  directly"
         )?;
-        self.rows.iter().try_for_each(|row| write!(out, "{row}"))?;
-        match self.hidden {
+        let mut rows = self.rows.iter().take(self.shown);
+        rows.try_for_each(|row| write!(out, "{row}"))?;
+        match self.rows.len().saturating_sub(self.shown) {
             0 => Ok(()),
             hidden => {
                 let processes = Counted(hidden as u64, "process", "processes");
@@ -302,7 +301,7 @@ mod tests {
         );
         assert!(text.contains("   75.0 %\n"), "{text}");
         let json = serde_json::to_value(&short).expect("JSON");
-        assert_eq!(json.as_array().map(Vec::len), Some(20));
+        assert_eq!(json.as_array().map(Vec::len), Some(25));
         assert_eq!(json[0]["process"], 25);
         assert_eq!(json[0]["kernel_path"]["not_attached"], 25);
         assert_eq!(json[0]["kernel_operations"], 25);

@@ -81,18 +81,16 @@ impl fmt::Display for Percent {
 #[serde(transparent)]
 pub(super) struct CachedFiles {
     rows: Vec<CachedFile>,
-    /// Files that are not shown.
+    /// How many of them are printed; programs get all.
     #[serde(skip)]
-    hidden: usize,
+    shown: usize,
 }
 
 impl CachedFiles {
     /// The first ones, or `all`.
-    pub(super) fn new(mut rows: Vec<CachedFile>, all: bool) -> CachedFiles {
+    pub(super) fn new(rows: Vec<CachedFile>, all: bool) -> CachedFiles {
         let shown = if all { rows.len() } else { ROWS_MAX };
-        let hidden = rows.len().saturating_sub(shown);
-        rows.truncate(shown);
-        CachedFiles { rows, hidden }
+        CachedFiles { rows, shown }
     }
 }
 
@@ -105,7 +103,7 @@ impl fmt::Display for CachedFiles {
             out,
             "       inode          hits        misses  hit ratio       held"
         )?;
-        for file in &self.rows {
+        for file in self.rows.iter().take(self.shown) {
             writeln!(
                 out,
                 "  {:>10}  {:>12}  {:>12}  {:>9}  {:>9}",
@@ -116,7 +114,7 @@ impl fmt::Display for CachedFiles {
                 Bytes(file.bytes).to_string(),
             )?;
         }
-        match self.hidden {
+        match self.rows.len().saturating_sub(self.shown) {
             0 => Ok(()),
             hidden => writeln!(
                 out,
@@ -152,7 +150,7 @@ mod tests {
         assert!(text.contains(" 5 files with fewer hits"), "{text}");
         assert!(text.contains("75.0 %    4.0 KiB"), "{text}");
         let json = serde_json::to_value(&short).expect("JSON");
-        assert_eq!(json.as_array().map(Vec::len), Some(20));
+        assert_eq!(json.as_array().map(Vec::len), Some(25));
         assert_eq!(json[0]["inode"], 1);
         let all = CachedFiles::new(rows, true).to_string();
         assert_eq!(all.lines().count(), 1 + 25, "{all}");
