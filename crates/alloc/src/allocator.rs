@@ -216,13 +216,17 @@ impl Allocator {
     /// Under all locks: takes what there is, in pieces if need be, from whoever has it.
     fn gather(&self, request: &Request, blocks: u32, kind: Kind) -> Result<Extents, OutOfSpace> {
         let mut groups = self.lock_all();
-        let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
+        let usable = usable_blocks(&groups);
+        let own = groups
+            .iter()
+            .map(|group| group.held_blocks_of(request.domain));
+        let free = usable + own.sum::<u64>();
         let kept = if request.purpose == Purpose::Overwrite {
             0
         } else {
             self.shared.options.reserve_blocks
         };
-        if free < kept + u64::from(blocks) {
+        if free < kept.min(usable) + u64::from(blocks) {
             self.share_reserve(&mut groups);
             drop(groups);
             return Err(self.out_of_space(request));
@@ -252,8 +256,10 @@ impl Allocator {
             groups[index].convert_to_mixed(&self.shared, local);
             left = self.gather_from(&mut groups, request, DomainId::MIXED, left, &mut taken);
         }
+        // Who has room of his own takes none of the others' reserve beside it.
+        let is_refused = left > 0 || usable_blocks(&groups) < kept.min(usable);
         for &(index, (local, offset), blocks) in &taken {
-            if left > 0 {
+            if is_refused {
                 groups[index].take_back(&self.shared, local, offset, blocks);
             } else if kind == Kind::Brief {
                 groups[index].uncount(&self.shared, local, blocks);
@@ -262,7 +268,7 @@ impl Allocator {
         self.publish_counts(&groups);
         self.share_reserve(&mut groups);
         drop(groups);
-        if left > 0 {
+        if is_refused {
             return Err(self.out_of_space(request));
         }
         Ok(taken
@@ -479,23 +485,23 @@ impl Allocator {
 
     /// Whether a request may be met from this group alone, without a look at the others.
     ///
-    /// Invariant: unless the reserve was used (`dug`), every group keeps its share free and the shares add up to the reserve. So a group
+    /// Invariant: unless the reserve was used (`dug`), every group keeps its share free outside of segments that somebody has mapped, and the shares add up to the reserve. So a group
     /// that stays above its share cannot hurt the reserve.
     #[inline]
     fn may_take(&self, group: &Group, blocks: u32, purpose: Purpose) -> bool {
         if self.shared.dug.load(Ordering::Relaxed) {
             return purpose == Purpose::Overwrite && group.free_blocks >= u64::from(blocks);
         }
-        group.free_blocks >= group.share + u64::from(blocks)
+        group.usable_blocks() >= group.share + u64::from(blocks)
     }
 
-    /// Divides the reserve among the groups in proportion to their free blocks.
-    fn share_reserve(&self, groups: &mut [MutexGuard<'_, Group>]) {
+    /// Divides the reserve among the groups in proportion to what all can use of them.
+    pub(crate) fn share_reserve(&self, groups: &mut [MutexGuard<'_, Group>]) {
         let reserve = self.shared.options.reserve_blocks;
-        let free: u64 = groups.iter().map(|group| group.free_blocks).sum();
+        let free = usable_blocks(groups);
         self.shared.dug.store(free < reserve, Ordering::Relaxed);
         for group in groups {
-            let share = (u128::from(reserve) * u128::from(group.free_blocks))
+            let share = (u128::from(reserve) * u128::from(group.usable_blocks()))
                 .div_ceil(u128::from(free.max(1)));
             group.share = share as u64;
         }
@@ -525,6 +531,11 @@ impl std::fmt::Debug for Allocator {
             .field("free_blocks", &self.free_blocks())
             .finish_non_exhaustive()
     }
+}
+
+/// Free blocks that are not in segments which somebody has mapped.
+fn usable_blocks(groups: &[MutexGuard<'_, Group>]) -> u64 {
+    groups.iter().map(|group| group.usable_blocks()).sum()
 }
 
 /// A group's bitmap, all free, in memory that the kernel zeroes when it is first touched.

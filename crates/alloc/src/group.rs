@@ -53,6 +53,8 @@ pub(crate) struct Segment {
     pub(crate) wear: u64,
     /// What others may have left in a segment that its owner can map.
     pub(crate) residue: Option<Box<Residue>>,
+    /// Whether its free blocks count among the group's `held_free`.
+    pub(crate) is_held: bool,
     /// Blocks that were cleared of it. Counted as wear when the owner lets the segment go: until then it would send him elsewhere, where as much has to be cleared.
     pub(crate) cleared: u32,
 }
@@ -129,6 +131,8 @@ pub(crate) struct Group {
     far_pools: BTreeMap<DomainId, usize>,
     pub(crate) random: Random,
     pub(crate) free_blocks: u64,
+    /// Of these, the ones in segments that somebody has mapped: only their owner can use them.
+    pub(crate) held_free: u64,
     /// What ordinary requests leave free here, so that all groups together keep the reserve.
     pub(crate) share: u64,
 }
@@ -150,6 +154,7 @@ impl Group {
             broken_bound: 0,
             wear: 0,
             residue: None,
+            is_held: false,
             cleared: 0,
         };
         let zones = Zones::new(geometry, index);
@@ -166,6 +171,7 @@ impl Group {
             far_pools: BTreeMap::new(),
             random: Random::new(options.seed, u64::from(index)),
             free_blocks: u64::from(segments) * u64::from(shape.blocks),
+            held_free: 0,
             share: 0,
         };
         for local in 0..segments {
@@ -286,6 +292,7 @@ impl Group {
 
     /// Strikes a segment out of its owner's books.
     fn disown(&mut self, pool: usize, local: u32) {
+        self.uncount_held(local);
         let used = self.used(local);
         if used < self.shape.blocks {
             self.close(pool, local);
@@ -314,7 +321,7 @@ impl Group {
         shared.ledger.release(self.number(shared, local));
     }
 
-    fn is_held(&self, shared: &Shared, local: u32) -> bool {
+    pub(crate) fn is_held(&self, shared: &Shared, local: u32) -> bool {
         shared.ledger.is_held(self.number(shared, local))
     }
 
@@ -431,6 +438,9 @@ impl Group {
         }
         self.segments[local as usize].wear += u64::from(blocks);
         self.free_blocks -= u64::from(blocks);
+        if self.segments[local as usize].is_held {
+            self.held_free -= u64::from(blocks);
+        }
         self.pools[pool].used += u64::from(blocks);
         if before == 0 {
             self.pools[pool].empty -= 1;
@@ -466,6 +476,9 @@ impl Group {
             }
         }
         self.free_blocks += u64::from(blocks);
+        if self.segments[local as usize].is_held {
+            self.held_free += u64::from(blocks);
+        }
         self.pools[pool].used -= u64::from(blocks);
         if before == self.shape.blocks {
             self.open(pool, local);
@@ -545,6 +558,7 @@ impl Group {
                     if used == 0 {
                         self.release(shared, pool, local);
                     }
+                    self.count_held(shared, local);
                     if self.owner(local).is_some() {
                         self.list_residue(shared, local);
                     }

@@ -7,6 +7,7 @@
 mod allocator;
 mod geometry;
 mod group;
+mod held;
 mod place;
 mod questions;
 mod random;

@@ -37,21 +37,13 @@ impl Allocator {
         self.lock(index).owner(local)
     }
 
-    /// Who owns the segment; `None` if it is free or does not exist. Whoever made the ledger hold the segment before he asks knows that it stays so.
+    /// Who owns the segment; `None` if it is free or does not exist.
     #[must_use]
     pub fn owner_of(&self, segment: SegmentNumber) -> Option<DomainId> {
         (segment.0 < self.geometry().segments).then(|| {
             let (index, local) = self.split(segment.0);
             self.lock(index).owner(local)
         })?
-    }
-
-    /// The ledger no longer holds the segment: gives it back if it became empty meanwhile.
-    pub fn let_go(&self, segment: SegmentNumber) {
-        if segment.0 < self.geometry().segments {
-            let (index, local) = self.split(segment.0);
-            self.lock(index).tidy(self.shared(), local);
-        }
     }
 
     /// Owner, room and wear of every segment, in order.

@@ -49,7 +49,7 @@ impl Allocator {
             );
             let below = groups
                 .iter()
-                .position(|group| group.free_blocks < group.share);
+                .position(|group| group.usable_blocks() < group.share);
             demand!(
                 below.is_none(),
                 "group {below:?} has less than its share of the reserve"
@@ -62,11 +62,20 @@ impl Allocator {
 impl Group {
     /// Returns how many segments are free.
     fn verify(&mut self, shared: &Shared) -> Result<u32, Inconsistency> {
-        let mut free_blocks = 0;
+        let (mut free_blocks, mut held_free) = (0, 0);
         for local in 0..self.segments.len() as u32 {
             self.verify_segment(shared, local)?;
-            free_blocks += u64::from(self.shape.blocks - self.used(local));
+            let free = u64::from(self.shape.blocks - self.used(local));
+            free_blocks += free;
+            if self.segments[local as usize].is_held {
+                held_free += free;
+            }
         }
+        demand!(
+            held_free == self.held_free,
+            "group counts {} free blocks in held segments, has {held_free}",
+            self.held_free
+        );
         demand!(
             free_blocks == self.free_blocks,
             "group counts {} free blocks, has {free_blocks}",

@@ -7,6 +7,7 @@ use crate::file_system::{Core, FileSystem};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::node::{Body, Node};
 use crate::types::AllocateOptions;
+use crate::write::purpose_of_overwrite;
 use crate::xattr;
 use pmem::BLOCK_BYTES;
 use scatter::{DomainId, Extent, Purpose};
@@ -225,6 +226,7 @@ struct Run {
     length: u64,
     /// Whether they are holes now, and not written blocks to be replaced.
     is_hole: bool,
+    purpose: Purpose,
 }
 
 /// One transaction. A written block that becomes zeros is replaced: it never turns into an unwritten one in place (R2).
@@ -264,14 +266,20 @@ fn reserve_step<S: Store>(
             Some(_) => return,
             None => {}
         }
+        let purpose = match is_hole {
+            true => Purpose::Ordinary,
+            false => purpose_of_overwrite(core, &[pointer]),
+        };
+        let goes_on = |run: &Run| {
+            run.first + run.length == block && (run.is_hole, run.purpose) == (is_hole, purpose)
+        };
         match runs.last_mut() {
-            Some(run) if run.first + run.length == block && run.is_hole == is_hole => {
-                run.length += 1
-            }
+            Some(run) if goes_on(run) => run.length += 1,
             _ => runs.push(Run {
                 first: block,
                 length: 1,
                 is_hole,
+                purpose,
             }),
         }
     })?;
@@ -291,13 +299,9 @@ fn reserve_step<S: Store>(
         first,
         length,
         is_hole,
+        purpose,
     } in runs
     {
-        let purpose = if is_hole {
-            Purpose::Ordinary
-        } else {
-            Purpose::Overwrite
-        };
         let extents = transaction.allocate(body.domain, length as u32, purpose)?;
         let pointers: SmallVec<[Pointer; 64]> = extents
             .iter()

@@ -244,7 +244,8 @@ fn overwrite_block<S: Store>(
     let map = BlockMap::of(number, &body.raw);
     let index = range.first_block();
     let slot = map.slot(&core.store, index)?;
-    if slot == Slot::Absent {
+    // Whether the old block is one that somebody sees is not known yet.
+    if slot == Slot::Absent || core.store.seen_blocks().is_any() {
         return Ok(false);
     }
     slot.prefetch(&core.store);
@@ -354,7 +355,8 @@ fn write_one_block<S: Store>(
         }) => block,
         Some(Pointer { block, .. }) => {
             transaction.free(single_block(block));
-            transaction.allocate_one(body.domain, Purpose::Overwrite)?
+            let purpose = purpose_of_overwrite(core, &[old]);
+            transaction.allocate_one(body.domain, purpose)?
         }
         None => {
             new.blocks += 1;
@@ -402,6 +404,17 @@ fn publish_in_new_node<S: Store>(
     Ok(())
 }
 
+/// An overwrite frees as much as it takes, so it may use the reserve; unless somebody still sees what it frees, which nobody gets until he has gone.
+#[inline]
+pub(crate) fn purpose_of_overwrite<S: Store>(core: &Core<S>, old: &[Option<Pointer>]) -> Purpose {
+    let seen = core.store.seen_blocks();
+    let mut blocks = old.iter().flatten().map(|pointer| pointer.block);
+    match seen.is_any() && seen.sees(&mut blocks) {
+        true => Purpose::Ordinary,
+        false => Purpose::Overwrite,
+    }
+}
+
 #[inline]
 fn single_block(start: BlockNumber) -> Extent {
     Extent { start, blocks: 1 }
@@ -430,10 +443,9 @@ fn write_blocks<S: Store>(
     };
     let needed = old.iter().filter(|pointer| !is_fill(pointer)).count() as u32;
     let holes = old.iter().filter(|pointer| pointer.is_none()).count() as u64;
-    let purpose = if holes == 0 {
-        Purpose::Overwrite
-    } else {
-        Purpose::Ordinary
+    let purpose = match holes {
+        0 => purpose_of_overwrite(core, &old),
+        _ => Purpose::Ordinary,
     };
     let extents = if needed == 0 {
         Extents::new()

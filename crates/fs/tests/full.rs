@@ -151,3 +151,56 @@ fn blocks_that_somebody_sees_when_the_pool_is_unmounted_are_free_for_the_next_mo
     files.checkpoint();
     assert_eq!(files.statistics().free_blocks, before);
 }
+
+/// User 1000 has one small file, user 2000 all the rest: whether that one can overwrite in the full pool, and make nothing new.
+fn overwrites_use_the_reserve(is_held: bool) {
+    let files = new_pool(64 << 20, 16 << 20, 1);
+    let small = make(&files, "small", USER, 1);
+    let block = blocks_of(&files, &small, 1)[0];
+    let segment = files.store().allocator().geometry().segment_of(block);
+    let segment = segment.expect("in a segment");
+    assert!(!is_held || files.store().hand_out(segment).is_some());
+    let database = make(&files, "database", 2000, 16);
+    let _filler = fill(&files, 2000);
+    for blocks in [16, 1] {
+        let data = vec![2; blocks * BLOCK_BYTES];
+        files.write(&database, 0, &data).expect("the reserve");
+    }
+    let link = files.make_symlink(&files.root(), b"link", &[b'x'; 200], 2000, 0);
+    assert!(matches!(link.map(drop), Err(FsError::NoSpace)));
+    // Who has room of his own uses it.
+    let append = files.append(&small, &[1; BLOCK_BYTES]).map(drop);
+    assert_eq!(append.is_ok(), is_held, "{append:?}");
+    files.store().allocator().verify().expect("sound");
+    assert!(!is_held || files.store().take_in(segment));
+    files.append(&database, &[1; BLOCK_BYTES]).map(drop).ok();
+    files.store().allocator().verify().expect("sound");
+    files.unlink(&files.root(), b"filler").expect("removed");
+}
+
+#[test]
+fn the_reserve_is_not_in_segments_that_somebody_has() {
+    overwrites_use_the_reserve(false);
+    overwrites_use_the_reserve(true);
+}
+
+#[test]
+fn who_overwrites_what_is_seen_leaves_the_reserve_to_others() {
+    let files = new_pool(8 << 20, 256 << 10, 2);
+    let own = make(&files, "own", USER, 64);
+    let filler = fill(&files, 2000);
+    let blocks = blocks_of(&files, &own, 64);
+    let guard = files.store().seen_blocks().hold(blocks);
+    let overwrite = |number| files.write(&own, number * BLOCK, &[2; BLOCK_BYTES]);
+    for number in 0..64 {
+        assert!(matches!(overwrite(number).map(drop), Err(FsError::NoSpace)));
+    }
+    files
+        .write(&filler, 0, &[8; BLOCK_BYTES])
+        .expect("the reserve");
+    drop(guard);
+    files.checkpoint();
+    for number in 0..64 {
+        overwrite(number).expect("nobody sees them any more");
+    }
+}

@@ -62,8 +62,15 @@ impl SeenBlocks {
         }
     }
 
+    /// Whether somebody may see one of these blocks: they are not free for others as soon as their file lets them go.
+    pub fn sees(&self, mut blocks: impl Iterator<Item = BlockNumber>) -> bool {
+        let inner = self.inner.lock();
+        blocks.any(|block| inner.look(block.get(), block.get() + 1).0)
+    }
+
     /// Whether there was anything to sort out at the last look.
-    pub(crate) fn is_any(&self) -> bool {
+    #[inline]
+    pub fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 

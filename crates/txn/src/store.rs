@@ -389,7 +389,7 @@ impl Store for PmemStore {
         if !self.domains.held().hold(segment) {
             return None;
         }
-        let owner = self.allocator().owner_of(segment);
+        let owner = self.allocator().hold(segment);
         let domain = owner.map(|owner| self.domains.domain(owner));
         let domain = domain.filter(|domain| matches!(domain, Domain::Owner { .. }));
         if domain.is_none() {

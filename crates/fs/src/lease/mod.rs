@@ -16,6 +16,7 @@ mod fold;
 mod format;
 mod leaves;
 mod recovery;
+mod settle;
 
 pub use format::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
 pub(crate) use recovery::Orphan;

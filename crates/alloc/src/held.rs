@@ -1,0 +1,75 @@
+//! Room in segments that processes have mapped: it is their owner's alone, so it is nobody else's reserve.
+
+use crate::group::{Group, Shared};
+use crate::{Allocator, DomainId, SegmentNumber};
+
+impl Allocator {
+    /// The ledger holds the segment: from here on its room does not count for others. Who owns it, and stays so; `None` if it is free or does not exist.
+    #[must_use]
+    pub fn hold(&self, segment: SegmentNumber) -> Option<DomainId> {
+        if segment.0 >= self.geometry().segments {
+            return None;
+        }
+        let (index, local) = self.split(segment.0);
+        let mut group = self.lock(index);
+        group.count_held(self.shared(), local);
+        let owner = group.owner(local);
+        let has_its_share = group.usable_blocks() >= group.share;
+        drop(group);
+        if !has_its_share {
+            // The others have to keep more.
+            self.share_reserve(&mut self.lock_all());
+        }
+        owner
+    }
+
+    /// The ledger no longer holds the segment: gives it back if it became empty meanwhile.
+    pub fn let_go(&self, segment: SegmentNumber) {
+        if segment.0 < self.geometry().segments {
+            let (index, local) = self.split(segment.0);
+            let mut group = self.lock(index);
+            group.count_held(self.shared(), local);
+            group.tidy(self.shared(), local);
+        }
+    }
+}
+
+impl Group {
+    /// Free blocks that are not in segments which somebody has mapped.
+    #[inline]
+    pub(crate) fn usable_blocks(&self) -> u64 {
+        self.free_blocks - self.held_free
+    }
+
+    /// Free blocks in those of the held segments that are the domain's.
+    pub(crate) fn held_blocks_of(&self, domain: DomainId) -> u64 {
+        if self.held_free == 0 {
+            return 0;
+        }
+        let segments = 0..self.segments.len() as u32;
+        let own = segments.filter(|&local| {
+            self.segments[local as usize].is_held && self.owner(local) == Some(domain)
+        });
+        own.map(|local| u64::from(self.free_in(local))).sum()
+    }
+
+    fn free_in(&self, local: u32) -> u32 {
+        self.shape.blocks - self.used(local)
+    }
+
+    /// Finds out whether the segment is held, and counts its room accordingly.
+    pub(crate) fn count_held(&mut self, shared: &Shared, local: u32) {
+        self.uncount_held(local);
+        if self.owner(local).is_some() && self.is_held(shared, local) {
+            self.segments[local as usize].is_held = true;
+            self.held_free += u64::from(self.free_in(local));
+        }
+    }
+
+    /// The segment counts as held no longer.
+    pub(crate) fn uncount_held(&mut self, local: u32) {
+        if std::mem::take(&mut self.segments[local as usize].is_held) {
+            self.held_free -= u64::from(self.free_in(local));
+        }
+    }
+}

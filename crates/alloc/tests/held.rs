@@ -1,0 +1,122 @@
+//! Segments that somebody has mapped: their room is their owner's, and nobody's reserve.
+
+use perdure_alloc::{
+    Allocator, DomainId, Extent, Geometry, Options, Purpose, Request, SegmentLedger, SegmentNumber,
+    Unit,
+};
+use pmem::BlockNumber;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const OWNER: DomainId = DomainId(2);
+const OTHER: DomainId = DomainId(3);
+const RESERVE: u64 = 8;
+const NONE: u32 = u32::MAX;
+
+/// Holds at most one segment.
+struct Ledger(Arc<AtomicU32>);
+
+impl SegmentLedger for Ledger {
+    fn assign(&self, _segment: SegmentNumber, _domain: DomainId) {}
+
+    fn release(&self, _segment: SegmentNumber) {}
+
+    fn is_held(&self, segment: SegmentNumber) -> bool {
+        self.0.load(Ordering::Relaxed) == segment.0
+    }
+}
+
+/// Four segments of 64 blocks.
+fn new_allocator() -> (Allocator, Arc<AtomicU32>) {
+    let geometry = Geometry {
+        first_block: BlockNumber::new(0),
+        blocks_per_segment: 64,
+        segments: 4,
+        groups: 2,
+    };
+    let options = Options {
+        reserve_blocks: RESERVE,
+        ..Options::default()
+    };
+    let held = Arc::new(AtomicU32::new(NONE));
+    let ledger = Box::new(Ledger(Arc::clone(&held)));
+    (Allocator::new(geometry, options, ledger), held)
+}
+
+fn take_all(allocator: &Allocator, domain: DomainId, purpose: Purpose) -> u64 {
+    let take = || allocator.allocate_one(domain, purpose, 0);
+    let taken = std::iter::from_fn(|| take().ok()).count() as u64;
+    allocator.verify().expect("sound");
+    taken
+}
+
+#[test]
+fn room_in_a_held_segment_is_its_owners_and_not_the_reserve() {
+    let (allocator, held) = new_allocator();
+    let block = allocator
+        .allocate_one(OWNER, Purpose::Ordinary, 0)
+        .expect("an empty pool");
+    let segment = allocator.geometry().segment_of(block).expect("in one");
+    held.store(segment.0, Ordering::Relaxed);
+    assert_eq!(allocator.hold(segment), Some(OWNER));
+    assert_eq!(
+        take_all(&allocator, OTHER, Purpose::Ordinary),
+        3 * 64 - RESERVE
+    );
+    assert_eq!(take_all(&allocator, OWNER, Purpose::Ordinary), 63);
+    let extent = Extent {
+        start: block,
+        blocks: 1,
+    };
+    allocator.free(extent).expect("it was taken");
+    assert_eq!(take_all(&allocator, OTHER, Purpose::Overwrite), RESERVE);
+    held.store(NONE, Ordering::Relaxed);
+    allocator.let_go(segment);
+    allocator.verify().expect("sound");
+    assert_eq!(take_all(&allocator, OTHER, Purpose::Overwrite), 1);
+}
+
+#[test]
+fn a_segment_that_is_held_late_leaves_the_reserve_to_the_others() {
+    let (allocator, held) = new_allocator();
+    let block = allocator
+        .allocate_one(OWNER, Purpose::Ordinary, 0)
+        .expect("an empty pool");
+    let segment = allocator.geometry().segment_of(block).expect("in one");
+    let request = Request {
+        domain: OTHER,
+        blocks: 64,
+        unit: Unit::Block4K,
+        purpose: Purpose::Ordinary,
+        home: 0,
+    };
+    for _ in 0..2 {
+        allocator.allocate(&request).expect("room");
+    }
+    // What is left are the owner's segment and one more.
+    held.store(segment.0, Ordering::Relaxed);
+    assert_eq!(allocator.hold(segment), Some(OWNER));
+    allocator.verify().expect("sound");
+    assert_eq!(take_all(&allocator, OTHER, Purpose::Ordinary), 64 - RESERVE);
+}
+
+#[test]
+fn what_a_process_maps_comes_from_its_own_segments_only() {
+    let (allocator, _held) = new_allocator();
+    for user in 2..30 {
+        allocator
+            .allocate_one(DomainId(user), Purpose::Ordinary, user as usize)
+            .expect("room");
+    }
+    let direct = |domain| allocator.allocate_one(domain, Purpose::Direct, 0);
+    let mut own = 0;
+    while let Ok(block) = direct(OWNER) {
+        assert_eq!(allocator.domain_of(block), Some(OWNER));
+        own += 1;
+    }
+    assert!(own > 0 && allocator.free_blocks() > RESERVE + 60, "{own}");
+    allocator
+        .allocate_one(OWNER, Purpose::Ordinary, 0)
+        .expect("there is room that is shared");
+    allocator.verify().expect("sound");
+}
