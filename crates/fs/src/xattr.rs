@@ -298,19 +298,27 @@ fn store_attributes<S: Store>(
     let mut transaction = core.begin();
     let old = Pointer::read(new.attributes, position(number, 0))
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
+    let mut freed = 0;
     if let Some(old) = old {
         for block in blocks(&core.store, number, old.block)? {
             transaction.free(Extent {
                 start: block,
                 blocks: 1,
             });
-            new.blocks = new.blocks.saturating_sub(1);
+            freed += 1;
         }
+        new.blocks = new.blocks.saturating_sub(freed);
     }
     if attributes.is_empty() {
         new.attributes = 0;
     } else {
-        let (root, count) = write_blob(number, &encode(attributes), &mut transaction)?;
+        let blob = encode(attributes);
+        // What takes no more than it frees may use the reserve: a full pool can remove attributes.
+        let purpose = match freed > blocks_behind_root(&blob) as u64 {
+            true => Purpose::Overwrite,
+            false => Purpose::Ordinary,
+        };
+        let (root, count) = write_blob(number, &blob, purpose, &mut transaction)?;
         new.attributes = Pointer::written(root).word(position(number, 0));
         new.blocks += count;
     }
@@ -321,24 +329,28 @@ fn store_attributes<S: Store>(
     Ok(())
 }
 
+/// Blocks of a blob behind its root block: none if it lies in that one.
+fn blocks_behind_root(blob: &[u8]) -> usize {
+    match blob.len() <= BLOCK_BYTES - HEADER_BYTES {
+        true => 0,
+        false => blob.len().div_ceil(BLOCK_BYTES),
+    }
+}
+
 /// Writes a blob to fresh blocks; returns the root block and the number of blocks.
 fn write_blob(
     number: InodeNumber,
     blob: &[u8],
+    purpose: Purpose,
     transaction: &mut impl Transaction,
 ) -> Result<(BlockNumber, u64), FsError> {
-    let inline = blob.len() <= BLOCK_BYTES - HEADER_BYTES;
-    let count = if inline {
-        0
-    } else {
-        blob.len().div_ceil(BLOCK_BYTES)
-    };
+    let count = blocks_behind_root(blob);
     if count > BLOB_BLOCKS_MAX {
         return Err(FsError::AttributeTooLarge(
             "all attributes of an inode have at most 128 KiB together",
         ));
     }
-    let root = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
+    let root = transaction.allocate_one(DomainId::METADATA, purpose)?;
     let header = AttributeHeader {
         checksum: crc32c(blob),
         length: blob.len() as u32,
@@ -347,11 +359,11 @@ fn write_blob(
     };
     let mut bytes = [0; BLOCK_BYTES];
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-    if inline {
+    if count == 0 {
         bytes[HEADER_BYTES..HEADER_BYTES + blob.len()].copy_from_slice(blob);
     }
     for (index, part) in blob.chunks(BLOCK_BYTES).enumerate().take(count) {
-        let block = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary)?;
+        let block = transaction.allocate_one(DomainId::METADATA, purpose)?;
         transaction.write_fresh(block, 0, part);
         let word = Pointer::written(block).word(position(number, index as u64 + 1));
         let at = HEADER_BYTES + index * 8;

@@ -5,7 +5,7 @@ mod common;
 use common::{new_region, open};
 use lease::Place;
 use perdure_fs::check::{CheckOptions, check};
-use perdure_fs::{Appended, FileSystem, FsError, NewInode, Node, SetAttributes};
+use perdure_fs::{Appended, FileSystem, FsError, NewInode, Node, SetAttributes, XattrMode};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -203,4 +203,21 @@ fn who_overwrites_what_is_seen_leaves_the_reserve_to_others() {
     for number in 0..64 {
         overwrite(number).expect("nobody sees them any more");
     }
+}
+
+#[test]
+fn an_attribute_can_be_removed_and_none_added() {
+    let files = new_pool(8 << 20, 256 << 10, 2);
+    let node = make(&files, "file", USER, 1);
+    let set = |name: &[u8], bytes| files.set_xattr(&node, name, &vec![1; bytes], XattrMode::Any);
+    for name in [&b"user.a"[..], b"user.b"] {
+        set(name, 3000).expect("room");
+    }
+    let _filler = fill(&files, USER);
+    for name in [&b"user.c"[..], b"user.d"] {
+        assert!(matches!(set(name, 4000), Err(FsError::NoSpace)));
+    }
+    set(b"user.a", 100).expect("less than before");
+    files.remove_xattr(&node, b"user.a").expect("removed");
+    set(b"user.b", 200).expect("as much as before");
 }
