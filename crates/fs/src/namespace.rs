@@ -418,21 +418,19 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.begin_change()?;
         require_name(name)?;
-        if node.number() == parent.number() {
-            return Err(FsError::NotPermitted("a directory has one name only"));
-        }
-        let mut body = core.lock_directory(parent)?;
-        if core.find(parent.number(), &body, name)?.is_some() {
-            return Err(FsError::AlreadyExists);
-        }
-        let mut child = node.write();
-        let file_type = match child.raw.file_type() {
+        // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
+        let file_type = match node.read().raw.file_type() {
             Some(FileType::Directory) => {
                 return Err(FsError::NotPermitted("a directory has one name only"));
             }
             Some(file_type) => file_type,
             None => return Err(FsError::NotFound),
         };
+        let mut body = core.lock_directory(parent)?;
+        if core.find(parent.number(), &body, name)?.is_some() {
+            return Err(FsError::AlreadyExists);
+        }
+        let mut child = node.write();
         let now = core.now();
         let mut new_child = child.raw;
         new_child.links = child
