@@ -146,8 +146,7 @@ impl<S: Store> Core<S> {
     }
 
     /// An inode without a name got one again.
-    pub(crate) fn relinked(&self, node: &Node) {
-        self.cache.restore(node);
+    pub(crate) fn relinked(&self) {
         self.unlinked.fetch_sub(1, Ordering::Relaxed);
     }
 

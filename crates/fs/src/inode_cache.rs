@@ -129,7 +129,7 @@ impl InodeCache {
         drop(state);
     }
 
-    /// Takes back an inode that was forgotten and got a name again.
+    /// Takes back an inode that was forgotten and is about to get a name again.
     pub(crate) fn restore(&self, node: &Node) {
         let number = node.number().get();
         let mut shard = self.shard(node.number()).lock();

@@ -458,9 +458,19 @@ impl<S: Store> FileSystem<S> {
         new_parent.touch_modified(now);
         transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
         transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
-        transaction.commit()?;
-        if child.raw.links == 0 {
-            core.relinked(node);
+        let had_no_name = child.raw.links == 0;
+        if had_no_name {
+            // From the commit on it is found by its number, and there must not be a second state of it then.
+            core.cache.restore(node);
+        }
+        if let Err(error) = transaction.commit() {
+            if had_no_name {
+                core.cache.forget(node.number());
+            }
+            return Err(error.into());
+        }
+        if had_no_name {
+            core.relinked();
         }
         body.raw = new_parent;
         core.commit_plan(parent.number(), &mut body, plan);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{new_region, open};
-use perdure_fs::{NewInode, Node};
+use perdure_fs::{FileSystem, NewInode, Node};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use txn::Mode;
@@ -41,5 +41,40 @@ fn a_link_to_a_directory_above_waits_for_nobody() {
     for _ in 0..2 {
         let outcome = told.recv_timeout(Duration::from_secs(20));
         outcome.expect("two threads wait for each other");
+    }
+}
+
+/// A file without a name gets one while somebody asks for its number: whether both have the same state of it.
+fn has_one_state(files: &FileSystem) -> bool {
+    let root = files.root();
+    let node = files
+        .create_unnamed(&NewInode::file(0o644))
+        .expect("create");
+    let number = node.number();
+    let other = std::thread::scope(|scope| {
+        let finder = scope.spawn(|| {
+            loop {
+                if let Ok(found) = files.node(number) {
+                    return found;
+                }
+            }
+        });
+        files.link(&node, &root, b"name").expect("link");
+        finder.join().expect("found")
+    });
+    files.write(&node, 0, &[1; 5000]).expect("write");
+    let size = files.attributes(&other).expect("attributes").size_bytes;
+    drop((node, other));
+    files.unlink(&root, b"name").expect("unlink");
+    size == 5000
+}
+
+#[test]
+fn a_file_that_gets_a_name_has_one_state() {
+    let region = new_region(16 << 20, 256 << 10, 4);
+    let files = open(region, Mode::ReadWrite).expect("mount");
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(4) {
+        assert!(has_one_state(&files));
     }
 }
