@@ -1,17 +1,18 @@
 //! Processes that have blocks of a file mapped into their program's memory (`docs/DIRECT.md`, *Mapped files*).
 
 use super::accounts::{Goods, Taken};
+use super::closing::{self, Closing};
 use super::counts::Counts;
 use super::leased::Process;
 use super::patience;
+use super::sender;
 use ::direct::layout::slot_at;
 use parking_lot::Mutex;
 use pmem::BlockNumber;
 use pmem::deliberate::{self, Bug};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -57,16 +58,21 @@ impl Caller {
         }
     }
 
-    /// Takes what the process has said; what counts are its words.
-    pub(super) fn hear(&self) {
-        let mut message = [0_u8; 16];
+    /// Takes what the process has said; what counts are its words. Descriptors beside it are strange, and have to be closed.
+    pub(super) fn hear(&self) -> Vec<OwnedFd> {
+        let mut strange = Vec::new();
         while let Some(socket) = self.socket() {
-            match rustix::net::recv(socket, &mut message, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => return,
-                Ok((_, 1..)) | Err(Errno::INTR) => {}
-                Ok((_, 0)) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
+            match sender::receive(socket.as_fd()) {
+                Ok(Some(received)) if received.beside.is_empty() => {}
+                Ok(Some(received)) => {
+                    strange = received.beside;
+                    self.is_over.store(true, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
             }
         }
+        strange
     }
 
     /// Nobody listens any more: the process gives all back.
@@ -74,6 +80,13 @@ impl Caller {
         if let Some(socket) = self.socket.get() {
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
         }
+    }
+
+    /// The same, and has what was sent and not heard closed where nobody waits for it.
+    pub(super) fn close_for_good(&self) -> io::Result<Option<Closing>> {
+        self.close();
+        let socket = self.socket.get().map(OwnedFd::try_clone).transpose()?;
+        Ok(socket.map(closing::close_socket))
     }
 }
 

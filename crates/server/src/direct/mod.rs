@@ -9,6 +9,7 @@
 //! * `memory`: what processes see of it.
 //! * `dropper`, `drops`: how the kernel drops what it has of a file, and what it may have read meanwhile.
 //! * `accounts`: what each user has of the server; `patience`: how long others wait for a process.
+//! * `closing`: how what others have sent is closed.
 //! * `makers`: whose next file is expected; `awake`: whether it is waited for without sleeping.
 //! * `profile`, `counts`: what users are shown of each process, and of all.
 //! * `door`: segments as processes get them.
@@ -16,6 +17,7 @@
 
 mod accounts;
 mod awake;
+mod closing;
 mod counts;
 mod door;
 mod dropper;
@@ -38,6 +40,7 @@ pub(crate) use registry::Registry;
 use crate::Mounting;
 use crate::handler::Shared;
 use accounts::{Accounts, Limits};
+use closing::Rejected;
 use door::Door;
 use dropper::Dropper;
 use fs::FileSystem;
@@ -78,6 +81,8 @@ const ATTACHMENTS: u32 = 16_384;
 const ATTACHMENTS_LEAST: u32 = 256;
 /// What conversations need beside them: socket, process, its files, bells, and what is just on its way.
 const DESCRIPTORS_OF_ALL: u32 = sessions::PLACES as u32 * 16;
+/// What processes can send beside one message each, until it is closed.
+const STRANGE: u32 = (sessions::PLACES * sender::BESIDE_MOST) as u32;
 /// What the map of attached files may take, on top of four times what a map of the whole pool does: files with holes have larger ones than their blocks would need.
 const MAP_BYTES_LEAST: u64 = 128 << 20;
 /// What nobody else gets because processes do not give it back, at least; of a large pool an eighth. It can be more by what they had mapped when that much was reached.
@@ -88,6 +93,12 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Timespec = Timespec {
     tv_sec: LOOK_AGAIN_AFTER.as_secs() as i64,
     tv_nsec: 0,
+};
+
+/// How soon it is looked whether connections are closed that nobody was taken in from.
+const A_MOMENT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
 };
 
 const _: () = {
@@ -113,6 +124,7 @@ struct Service<S: Store> {
     /// Rings when a process is gone and segments are not that it was given.
     lingering: Bell,
     sessions: Sessions,
+    rejected: Rejected,
     accounts: Arc<Accounts>,
     _room: DescriptorRoom,
 }
@@ -167,7 +179,7 @@ impl Direct {
         notifier: Notifier,
     ) -> io::Result<Direct> {
         let users = Users::new(&mounting.pool)?;
-        let room = DescriptorRoom::new(DESCRIPTORS_OF_ALL + ATTACHMENTS);
+        let room = DescriptorRoom::new(DESCRIPTORS_OF_ALL + ATTACHMENTS + STRANGE);
         let limits = limits(shared.fs.store().geometry(), &room);
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
@@ -182,6 +194,7 @@ impl Direct {
             stop,
             lingering: Bell::new()?,
             sessions: Sessions::default(),
+            rejected: Rejected::default(),
             accounts: Accounts::new(limits),
             _room: room,
         });
@@ -222,9 +235,10 @@ fn door(segment_bytes: u64) -> Option<Door> {
 /// What there is for all processes of a pool of this shape. A user gets half of it at most.
 fn limits(geometry: Geometry, room: &DescriptorRoom) -> Limits {
     let attachments = room.files().saturating_sub(DESCRIPTORS_OF_ALL);
+    let attachments = attachments.clamp(ATTACHMENTS_LEAST, ATTACHMENTS);
     let pool_bytes = u64::from(geometry.segments) * geometry.segment_bytes();
     Limits {
-        attachments: u64::from(attachments.max(ATTACHMENTS_LEAST)),
+        attachments: u64::from(attachments),
         map_bytes: pool_bytes / 128 + MAP_BYTES_LEAST,
         seen_blocks: (pool_bytes / 8).max(SEEN_BYTES_LEAST.min(pool_bytes / 4))
             / pmem::BLOCK_BYTES as u64,
@@ -256,11 +270,15 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
     for number in 0.. {
         let mut waiting = [
             PollFd::new(&service.stop, PollFlags::IN),
-            PollFd::new(socket, PollFlags::IN),
             PollFd::new(&service.lingering, PollFlags::IN),
+            PollFd::new(socket, PollFlags::IN),
         ];
-        let until = (lingering > 0).then_some(&LOOK_AGAIN);
-        match rustix::event::poll(&mut waiting, until) {
+        let is_full = service.rejected.is_full();
+        let (waiting, until) = match is_full {
+            true => (&mut waiting[..2], Some(&A_MOMENT)),
+            false => (&mut waiting[..], (lingering > 0).then_some(&LOOK_AGAIN)),
+        };
+        match rustix::event::poll(waiting, until) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(%error, "no process can be taken in any more");
@@ -270,17 +288,17 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
         if !waiting[0].revents().is_empty() {
             break;
         }
-        let has_rung = !waiting[2].revents().is_empty();
+        let has_rung = !waiting[1].revents().is_empty();
         if has_rung || lingering > 0 && looked.elapsed() >= LOOK_AGAIN_AFTER {
             service.lingering.hush();
             (lingering, looked) = (store.take_in_rest(), Instant::now());
         }
-        if let Err(error) = take_in(service, socket, number) {
+        if !is_full && let Err(error) = take_in(service, socket, number) {
             tracing::debug!(%error, "a process was not taken in");
         }
     }
-    service.sessions.join();
-    if store.take_in_rest() == 0 {
+    let have_ended = service.sessions.join();
+    if have_ended && store.take_in_rest() == 0 {
         service.users.forget();
     }
 }
@@ -294,16 +312,22 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
     let peer = sender::begun_by(connection.as_fd())?;
     let user = peer.user;
     let process = rustix::process::Pid::from_raw(peer.process);
-    // It cannot be seen from here, so its death could not be noticed.
-    let process = process.ok_or(io::ErrorKind::NotFound)?;
-    let is_in = service.sessions.take_in(user, || {
+    let Some(process) = process else {
+        // It cannot be seen from here, so its death could not be noticed.
+        service.rejected.close(connection);
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let mut connection = Some(connection);
+    let taken_in = service.sessions.take_in(user, || {
+        let connection = connection.take().ok_or(io::ErrorKind::NotFound)?;
         let session = Session::new(Arc::clone(service), connection, (process, user), number)?;
         std::thread::Builder::new()
             .name("perdure-process".to_owned())
             .spawn(move || session.run())
-    })?;
-    if !is_in {
+    });
+    if let Some(connection) = connection {
         // It finds that nobody answers, and uses the kernel.
+        service.rejected.close(connection);
         service.shared.direct.counts.not_taken_in.add(1);
         tracing::debug!(
             process = peer.process,
@@ -311,5 +335,5 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
             "too many processes, or too many of this user"
         );
     }
-    Ok(())
+    taken_in.map(drop)
 }

@@ -4,6 +4,7 @@
 //! sender beside each message (`SO_PASSCRED`): his process, and the real user that it runs as. A process that could become somebody else again counts as the one that it is at this moment.
 
 use ::direct::protocol::Request;
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -13,8 +14,10 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// `CAP_DAC_OVERRIDE`: to whom modes of files do not apply.
 const OVERRIDES_MODES: u32 = 1;
-/// Words for what comes beside a message: one descriptor and the sender, with room to spare.
-const BESIDE_WORDS: usize = 16;
+/// Descriptors that the kernel lets anybody send beside a message.
+pub(super) const BESIDE_MOST: usize = 253;
+/// Words for what comes beside a message: all descriptors that there can be, so that the kernel closes none of them here, and the sender, with room to spare.
+const BESIDE_WORDS: usize = BESIDE_MOST / 2 + 16;
 
 /// Who has sent a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,11 +27,12 @@ pub(super) struct Sender {
     pub(super) user: u32,
 }
 
-/// A request, who has sent it, and the descriptor beside it.
+/// A message, who has sent it, and the descriptors beside it. To close one may take long ([`close`](super::closing::close)).
 pub(super) struct Received {
-    pub(super) request: Request,
+    /// `None` if it has another size.
+    pub(super) request: Option<Request>,
     pub(super) sender: Option<Sender>,
-    pub(super) beside: Option<OwnedFd>,
+    pub(super) beside: Vec<OwnedFd>,
 }
 
 impl Sender {
@@ -91,13 +95,13 @@ impl From<libc::ucred> for Sender {
     }
 }
 
-/// Receives one request; `None` if the other side has hung up. Descriptors beyond the first are closed.
+/// Receives one message; `None` if the other side has hung up. Does not wait for one.
 ///
 /// (Not by `rustix`: for it the number of a process is never 0, which is what one is that this process cannot see.)
 ///
 /// # Errors
 ///
-/// What the system says; a message of another size is of kind `InvalidData`.
+/// What the system says.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
     let mut request = Request::new_zeroed();
     let length = size_of::<Request>();
@@ -115,8 +119,10 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
     message.msg_controllen = size_of_val(&space) as _;
     let received = loop {
         // SAFETY: the header names two buffers and the space beside them, which live until the call returns.
-        let received =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let received = unsafe {
+            let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+            libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags)
+        };
         match usize::try_from(received) {
             Ok(received) => break received,
             Err(_) if Errno::from_io_error(&io::Error::last_os_error()) == Some(Errno::INTR) => {}
@@ -124,17 +130,26 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Received>> {
         }
     };
     let (sender, beside) = parts_beside(&message);
-    match received {
-        0 => Ok(None),
-        bytes if bytes == length && message.msg_flags & libc::MSG_TRUNC == 0 => {
-            Ok(Some(Received {
-                request,
-                sender,
-                beside,
-            }))
-        }
-        _ => Err(io::ErrorKind::InvalidData.into()),
+    // A message of no bytes looks like the end; but beside the end there is nothing.
+    if received == 0 && beside.is_empty() {
+        return Ok(None);
     }
+    let is_request = received == length && message.msg_flags & libc::MSG_TRUNC == 0;
+    Ok(Some(Received {
+        request: is_request.then_some(request),
+        sender,
+        beside,
+    }))
+}
+
+/// What a descriptor is. Answered by the kernel alone: whoever serves another file system cannot make this thread wait.
+///
+/// # Errors
+///
+/// What the system says.
+pub(super) fn look(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(descriptor, c"", flags, StatxFlags::BASIC_STATS)
 }
 
 /// Whether something that was sent is not received yet. An honest process asks one question at a time, and has the answer before the next.
@@ -146,8 +161,8 @@ pub(super) fn is_unread(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// What came beside a message that was just received.
-fn parts_beside(message: &libc::msghdr) -> (Option<Sender>, Option<OwnedFd>) {
-    let (mut sender, mut first) = (None, None);
+fn parts_beside(message: &libc::msghdr) -> (Option<Sender>, Vec<OwnedFd>) {
+    let (mut sender, mut descriptors) = (None, Vec::new());
     // SAFETY: the kernel has filled in the space that the header names, and its length.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: null, or the header of a part that lies in that space.
@@ -170,7 +185,7 @@ fn parts_beside(message: &libc::msghdr) -> (Option<Sender>, Option<OwnedFd>) {
                             content.cast::<libc::c_int>().add(index).read_unaligned(),
                         )
                     };
-                    first.get_or_insert(descriptor);
+                    descriptors.push(descriptor);
                 }
             }
             _ => {}
@@ -178,7 +193,7 @@ fn parts_beside(message: &libc::msghdr) -> (Option<Sender>, Option<OwnedFd>) {
         // SAFETY: the header is one of this message.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
-    (sender, first)
+    (sender, descriptors)
 }
 
 #[cfg(test)]
@@ -214,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_comes_with_its_sender_and_one_descriptor() {
+    fn a_request_comes_with_its_sender_and_descriptors() {
         let (ours, theirs) = pair();
         let request = Request {
             kind: 7,
@@ -230,9 +245,9 @@ mod tests {
         for beside in [&[][..], &[zero.as_fd()], &[zero.as_fd(), null.as_fd()]] {
             send(&theirs, request.as_bytes(), beside);
             let received = receive(ours.as_fd()).expect("received").expect("a message");
-            assert_eq!(received.request, request);
+            assert_eq!(received.request, Some(request));
             assert_eq!(received.sender, Some(me()));
-            assert_eq!(received.beside.is_some(), !beside.is_empty());
+            assert_eq!(received.beside.len(), beside.len());
         }
         assert!(open());
         assert_eq!(begun_by(ours.as_fd()).expect("a peer"), me());
@@ -243,8 +258,8 @@ mod tests {
         let (ours, theirs) = pair();
         for length in [1, size_of::<Request>() - 1, size_of::<Request>() + 1, 4096] {
             send(&theirs, &vec![1; length], &[]);
-            let refused = receive(ours.as_fd()).map(drop).expect_err("no request");
-            assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{length} bytes");
+            let received = receive(ours.as_fd()).expect("received").expect("a message");
+            assert!(received.request.is_none(), "{length} bytes");
         }
         drop(theirs);
         assert!(receive(ours.as_fd()).expect("the end").is_none());

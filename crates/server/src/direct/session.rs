@@ -7,6 +7,7 @@ mod unused;
 mod waiting;
 
 use super::accounts::{Goods, Taken};
+use super::closing::{self, Closing};
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::makers::Bell;
@@ -15,7 +16,7 @@ use super::memory::{FileMemory, Segments};
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::registry::Attachment;
-use super::sender::{self, Received, Sender};
+use super::sender::{self, Sender};
 use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
 use ::direct::layout::{MAP_CHUNK, SLOTS};
 use ::direct::protocol::{
@@ -29,7 +30,7 @@ use parking_lot::Mutex;
 use pmem::DurabilityClass;
 use pmem::deliberate::{self, Bug};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags, Statx};
 use rustix::net::SendFlags;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -37,9 +38,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use txn::{Domain, Store};
 use unused::Looks;
 use waiting::Event;
+
+/// How long a process is waited for that has sent what takes long to close, and sends more of it; by its own thread only.
+const STRANGE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Files that one process may have attached. Those beyond go through the kernel.
 const ATTACHMENTS_OF_ONE: usize = 4096;
@@ -81,6 +86,8 @@ pub(super) struct Session<S: Store> {
     free_slots: Vec<usize>,
     /// Segments that the process has got, and whether for writing.
     segments: HashMap<u32, bool>,
+    /// What was sent and is no file of this mount, while it is closed.
+    strange: Vec<Closing>,
     /// What the process may map, and whether for writing.
     domains: Vec<(Domain, bool)>,
 }
@@ -135,6 +142,7 @@ impl<S: Store> Session<S> {
             expecting,
             free_slots: (0..SLOTS).rev().collect(),
             segments: HashMap::new(),
+            strange: Vec::new(),
             domains: Vec::new(),
         })
     }
@@ -157,7 +165,9 @@ impl<S: Store> Session<S> {
                     }
                 },
                 Ok(Event::GaveBack) => {
-                    self.process.caller.hear();
+                    let strange = self.process.caller.hear();
+                    // There is only one such message, so whether it may send more does not matter.
+                    self.close_strange(strange);
                     self.look_at_mappings();
                     self.look_at_writes();
                 }
@@ -182,16 +192,21 @@ impl<S: Store> Session<S> {
         for &segment in self.segments.keys() {
             self.service.take_in(segment);
         }
-        self.wait_until_read();
+        self.wait_until_done();
+        // Both as the last thing: what is closed then is this thread's own.
+        if let Err(error) = self.process.caller.close_for_good() {
+            tracing::warn!(%error, "what was sent to the server is closed by who comes last");
+        }
+        closing::close_socket(self.socket);
     }
 
-    /// Keeps the user's place as long as somebody has an answer before him that he does not take: the descriptors beside it are open for him.
-    fn wait_until_read(&self) {
+    /// Keeps the user's place as long as somebody has an answer before him that he does not take, because the descriptors beside it are open for him, and as long as what he has sent is being closed.
+    fn wait_until_done(&self) {
         let a_while = Timespec {
             tv_sec: 0,
             tv_nsec: 100_000_000,
         };
-        while sender::is_unread(self.socket.as_fd()) {
+        while sender::is_unread(self.socket.as_fd()) || !self.strange.iter().all(Closing::is_over) {
             let mut stop = [PollFd::new(&self.service.stop, PollFlags::IN)];
             match rustix::event::poll(&mut stop, Some(&a_while)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
@@ -228,15 +243,11 @@ impl<S: Store> Session<S> {
         let Some(received) = sender::receive(self.socket.as_fd())? else {
             return Ok(false);
         };
-        let Received {
-            request,
-            sender,
-            beside,
-        } = received;
-        let sender = sender.ok_or(io::ErrorKind::InvalidData)?;
-        let Some(kind) = Kind::of(request.kind) else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
+        let (own, is_strange) = self.sort_beside(received.beside)?;
+        let no_message = || io::Error::from(io::ErrorKind::InvalidData);
+        let sender = received.sender.ok_or_else(no_message)?;
+        let request = received.request.ok_or_else(no_message)?;
+        let kind = Kind::of(request.kind).ok_or_else(no_message)?;
         let is_answered = !matches!(kind, Kind::Ring | Kind::LetGo);
         if is_answered && sender::is_unread(self.socket.as_fd()) {
             // Each answer may have many descriptors beside it, which count as nobody's until they are taken.
@@ -254,8 +265,11 @@ impl<S: Store> Session<S> {
                 return Ok(true);
             }
             Kind::Hello => self.welcome(request.first),
-            Kind::Attach => beside
-                .ok_or(Refusal::Protocol)
+            Kind::Attach => own
+                .ok_or(match is_strange {
+                    true => Refusal::NotOurs,
+                    false => Refusal::Protocol,
+                })
                 .and_then(|descriptor| self.attach(descriptor, &request, sender)),
             Kind::Segments => self.segments(Row::of(&request), request.file == 1, sender),
             Kind::Map => self.map(&request),
@@ -383,6 +397,45 @@ impl<S: Store> Session<S> {
         Ok((attached.reply(), descriptor.into_iter().collect()))
     }
 
+    fn is_ours(&self, found: &Statx) -> bool {
+        (found.stx_dev_major, found.stx_dev_minor) == self.service.device
+    }
+
+    /// Of what came beside a message: the first descriptor, if it is a regular file of this mount, and whether there was anything else. That is closed elsewhere.
+    fn sort_beside(&mut self, mut beside: Vec<OwnedFd>) -> io::Result<(Option<OwnedFd>, bool)> {
+        if beside.is_empty() {
+            return Ok((None, false));
+        }
+        let others = beside.split_off(1);
+        let is_ours = |file: &OwnedFd| {
+            sender::look(file.as_fd()).is_ok_and(|found| {
+                FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
+                    && self.is_ours(&found)
+            })
+        };
+        let (own, mut strange): (Vec<_>, Vec<_>) = beside.into_iter().partition(is_ours);
+        strange.extend(others);
+        let is_strange = !strange.is_empty();
+        match self.close_strange(strange) {
+            true => Ok((own.into_iter().next(), is_strange)),
+            false => Err(io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+
+    /// Closes what nobody has asked for. Whether the process may send more of it: not if what it sent before is not closed yet.
+    fn close_strange(&mut self, strange: Vec<OwnedFd>) -> bool {
+        if strange.is_empty() {
+            return true;
+        }
+        let until = Instant::now() + STRANGE_PATIENCE;
+        while !self.strange.iter().all(Closing::is_over) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.strange.retain(|closing| !closing.is_over());
+        self.strange.push(closing::close(strange));
+        self.strange.len() == 1
+    }
+
     /// The file behind a descriptor, if it is one of this mount that was opened for this.
     fn prove(
         &self,
@@ -395,12 +448,8 @@ impl<S: Store> Session<S> {
             true => flags.intersects(OFlags::WRONLY | OFlags::RDWR),
             false => !flags.contains(OFlags::WRONLY),
         };
-        // Answered by the kernel alone: whoever serves the other file system cannot make this thread wait.
-        let look = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(descriptor, c"", look, rustix::fs::StatxFlags::BASIC_STATS)
-            .map_err(not_ours)?;
-        let device = (found.stx_dev_major, found.stx_dev_minor);
-        if flags.contains(OFlags::PATH) || !is_open_for_it || device != self.service.device {
+        let found = sender::look(descriptor).map_err(not_ours)?;
+        if flags.contains(OFlags::PATH) || !is_open_for_it || !self.is_ours(&found) {
             return Err(Refusal::NotOurs);
         }
         let node = self.service.shared.nodes.get(found.stx_ino);

@@ -3,9 +3,13 @@
 use parking_lot::Mutex;
 use std::io;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Processes served at a time. The others use the kernel.
 pub(super) const PLACES: usize = 256;
+
+/// How long their end is waited for when the mount ends. Nothing that a process does should make it take so long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Threads that talk to processes.
 #[derive(Default)]
@@ -31,13 +35,22 @@ impl Sessions {
         Ok(true)
     }
 
-    /// Waits until all of them have ended.
-    pub(super) fn join(&self) {
+    /// Waits until all of them have ended, but not for ever: whether they have.
+    pub(super) fn join(&self) -> bool {
         let threads = std::mem::take(&mut *self.0.lock());
-        for (_, thread) in threads {
+        let until = Instant::now() + PATIENCE;
+        for (user, thread) in threads {
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if !thread.is_finished() {
+                tracing::error!(user, "a process's conversation does not end");
+                return false;
+            }
             // A panic of that thread was logged when it happened.
             let _ = thread.join();
         }
+        true
     }
 }
 
@@ -96,6 +109,6 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        sessions.join();
+        assert!(sessions.join());
     }
 }
