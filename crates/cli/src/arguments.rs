@@ -19,6 +19,8 @@ Exit codes:
   2  the command line makes no sense (16 for fsck)
   3  the pool is missing, not a pool, of another version, or damaged
   4  the pool or the mount point is in use
+  141  whoever read the output went away
+  run: those of its program, 128 + N if signal N ended it, 126 and 127 if it cannot be run
 
 Environment:
   RUST_LOG  what is logged to stderr, for example RUST_LOG=debug

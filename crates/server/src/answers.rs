@@ -50,6 +50,7 @@ impl<S: Store> Asked<S> {
             block_bytes: space.block_bytes,
             blocks: space.blocks,
             free_blocks: space.free_blocks,
+            available_blocks: space.available_blocks,
             inodes: space.inodes,
             free_inodes: space.free_inodes,
         }

@@ -160,6 +160,9 @@ pub struct Space {
     pub blocks: u64,
     /// Free ones among them.
     pub free_blocks: u64,
+    /// Free ones that files can take; the rest is kept so that a full pool can be written. 0 if the server is too old to say.
+    #[serde(default)]
+    pub available_blocks: u64,
     /// Inodes of the pool.
     pub inodes: u64,
     /// Free ones among them.

@@ -65,6 +65,11 @@ fn publish(status: &Status) {
         "Bytes made durable for writers"
     );
     describe_gauge!("perdure_free_bytes", Unit::Bytes, "Free space of the pool");
+    describe_gauge!(
+        "perdure_available_bytes",
+        Unit::Bytes,
+        "Free space that files can take; the rest is kept so that a full pool can be written"
+    );
     describe_gauge!("perdure_size_bytes", Unit::Bytes, "Size of the pool");
     describe_gauge!("perdure_free_inodes", "Inodes that can still be made");
     describe_gauge!(
@@ -77,6 +82,8 @@ fn publish(status: &Status) {
     counter!("perdure_written_bytes_total", &[place()]).absolute(status.statistics.written_bytes);
     let block_bytes = f64::from(status.space.block_bytes);
     gauge!("perdure_free_bytes", &[place()]).set(status.space.free_blocks as f64 * block_bytes);
+    gauge!("perdure_available_bytes", &[place()])
+        .set(status.space.available_blocks as f64 * block_bytes);
     gauge!("perdure_size_bytes", &[place()]).set(status.space.blocks as f64 * block_bytes);
     gauge!("perdure_free_inodes", &[place()]).set(status.space.free_inodes as f64);
     gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
