@@ -71,6 +71,8 @@ install-c: ## the C library alone, into PREFIX: perdure.h, libperdure.so, libper
 	install -D -m 644 $(target)/release/libperdure_c.a $(DESTDIR)$(PREFIX)/lib/libperdure.a
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' crates/capi/perdure.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/perdure.pc
+	@# The loader has a list of what it finds. Of a package, the package's script renews it.
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 tools: ## install what the other commands need
 	@scripts/install-tools.sh build run test vm

@@ -536,8 +536,9 @@ int perdure_client_file(const struct perdure_client *client,
                         struct perdure_direct **direct);
 
 /**
- * Whether the file is one of a mount that offers direct access, and its server is not gone: 1, 0, or
- * -1. If 0, every operation goes to the kernel; when the server is back, attach a new descriptor.
+ * Whether the file is one of a mount that offers direct access, and its server is not known to be
+ * gone: 1, 0, or -1. If 0, every operation goes to the kernel; when the server is back, attach a
+ * new descriptor. That a server was killed is noticed when something is asked of it, not here.
  */
 int perdure_direct_is_offered(const struct perdure_direct *direct);
 
@@ -688,9 +689,10 @@ ssize_t perdure_file_pread(const struct perdure_file *file,
                            uint64_t offset);
 
 /**
- * Writes all of `data` at `offset`. Durable when it returns; atomic up to 4 MiB: after a power cut
- * the file holds all of it or nothing of it. A file that was opened with PERDURE_APPEND gets the
- * data at its end instead. Returns `bytes`.
+ * Writes `data` at `offset`. Durable when it returns; atomic up to 4 MiB: after a power cut the
+ * file holds all of it or nothing of it. A file that was opened with PERDURE_APPEND gets the data
+ * at its end instead. Returns how many bytes were written: `bytes`, or fewer if the pool becomes
+ * full in the middle of more than 4 MiB.
  *
  * Errors: ENOSPC (then nothing was written), EDQUOT, EBADF (not open for writing), EFBIG, EROFS.
  */
@@ -703,7 +705,8 @@ ssize_t perdure_file_pwrite(const struct perdure_file *file,
  * Writes all of `data` at the end of the file; `landed` gets the offset where that was, unless it
  * is NULL. Appends of several threads never overlap. Durable when it returns; atomic up to 4 MiB.
  *
- * Errors: those of perdure_file_pwrite().
+ * Errors: those of perdure_file_pwrite(). Of more than 4 MiB the beginning may have been written
+ * then.
  */
 int perdure_file_append(const struct perdure_file *file,
                         const void *data,
@@ -735,7 +738,7 @@ int perdure_file_seek(const struct perdure_file *file,
  * Cuts the file to `size_bytes`, or extends it by a hole that reads as zeros. Durable when it
  * returns.
  *
- * Errors: EINVAL (not open for writing), EFBIG beyond 16 TiB.
+ * Errors: EINVAL (not open for writing), EFBIG beyond 256 TiB.
  */
 int perdure_file_truncate(const struct perdure_file *file, uint64_t size_bytes);
 
@@ -989,10 +992,10 @@ ssize_t perdure_getxattr(const struct perdure_dir *dir,
                          size_t bytes);
 
 /**
- * Creates or replaces an extended attribute of at most 64 KiB. A symbolic link is not followed.
- * Durable when it returns.
+ * Creates or replaces an extended attribute of at most 64 KiB, whose name begins with "user.",
+ * "trusted." or "security.". A symbolic link is not followed. Durable when it returns.
  *
- * Errors: ENOENT, ENOSPC, ERANGE (name), E2BIG (value).
+ * Errors: ENOENT, ENOSPC, ERANGE (name too long), EOPNOTSUPP (other name), E2BIG (value).
  */
 int perdure_setxattr(const struct perdure_dir *dir,
                      const char *path,

@@ -146,8 +146,9 @@ pub extern "C" fn perdure_client_file(
     })
 }
 
-/// Whether the file is one of a mount that offers direct access, and its server is not gone: 1, 0, or
-/// -1. If 0, every operation goes to the kernel; when the server is back, attach a new descriptor.
+/// Whether the file is one of a mount that offers direct access, and its server is not known to be
+/// gone: 1, 0, or -1. If 0, every operation goes to the kernel; when the server is back, attach a
+/// new descriptor. That a server was killed is noticed when something is asked of it, not here.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdure_direct_is_offered(direct: Option<&perdure_direct>) -> c_int {
     truth("perdure_direct_is_offered", || {

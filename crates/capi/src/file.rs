@@ -244,7 +244,7 @@ pub extern "C" fn perdure_file_seek(
 /// Cuts the file to `size_bytes`, or extends it by a hole that reads as zeros. Durable when it
 /// returns.
 ///
-/// Errors: EINVAL (not open for writing), EFBIG beyond 16 TiB.
+/// Errors: EINVAL (not open for writing), EFBIG beyond 256 TiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdure_file_truncate(file: Option<&perdure_file>, size_bytes: u64) -> c_int {
     status("perdure_file_truncate", || {

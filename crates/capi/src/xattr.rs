@@ -31,10 +31,10 @@ pub extern "C" fn perdure_getxattr(
     })
 }
 
-/// Creates or replaces an extended attribute of at most 64 KiB. A symbolic link is not followed.
-/// Durable when it returns.
+/// Creates or replaces an extended attribute of at most 64 KiB, whose name begins with "user.",
+/// "trusted." or "security.". A symbolic link is not followed. Durable when it returns.
 ///
-/// Errors: ENOENT, ENOSPC, ERANGE (name), E2BIG (value).
+/// Errors: ENOENT, ENOSPC, ERANGE (name too long), EOPNOTSUPP (other name), E2BIG (value).
 #[unsafe(no_mangle)]
 pub extern "C" fn perdure_setxattr(
     dir: Option<&perdure_dir>,

@@ -123,6 +123,18 @@ pub enum Cause {
     /// The content does not fit into the memory of this process.
     #[error("the content does not fit into memory")]
     OutOfMemory,
+    /// The name of an attribute begins with none of the namespaces that are kept.
+    #[error("attributes begin with `user.`, `trusted.` or `security.`; others are not kept")]
+    AttributeNamespace,
+    /// The value of an attribute is too long.
+    #[error(
+        "the value has {length} bytes, an attribute holds at most {}",
+        fs::xattr::VALUE_BYTES_MAX
+    )]
+    AttributeTooLong {
+        /// Length of the value in bytes.
+        length: usize,
+    },
     /// Text was expected, but the content is not UTF-8.
     #[error("the content is not UTF-8")]
     NotUtf8,
@@ -144,7 +156,8 @@ impl Cause {
             Cause::NulInPath | Cause::InvalidOptions(_) => libc::EINVAL,
             Cause::NotOpenForReading | Cause::NotOpenForWriting => libc::EBADF,
             Cause::Busy => libc::EBUSY,
-            Cause::SpecialFile => libc::EOPNOTSUPP,
+            Cause::SpecialFile | Cause::AttributeNamespace => libc::EOPNOTSUPP,
+            Cause::AttributeTooLong { .. } => libc::E2BIG,
             Cause::OutOfMemory => libc::ENOMEM,
             Cause::NotUtf8 => libc::EILSEQ,
         }

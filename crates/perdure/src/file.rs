@@ -209,7 +209,7 @@ impl File {
     /// Cuts the file to `size_bytes`, or extends it by a hole that reads as zeros.
     ///
     /// # Errors
-    /// `InvalidInput` for a handle that is not open for writing, as on Linux; `FileTooLarge` beyond 16 TiB.
+    /// `InvalidInput` for a handle that is not open for writing, as on Linux; `FileTooLarge` beyond 256 TiB.
     pub fn set_len(&self, size_bytes: u64) -> Result<()> {
         if !self.open.writable {
             let cause = Cause::InvalidOptions("the file was not opened for writing");

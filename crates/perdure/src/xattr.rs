@@ -2,10 +2,26 @@
 
 use crate::dir::Dir;
 use crate::error::{Cause, Result};
+use fs::xattr::VALUE_BYTES_MAX;
 use fs::{FsError, Node, XattrMode};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+
+/// Namespaces of attributes that are kept, here as on a mount.
+const KEPT_NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+fn check(name: &[u8], value: &[u8]) -> Result<(), Cause> {
+    if value.len() > VALUE_BYTES_MAX {
+        let length = value.len();
+        return Err(Cause::AttributeTooLong { length });
+    }
+    let is_kept = |namespace: &&[u8]| name.starts_with(namespace);
+    match KEPT_NAMESPACES.iter().any(is_kept) {
+        true => Ok(()),
+        false => Err(Cause::AttributeNamespace),
+    }
+}
 
 impl Dir {
     /// The value of an extended attribute, `None` if the file has none of this name. A symbolic link is not followed.
@@ -30,7 +46,7 @@ impl Dir {
     /// Creates or replaces an extended attribute. A symbolic link is not followed.
     ///
     /// # Errors
-    /// `NotFound`, `StorageFull`, `ERANGE` and `E2BIG` for a name of more than 255 bytes or a value of more than 64 KiB.
+    /// `NotFound`, `StorageFull`, `Unsupported` for a name outside of `user.`, `trusted.` and `security.`, `ERANGE` and `E2BIG` for a name of more than 255 bytes or a value of more than 64 KiB.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -39,6 +55,7 @@ impl Dir {
     ) -> Result<()> {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
         let filesystem = self.filesystem();
+        check(name, value).map_err(|cause| cause.at("set_xattr", path.as_ref()))?;
         self.on_node("set_xattr", path.as_ref(), |node| {
             filesystem.set_xattr(node, name, value, XattrMode::Any)
         })

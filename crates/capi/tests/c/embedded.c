@@ -280,6 +280,11 @@ static void links_and_attributes(const struct perdure_dir *root)
     CHECK(memcmp(text, "blue", 4) == 0);
     FAILS(perdure_getxattr(root, "named", "user.colour", text, 3), ERANGE, "4 bytes");
     FAILS(perdure_getxattr(root, "named", "user.none", text, 3), ENODATA, "named has no attribute user.none");
+    FAILS(perdure_setxattr(root, "named", "colour", "blue", 4), EOPNOTSUPP, "`user.`");
+    {
+        static const char large[70000] = {0};
+        FAILS(perdure_setxattr(root, "named", "user.large", large, sizeof large), E2BIG, "70000 bytes");
+    }
     CHECK(perdure_listxattr(root, "named", text, 64) == 23);
     CHECK(perdure_removexattr(root, "named", "user.empty") == 0);
     CHECK(perdure_listxattr(root, "named", text, 64) == 12 && strcmp(text, "user.colour") == 0);

@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 pub(crate) const CRATE: &str = env!("CARGO_MANIFEST_DIR");
-/// What `libperdure.a` needs besides itself: `cargo rustc -p perdure-capi -- --print native-static-libs`, and in perdure.pc.
-pub(crate) const STATIC_NEEDS: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"];
+/// What `libperdure.a` needs besides itself: `cargo rustc -p perdure-capi -- --print native-static-libs`, and in perdure.pc, but for libgcc:
+/// the compiler knows which one.
+pub(crate) const STATIC_NEEDS: [&str; 4] = ["-lpthread", "-lm", "-ldl", "-lc"];
 
 /// How a program is compiled and linked.
 #[derive(Clone, Copy, Debug)]
