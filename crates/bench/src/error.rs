@@ -39,6 +39,14 @@ pub enum BenchError {
         /// What is needed.
         least_bytes: u64,
     },
+    /// A row that the experiment does not have.
+    #[error("there is no row `{row}`; known are {known}")]
+    UnknownRow {
+        /// What was asked for.
+        row: String,
+        /// The rows, with commas between them.
+        known: String,
+    },
     /// The library refused.
     #[error(transparent)]
     Library(#[from] perdure::Error),

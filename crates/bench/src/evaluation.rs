@@ -384,6 +384,17 @@ impl Found {
     }
 }
 
+/// Refuses names that are none of the known ones.
+pub(crate) fn check_rows(only: &[String], known: &[&str]) -> Result<(), BenchError> {
+    match only.iter().find(|row| !known.contains(&row.as_str())) {
+        None => Ok(()),
+        Some(row) => Err(BenchError::UnknownRow {
+            row: row.clone(),
+            known: known.join(", "),
+        }),
+    }
+}
+
 /// Collects what an evaluation finds. Whatever fails takes only its own bars along.
 pub(crate) struct Collector {
     plans: Vec<&'static Plan>,

@@ -15,6 +15,8 @@ use zerocopy::IntoBytes;
 
 /// Segments of a pool whose maker did not say, unless it is very small or very large.
 const SEGMENTS_WANTED: u64 = 2048;
+/// Of a journal, where a segment has room for it.
+const JOURNAL_BYTES: u64 = 256 << 10;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 
@@ -30,7 +32,7 @@ pub struct FormatOptions {
     pub segment_bytes: u64,
     /// Number of journals; 0 = one per core.
     pub journals: u32,
-    /// Bytes of a journal; a multiple of 8 KiB, at most a segment.
+    /// Bytes of a journal; a multiple of 8 KiB, at most a segment, or 0: 256 KiB, if a segment has so many.
     pub journal_bytes: u64,
     /// The pool promises nothing about power cuts (tests, emulation, replicated pools).
     pub volatile: bool,
@@ -42,7 +44,7 @@ impl Default for FormatOptions {
             size_bytes: 1 << 30,
             segment_bytes: 0,
             journals: 0,
-            journal_bytes: 256 << 10,
+            journal_bytes: 0,
             volatile: false,
         }
     }
@@ -68,6 +70,13 @@ impl FormatOptions {
                 .checked_next_power_of_two()
                 .unwrap_or(SEGMENT_BYTES_MAX)
                 .clamp(HUGE_PAGE_BYTES, SEGMENT_BYTES_MAX),
+            bytes => bytes,
+        }
+    }
+
+    fn actual_journal_bytes(&self) -> u64 {
+        match self.journal_bytes {
+            0 => JOURNAL_BYTES.min(self.actual_segment_bytes()),
             bytes => bytes,
         }
     }
@@ -111,7 +120,7 @@ impl FormatOptions {
             journals.into(),
             "1 to 64",
         )?;
-        let journal = self.journal_bytes;
+        let journal = self.actual_journal_bytes();
         let journal_ok =
             journal.is_multiple_of(2 * block) && (2 * block..=segment).contains(&journal);
         range(
@@ -178,7 +187,7 @@ impl FormatOptions {
         while segments > 0 && segments * segment + header(segments) > self.size_bytes {
             segments -= 1;
         }
-        let per_segment = (segment / self.journal_bytes).max(1);
+        let per_segment = (segment / self.actual_journal_bytes()).max(1);
         let for_journals = u64::from(journals).div_ceil(per_segment);
         // Journals, then at least two segments' worth of room for files.
         let least = for_journals + 2;

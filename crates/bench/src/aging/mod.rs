@@ -17,7 +17,7 @@ mod threads;
 mod throughput;
 
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan};
+use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
 use crate::machine::Machine;
 use crate::measure::Rounds;
 use crate::ops::bed::{create_pool, work_directory};
@@ -254,6 +254,7 @@ pub(crate) fn library(
 /// The sizes make no sense, or the directory cannot be used: nothing was measured.
 pub fn run_aging(options: &AgingOptions) -> Result<Evaluation, BenchError> {
     let machine = Machine::this();
+    check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     check(options)?;
     let mut setup = Map::new();
     setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));

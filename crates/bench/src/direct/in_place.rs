@@ -12,7 +12,7 @@ use crate::memory::{Page, raw_region};
 use pmem::{DurabilityClass, Offset, Region};
 use serde_json::{Map, json};
 
-const NAME: &str = "in_place";
+pub(super) const NAME: &str = "in_place";
 /// Bytes of an overwrite.
 const SIZES: [usize; 3] = [64, 512, 4096];
 const LABELS: [&str; 3] = ["all or nothing", "in place", "bare memory"];

@@ -10,7 +10,7 @@ use crate::evaluation::Collector;
 use crate::measure::median;
 use serde_json::json;
 
-const NAME: &str = "mmap_read";
+pub(super) const NAME: &str = "mmap_read";
 
 const KINDS: [Side; 3] = [Side::Direct, Side::Fuse, Side::Tmpfs];
 

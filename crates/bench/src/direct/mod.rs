@@ -20,7 +20,7 @@ pub(crate) mod program;
 mod wake;
 
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Found, Plan};
+use crate::evaluation::{Collector, Evaluation, Found, Plan, check_rows};
 use crate::machine::Machine;
 use crate::measure::{Rounds, processors};
 use crate::report::Better;
@@ -194,6 +194,9 @@ static PLANS: [Plan; 15] = [
 /// There is no room for the pool, or it cannot be mounted: nothing was measured.
 pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     let machine = Machine::this();
+    let figures = [in_place::NAME, maps::NAME];
+    let known: Vec<_> = PLANS.iter().map(|plan| plan.name).chain(figures).collect();
+    check_rows(&options.only, &known)?;
     let mut setup = Map::new();
     setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
     setup.insert("file_bytes".to_owned(), json!(options.file_bytes));

@@ -10,6 +10,7 @@ mod names;
 mod threads;
 
 use crate::error::BenchError;
+use crate::evaluation::check_rows;
 use crate::machine::Machine;
 use crate::measure::{Rounds, Work};
 use crate::report::{Better, Latencies, Report, Row};
@@ -323,6 +324,7 @@ impl Plan {
 /// The sizes make no sense, or the directory cannot be used: nothing was measured.
 pub fn run_ops(options: &OpsOptions) -> Result<Report, BenchError> {
     let machine = Machine::this();
+    check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     bed::check(options)?;
     let mut session = Session {
         options,

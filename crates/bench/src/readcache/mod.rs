@@ -27,7 +27,7 @@ mod threads;
 mod writes;
 
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan};
+use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
 use crate::machine::Machine;
 use crate::ops::guarded;
 use crate::report::Better;
@@ -187,6 +187,7 @@ static PLANS: [Plan; 13] = [
 /// The sizes make no sense, or there is no memory for pools: nothing was measured.
 pub fn run_readcache(options: &ReadCacheOptions) -> Result<Evaluation, BenchError> {
     let machine = Machine::this();
+    check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     check(options)?;
     let mut setup = Map::new();
     setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));

@@ -11,7 +11,7 @@ mod meter;
 
 use crate::aging::{SEED, library};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Figure, Found, Plan, Series, Shape};
+use crate::evaluation::{Collector, Evaluation, Figure, Found, Plan, Series, Shape, check_rows};
 use crate::machine::Machine;
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;
@@ -153,6 +153,7 @@ fn bars(personality: Personality) -> [&'static str; 3] {
 pub fn run_wear(options: &WearOptions) -> Result<Evaluation, BenchError> {
     const POOL_BYTES_MIN: u64 = 64 << 20;
     let machine = Machine::this();
+    check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     if options.pool_bytes < POOL_BYTES_MIN {
         return Err(BenchError::TooSmall {
             pool_bytes: options.pool_bytes,

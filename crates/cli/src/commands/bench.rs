@@ -184,7 +184,7 @@ fn usage(message: &str) -> Result<Status, Failure> {
 
 fn failure(error: BenchError) -> Failure {
     let status = match error {
-        BenchError::TooSmall { .. } => Status::Usage,
+        BenchError::TooSmall { .. } | BenchError::UnknownRow { .. } => Status::Usage,
         _ => Status::Failed,
     };
     Failure::new(status, error)
