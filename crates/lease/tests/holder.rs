@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const RING: u64 = 1;
@@ -388,4 +390,50 @@ fn half_a_write_did_not_happen() {
     let _ = bed.region.store(bed.ring.place(2), &[0; 64]);
     let effects = bed.judge(Trust::All);
     assert_eq!((effects.next, effects.placed.len()), (1, 0));
+}
+
+/// Ends the thread that changes the data, also if a check fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// The program's buffer is the program's: another thread may change it in the middle of a write. The write was acknowledged, so it counts after a power cut, with some mixture of the bytes.
+#[test]
+fn a_write_counts_whose_data_was_changed_meanwhile() {
+    const BYTES: usize = 4000;
+    let words: Vec<AtomicU64> = (0..BLOCK_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1.. {
+                words.iter().for_each(|word| word.store(round, Relaxed));
+                if is_over.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let over = Ends(&is_over);
+        while words[0].load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: the words are there and initialised. That they change is what is tested.
+        let data: &[u8] = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), BLOCK_BYTES) };
+        for _ in 0..2000 {
+            let mut bed = Bed::new(BLOCK + 8);
+            for (offset, bytes) in [(0, BLOCK_BYTES), (BLOCK + 8, BYTES)] {
+                let (mut writer, mut map) = bed.writer();
+                writer
+                    .write(&mut map, offset, &data[..bytes], 1)
+                    .expect("there is room");
+                let effects = bed.judge(Trust::IfDataFits);
+                assert_eq!(effects.next, bed.next + 1, "{bytes} bytes at {offset}");
+                bed.fold(effects);
+            }
+        }
+        drop(over);
+    });
 }

@@ -7,6 +7,8 @@
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
+use std::mem::MaybeUninit;
+use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::{BLOCK_BYTES, LINE_BYTES, WORD_BYTES};
@@ -43,6 +45,38 @@ pub(crate) unsafe fn copy_out(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: `at < length`.
         unsafe { to.add(at).write(from.add(at).read_volatile()) };
         at += 1;
+    }
+}
+
+/// Room for bytes that are needed twice, stored and checksummed for example, while other threads may be changing where they come from.
+pub struct Held(MaybeUninit<[u8; BLOCK_BYTES]>);
+
+impl Held {
+    /// Room for a block.
+    #[inline]
+    pub fn new() -> Held {
+        Held(MaybeUninit::uninit())
+    }
+
+    /// The bytes as they were when each was loaded, once.
+    ///
+    /// # Panics
+    /// If they are more than a block.
+    #[inline]
+    pub fn copy(&mut self, bytes: &[u8]) -> &[u8] {
+        assert!(bytes.len() <= BLOCK_BYTES, "more than a block");
+        let to = self.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: there is room for so many bytes, which are written when they are looked at; nobody else sees them.
+        unsafe {
+            copy_out(bytes.as_ptr(), to, bytes.len());
+            slice::from_raw_parts(to, bytes.len())
+        }
+    }
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held::new()
     }
 }
 

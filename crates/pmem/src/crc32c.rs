@@ -135,7 +135,7 @@ fn move_ahead(checksum: u64, power: u32) -> u64 {
 }
 
 /// x to the power of `exponent` modulo the polynomial of CRC32C, its bits in reverse order as everywhere in a CRC32C.
-const fn power_of_x(exponent: usize) -> u32 {
+pub(crate) const fn power_of_x(exponent: usize) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut power = 1 << 31;
     let mut step = 0;

@@ -67,6 +67,7 @@ mod watch;
 
 pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
 pub use class::{Access, DurabilityClass, Permission};
+pub use copy::Held;
 pub use counters::Counters;
 pub use crc32c::{crc32c, crc32c_of_line};
 pub use dram::{Dram, prefetch, prefetch_for_write};

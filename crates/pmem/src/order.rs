@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use crate::address::lines_touched;
-use crate::checksummed::stream_checksummed;
-use crate::copy::{self, Content};
+use crate::checksummed::{can_fold, stream_and_fold, stream_held};
+use crate::copy::{self, Content, Held};
 use crate::counters;
 use crate::crc32c::crc32c;
 use crate::emulator::{Origin, thread_number};
@@ -142,16 +142,37 @@ impl Region {
         self.write_streaming(at, line.as_bytes())
     }
 
-    /// Writes bytes past the caches and returns their CRC32C as well, which costs nothing while a whole block drains.
+    /// Writes bytes past the caches, a block at most, and returns the CRC32C of what was written, which costs nothing while a whole block drains. Other threads may be changing the bytes meanwhile:
+    /// a program's buffer is the program's.
+    ///
+    /// # Panics
+    /// If they are more than a block.
     #[inline]
     pub fn write_streaming_checksummed(&self, at: Offset, bytes: &[u8]) -> (Flushed, u32) {
+        let is_plain = !self.flags.any() && at.is_aligned(LINE_BYTES as u64);
+        let block = bytes.as_array().filter(|_| is_plain && can_fold());
+        let Some(block) = block else {
+            return self.copy_and_checksum(at, bytes);
+        };
+        let to = self.address(at, bytes.len());
+        // SAFETY: aligned, and the block is inside the region; the processor can.
+        let checksum = unsafe { stream_and_fold(to, block) };
+        counters::count_streamed(bytes.len(), lines_touched(at, bytes.len()));
+        (Flushed::nothing(self), checksum)
+    }
+
+    /// The same in two passes, over a copy.
+    #[inline(never)]
+    fn copy_and_checksum(&self, at: Offset, bytes: &[u8]) -> (Flushed, u32) {
+        let mut held = Held::new();
+        let bytes = held.copy(bytes);
         let is_plain = !self.flags.any() && at.is_aligned(LINE_BYTES as u64);
         let Some(block) = bytes.as_array().filter(|_| is_plain) else {
             return (self.write_streaming(at, bytes), crc32c(bytes));
         };
         let to = self.address(at, bytes.len());
         // SAFETY: aligned, and the block is inside the region.
-        let checksum = unsafe { stream_checksummed(to, block) };
+        let checksum = unsafe { stream_held(to, block) };
         counters::count_streamed(bytes.len(), lines_touched(at, bytes.len()));
         (Flushed::nothing(self), checksum)
     }

@@ -6,7 +6,7 @@
 //! Invariant: while the file ends within a block, a line of that block that is remembered is as it is on the medium up to the file's end, and zeros behind it. Whatever writes to the block in which the file ends sets it, or forgets it.
 
 use super::{BLOCK, Writer};
-use pmem::{BLOCK_BYTES, BlockNumber, Flushed, LINE_BYTES, Offset, WORD_BYTES, crc32c};
+use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Held, LINE_BYTES, Offset, WORD_BYTES, crc32c};
 
 const LINE: u64 = LINE_BYTES as u64;
 
@@ -24,8 +24,10 @@ impl EndLine {
 }
 
 impl Writer {
-    /// Streams data behind the end of the file into the block where it ends, in whole lines; with the data's checksum. What is before the data in its first line is stored once more as it is, so that it stays, whichever words survive a power cut.
+    /// Streams data behind the end of the file into the block where it ends, in whole lines; with the checksum of what was stored, of a copy, because the program may be changing the data. What is before the data in its first line is stored once more as it is, so that it stays, whichever words survive a power cut.
     pub(super) fn stream_behind_end(&mut self, to: Offset, data: &[u8]) -> (Flushed, u32) {
+        let mut held = Held::new();
+        let data = held.copy(data);
         let before = (to.get() % LINE) as usize;
         let head = data.len().min((LINE_BYTES - before) % LINE_BYTES);
         let body = (data.len() - head) / LINE_BYTES * LINE_BYTES;
