@@ -11,9 +11,10 @@
 
 use crate::error::OpenError;
 use crate::pool::io_error;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Statx, StatxFlags, flock, statx};
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -284,12 +285,69 @@ fn wait_until_idle(
         if begin.elapsed() > PATIENCE {
             return Err(OpenError::StillWriting {
                 path: pool.to_path_buf(),
-                process: process.to_owned(),
+                process: who_has(&file, process),
             });
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// Who is to be let go on or ended: the process that the file was made for, or those to whom it left it.
+fn who_has(file: &File, process: &str) -> String {
+    let holders = holders(file).unwrap_or_default();
+    match &holders[..] {
+        [] => format!("{process} (or who has its files, and cannot be seen from here)"),
+        holders if holders.iter().any(|holder| holder == process) => process.to_owned(),
+        holders => format!(
+            "{} (with what process {process} was given, which is gone)",
+            holders.join(" and ")
+        ),
+    }
+}
+
+/// The other processes that have a file open or mapped.
+fn holders(file: &File) -> io::Result<Vec<String>> {
+    let wanted = look(file.as_fd(), c"")?;
+    let own = std::process::id().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_process = name.bytes().all(|byte| byte.is_ascii_digit()) && name != own;
+        // One that ends meanwhile has nothing.
+        if is_process && (has_open(&entry.path(), &wanted) || has_mapped(&entry.path(), &wanted)) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+fn has_open(process: &Path, wanted: &Statx) -> bool {
+    let descriptors = fs::read_dir(process.join("fd"));
+    descriptors.into_iter().flatten().flatten().any(|entry| {
+        look(CWD, entry.path()).is_ok_and(|found| {
+            (found.stx_dev_major, found.stx_dev_minor, found.stx_ino)
+                == (wanted.stx_dev_major, wanted.stx_dev_minor, wanted.stx_ino)
+        })
+    })
+}
+
+fn has_mapped(process: &Path, wanted: &Statx) -> bool {
+    let device = format!("{:02x}:{:02x}", wanted.stx_dev_major, wanted.stx_dev_minor);
+    let inode = wanted.stx_ino.to_string();
+    let maps = fs::read(process.join("maps")).unwrap_or_default();
+    // Addresses, permissions, offset, device, inode.
+    String::from_utf8_lossy(&maps).lines().any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(3);
+        words.next() == Some(&device) && words.next() == Some(&inode)
+    })
+}
+
+/// Answered by the kernel alone: other descriptors may be files of somebody who does not answer.
+fn look(folder: BorrowedFd<'_>, path: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(folder, path, flags, StatxFlags::BASIC_STATS)
 }
 
 /// Whether no slot says busy. A file that is too short says nothing, so its process counts as idle: it has only itself to harm.
@@ -369,6 +427,30 @@ mod tests {
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
         let refused = stop_former(pool.path());
-        assert!(matches!(refused, Err(OpenError::StillWriting { process, .. }) if process == "77"));
+        assert!(
+            matches!(refused, Err(OpenError::StillWriting { process, .. }) if process.starts_with("77 (or"))
+        );
+    }
+
+    #[test]
+    fn who_has_what_another_was_given_is_named() {
+        let pool = tempfile::tempdir().expect("a folder");
+        let users = Users::new(pool.path()).expect("users");
+        let (user, theirs) = users
+            .enter(i32::MAX, 1, SLOTS * SLOT_BYTES)
+            .expect("a process enters");
+        let mut heir = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(theirs)
+            .spawn()
+            .expect("a process");
+        let (number, gone) = (heir.id().to_string(), i32::MAX.to_string());
+        let named = who_has(&user.file, &gone);
+        assert!(named.starts_with(&format!("{number} (with")), "{named}");
+        assert!(named.contains(&gone), "{named}");
+        assert_eq!(who_has(&user.file, &number), number);
+        heir.kill().expect("killed");
+        heir.wait().expect("ended");
+        assert!(who_has(&user.file, &gone).starts_with(&gone));
     }
 }

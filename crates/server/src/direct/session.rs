@@ -1,36 +1,32 @@
 //! A process that uses files directly: its requests, and its end.
 
+mod attaching;
 mod expecting;
 mod mapping;
 mod segments;
+mod strange;
 mod unused;
 mod waiting;
 
+use super::Service;
 use super::accounts::{Goods, Taken};
 use super::closing::{self, Closing};
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
 use super::makers::Bell;
 use super::mapped::Caller;
-use super::memory::{FileMemory, Segments};
+use super::memory::FileMemory;
 use super::profile::{Holdings, Profile};
 use super::reading::Reader;
-use super::registry::Attachment;
-use super::sender::{self, Sender};
-use super::{LEASE_SIZE, LEASE_SIZE_SMALL, Service};
+use super::sender;
 use ::direct::layout::{MAP_CHUNK, SLOTS};
-use ::direct::protocol::{
-    Attached, CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, Row, VERSION, Welcome,
-};
+use ::direct::protocol::{CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, Row, VERSION, Welcome};
 use ::direct::transport;
 use expecting::Expecting;
-use fs::{Attributes, FsError, Node};
+use fs::{FsError, Node};
 use lease::Trust;
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
-use pmem::deliberate::{self, Bug};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{FileType, OFlags, Statx};
 use rustix::net::SendFlags;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -38,16 +34,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 use txn::{Domain, Store};
 use unused::Looks;
 use waiting::Event;
-
-/// How long a process is waited for that has sent what takes long to close, and sends more of it; by its own thread only.
-const STRANGE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Files that one process may have attached. Those beyond go through the kernel.
-const ATTACHMENTS_OF_ONE: usize = 4096;
 
 /// A reply, and the descriptors that go beside it.
 type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
@@ -200,21 +189,6 @@ impl<S: Store> Session<S> {
         closing::close_socket(self.socket);
     }
 
-    /// Keeps the user's place as long as somebody has an answer before him that he does not take, because the descriptors beside it are open for him, and as long as what he has sent is being closed.
-    fn wait_until_done(&self) {
-        let a_while = Timespec {
-            tv_sec: 0,
-            tv_nsec: 100_000_000,
-        };
-        while sender::is_unread(self.socket.as_fd()) || !self.strange.iter().all(Closing::is_over) {
-            let mut stop = [PollFd::new(&self.service.stop, PollFlags::IN)];
-            match rustix::event::poll(&mut stop, Some(&a_while)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return,
-            }
-        }
-    }
-
     /// Ends the conversation, not the session: the process hears of it and does not wait for an answer.
     fn hang_up(&mut self) {
         // A socket that the other side has closed already says so; nothing is to be done about it.
@@ -305,12 +279,6 @@ impl<S: Store> Session<S> {
         &self.service.shared.direct.counts
     }
 
-    /// Counts the attachments, and so many more that are about to be made: whether the process may have them.
-    fn count_places(&mut self, more: usize) -> bool {
-        let all = self.attached.len() + self.still_busy.len() + self.not_given_back.len() + more;
-        (more == 0 || all <= ATTACHMENTS_OF_ONE) && self.places.resize(all as u64)
-    }
-
     /// Keeps what is counted and what users are shown up to date.
     fn describe(&mut self) {
         self.count_places(0);
@@ -350,265 +318,6 @@ impl<S: Store> Session<S> {
             epoch: self.service.users.epoch(),
         };
         Ok((welcome.reply(), vec![file.into(), epoch_file.into()]))
-    }
-
-    /// Attaches the file that the process has proved to have open, by having its descriptor.
-    fn attach(&mut self, descriptor: OwnedFd, request: &Request, sender: Sender) -> Answer {
-        let (for_writing, writes_little) = (request.first == 1, request.second == 1);
-        let left = self.take_left(request.file);
-        if !self.count_places(1) {
-            return Err(Refusal::NoRoom);
-        }
-        let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
-        let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
-        if !sender.may_have(attributes.uid, self.process.id) {
-            return Err(Refusal::NotYours);
-        }
-        if self
-            .service
-            .shared
-            .direct
-            .may_have_grown(attributes.inode.get())
-        {
-            refresh(descriptor.as_fd());
-        }
-        let number = self.next_attachment;
-        let (held, attached) = match for_writing {
-            false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, number, writes_little, left)?,
-        };
-        self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
-        self.attached.insert(number, held);
-        self.counts().attached.add(1);
-        self.allow(domain, for_writing);
-        let is_new = attached.is_same_memory == 0;
-        let memory = self.attached.get(&number).map(Held::memory);
-        let memory = memory.filter(|_| is_new);
-        let descriptor = match memory {
-            Some(memory) if for_writing => memory.hand_over(),
-            Some(memory) => memory.share().map_err(failed)?,
-            None => None,
-        };
-        let attached = Attached {
-            file: u64::from(number),
-            inode: attributes.inode.get(),
-            ..attached
-        };
-        Ok((attached.reply(), descriptor.into_iter().collect()))
-    }
-
-    fn is_ours(&self, found: &Statx) -> bool {
-        (found.stx_dev_major, found.stx_dev_minor) == self.service.device
-    }
-
-    /// Of what came beside a message: the first descriptor, if it is a regular file of this mount, and whether there was anything else. That is closed elsewhere.
-    fn sort_beside(&mut self, mut beside: Vec<OwnedFd>) -> io::Result<(Option<OwnedFd>, bool)> {
-        if beside.is_empty() {
-            return Ok((None, false));
-        }
-        let others = beside.split_off(1);
-        let is_ours = |file: &OwnedFd| {
-            sender::look(file.as_fd()).is_ok_and(|found| {
-                FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
-                    && self.is_ours(&found)
-            })
-        };
-        let (own, mut strange): (Vec<_>, Vec<_>) = beside.into_iter().partition(is_ours);
-        strange.extend(others);
-        let is_strange = !strange.is_empty();
-        match self.close_strange(strange) {
-            true => Ok((own.into_iter().next(), is_strange)),
-            false => Err(io::ErrorKind::ResourceBusy.into()),
-        }
-    }
-
-    /// Closes what nobody has asked for. Whether the process may send more of it: not if what it sent before is not closed yet.
-    fn close_strange(&mut self, strange: Vec<OwnedFd>) -> bool {
-        if strange.is_empty() {
-            return true;
-        }
-        let until = Instant::now() + STRANGE_PATIENCE;
-        while !self.strange.iter().all(Closing::is_over) && Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        self.strange.retain(|closing| !closing.is_over());
-        self.strange.push(closing::close(strange));
-        self.strange.len() == 1
-    }
-
-    /// The file behind a descriptor, if it is one of this mount that was opened for this.
-    fn prove(
-        &self,
-        descriptor: BorrowedFd<'_>,
-        for_writing: bool,
-    ) -> Result<(Node, Attributes), Refusal> {
-        let not_ours = |_| Refusal::NotOurs;
-        let flags = rustix::fs::fcntl_getfl(descriptor).map_err(not_ours)?;
-        let is_open_for_it = match for_writing {
-            true => flags.intersects(OFlags::WRONLY | OFlags::RDWR),
-            false => !flags.contains(OFlags::WRONLY),
-        };
-        let found = sender::look(descriptor).map_err(not_ours)?;
-        if flags.contains(OFlags::PATH) || !is_open_for_it || !self.is_ours(&found) {
-            return Err(Refusal::NotOurs);
-        }
-        let node = self.service.shared.nodes.get(found.stx_ino);
-        let node = node.ok_or(Refusal::NotOurs)?;
-        let attributes = self.service.files().attributes(&node).map_err(refused)?;
-        match attributes.file_type() {
-            fs::FileType::Regular => Ok((node, attributes)),
-            _ => Err(Refusal::Unsuitable),
-        }
-    }
-
-    fn attach_for_reading(
-        &mut self,
-        node: Node,
-        domain: Domain,
-        attributes: &Attributes,
-    ) -> Result<(Held, Attached), Refusal> {
-        let inode = attributes.inode.get();
-        let registry = &self.service.shared.direct;
-        let reader = match registry.get(inode) {
-            Some(Attachment::Leased(_)) => return Err(Refusal::Busy),
-            Some(Attachment::Reading(reader)) if reader.may_be_joined() => reader,
-            Some(Attachment::Reading(_)) => return Err(Refusal::Busy),
-            None => {
-                let memory = FileMemory::new(attributes.size_bytes, 0, 0, &self.process.account)?;
-                let seen = self.service.files().store().seen_blocks();
-                let reader = Reader::new(memory, inode, attributes.size_bytes, registry, seen);
-                let attachment = Attachment::Reading(Arc::clone(&reader));
-                if !registry.insert(inode, attachment, |_| false) {
-                    return Err(Refusal::Busy);
-                }
-                if deliberate::is(Bug::JoinUnwatched) {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                }
-                let watched = self.service.files().watch(&node, Arc::clone(&reader) as _);
-                if watched.as_ref().ok() != Some(&attributes.size_bytes) {
-                    self.service.files().end_watch(&node);
-                    reader.end();
-                    return Err(watched.map_or_else(refused, |_| Refusal::Busy));
-                }
-                reader.begin();
-                reader.memory.fill_if_small(
-                    self.service.files(),
-                    &node,
-                    domain,
-                    attributes.size_bytes,
-                );
-                registry.drop_from_kernel(inode);
-                reader
-            }
-        };
-        reader.join();
-        let held = Held::Reading(Arc::clone(&reader), node, domain);
-        if !reader.is_live() {
-            self.let_go(held);
-            return Err(Refusal::Busy);
-        }
-        let attached = Attached {
-            size_bytes: reader.size_bytes,
-            capacity_blocks: reader.memory.layout.capacity_blocks,
-            ..no_attachment()
-        };
-        Ok((held, attached))
-    }
-
-    fn lease(
-        &mut self,
-        node: Node,
-        domain: Domain,
-        attributes: &Attributes,
-        number: u32,
-        writes_little: bool,
-        left: Option<FileMemory>,
-    ) -> Result<(Held, Attached), Refusal> {
-        let inode = attributes.inode.get();
-        let (registry, files) = (&self.service.shared.direct, self.service.files());
-        let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
-        let size = match writes_little {
-            true => LEASE_SIZE_SMALL,
-            false => LEASE_SIZE,
-        };
-        let (ring_blocks, spare_blocks) =
-            (u64::from(size.ring_blocks), u64::from(size.spare_blocks));
-        let left =
-            left.and_then(|left| left.again(attributes.size_bytes, ring_blocks, spare_blocks));
-        let is_same_memory = u64::from(left.is_some());
-        let made = left.map_or_else(
-            || {
-                let account = &self.process.account;
-                FileMemory::new(attributes.size_bytes, ring_blocks, spare_blocks, account)
-            },
-            Ok,
-        );
-        let made =
-            made.map(|memory| Lessee::new(memory, inode, &self.process, (number, slot), registry));
-        let lessee = match made {
-            Ok(lessee) => lessee,
-            Err(refusal) => {
-                self.free_slots.push(slot);
-                return Err(refusal);
-            }
-        };
-        // First, so that no attributes of before the lease stay with the kernel.
-        let attachment = Attachment::Leased(Arc::clone(&lessee));
-        let is_reading = |there: &Attachment| matches!(there, Attachment::Reading(_));
-        if !registry.insert(inode, attachment.clone(), is_reading) {
-            self.free_slots.push(slot);
-            return Err(Refusal::Busy);
-        }
-        registry.may_grow(inode);
-        let granted = files.lease(&node, size, Arc::clone(&lessee) as _);
-        let held = Held::Leased(Arc::clone(&lessee), node.clone(), domain);
-        let grant = match granted {
-            Ok(grant) => grant,
-            Err(error) => {
-                registry.remove(inode, &attachment);
-                self.free_slots.push(slot);
-                return Err(refused(error));
-            }
-        };
-        let mut segments = Segments::new(files, domain);
-        let spares = grant.spares.iter().map(|spare| spare.block);
-        let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
-        let are_owners = blocks.all(|block| segments.is_owners(block));
-        lessee.publish(&grant);
-        if grant.is_empty {
-            lessee.memory.fill_empty();
-        } else {
-            lessee.memory.forget_empty();
-            lessee
-                .memory
-                .fill_if_small(files, &node, domain, grant.size_bytes);
-        }
-        registry.drop_from_kernel(inode);
-        let is_seen = registry.is_seen(inode);
-        if !are_owners || is_seen || lessee.has_ended() {
-            self.let_go(held);
-            return Err(if are_owners {
-                Refusal::Busy
-            } else {
-                Refusal::NoRoom
-            });
-        }
-        self.counts().leases_granted.add(1);
-        self.looks.begin();
-        let attached = Attached {
-            is_lease: 1,
-            size_bytes: grant.size_bytes,
-            capacity_blocks: lessee.memory.layout.capacity_blocks,
-            ring_blocks,
-            spare_blocks,
-            salt: grant.salt.0,
-            next: grant.next,
-            slot: slot as u64,
-            is_same_memory,
-            is_empty: u64::from(grant.is_empty),
-            ..no_attachment()
-        };
-        Ok((held, attached))
     }
 
     fn map(&mut self, request: &Request) -> Answer {
@@ -712,17 +421,6 @@ impl Held {
             Held::Leased(lessee, ..) => &lessee.memory,
         }
     }
-}
-
-/// Makes the kernel ask where a file of ours ends. When the attachment makes it drop what it has, answers that are on their way are thrown away; who reads then goes by this one.
-fn refresh(descriptor: BorrowedFd<'_>) {
-    let look = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_FORCE_SYNC;
-    // What comes of it is the kernel's affair.
-    let _ = rustix::fs::statx(descriptor, c"", look, rustix::fs::StatxFlags::SIZE);
-}
-
-fn no_attachment() -> Attached {
-    Attached::of(&Reply::of(&[]))
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Refusal {
