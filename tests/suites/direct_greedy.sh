@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# A user who wants all of what the server has only so much of, or makes it wait: another user's operations take no second, and he gets his share.
+source "$(dirname "$0")/../lib.sh"
+source "$repository/tests/direct/lib.sh"
+[ -z "${1:-}" ] || fail "asks the server: it needs its own mount"
+[ "$(id -u)" = 0 ] || fail "needs root, to be two users"
+need setpriv python3
+begin 512M
+compile greedy
+chmod 755 "$work" "$programs" "$programs"/*
+mkdir -m 777 "$mnt/home" "$mnt/others" "$work/signs"
+python=$(python3 -c 'import sys; print(sys.executable)')
+setpriv --reuid=777 --regid=777 --clear-groups test -x "$python" || python=/usr/bin/python3
+greedy=''
+
+# greedy PART... - in the background, until it has done its worst: $said is the number that it says.
+greedy() {
+    # A group of its own, so that its children end with it.
+    setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/greedy" "$@" >"$work/greedy.log" 2>&1 &
+    greedy=$!
+    for _ in {1..600}; do
+        if grep -q '^PASS' "$work/greedy.log"; then
+            said=$(sed -n 's/^PASS .* //p' "$work/greedy.log")
+            return 0
+        fi
+        kill -0 "$greedy" 2>/dev/null || fail "greedy $1: $(cat "$work/greedy.log")"
+        sleep 0.02
+    done
+    fail "greedy $1 is not done: $(cat "$work/greedy.log")"
+}
+enough() { kill -9 -- "-$greedy"; wait "$greedy" 2>/dev/null || true; }
+
+# others WHAT MOST - what another user does for two seconds takes no longer than so many ms at a time.
+others() {
+    local worst
+    worst=$(setpriv --reuid=777 --regid=777 --clear-groups "$python" - "$mnt" <<'PYTHON'
+import os, sys, time
+mnt, end, worst = sys.argv[1], time.time() + 2, 0
+while time.time() < end:
+    begin = time.time()
+    os.listdir(mnt)
+    file = os.open(mnt + "/others/file", os.O_RDWR | os.O_CREAT, 0o600)
+    os.write(file, b"x" * 4096)
+    os.close(file)
+    os.unlink(mnt + "/others/file")
+    worst = max(worst, time.time() - begin)
+print(int(worst * 1000))
+PYTHON
+    )
+    [ "$worst" -lt "$2" ] || fail "$1: another user waits $worst ms"
+    note "$1: another user waits $worst ms at most"
+}
+# served WHAT - who comes now is taken in, and may attach a file.
+served() {
+    local it
+    setpriv --reuid=777 --regid=777 --clear-groups "$programs/greedy" attach "$mnt/others" 1 >"$work/served.log" 2>&1 &
+    it=$!
+    for _ in {1..200}; do
+        ! grep -q '^PASS attach 1' "$work/served.log" || { kill -9 $it; wait $it 2>/dev/null || true; return 0; }
+        sleep 0.02
+    done
+    fail "$1: another user is not served: $(cat "$work/served.log")"
+}
+# under WHAT NUMBER MOST
+under() {
+    [ "$2" -le "$3" ] || fail "$1: $2, not $3 at most"
+    note "$1: $2"
+}
+resident_mebibytes() { echo $(($(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$server/status") >> 10)); }
+in_system() { cut -f 1 /proc/sys/fs/file-nr; }
+
+greedy late "$mnt/home"
+others "64 files that are not given back" 1800
+enough
+
+dd if=/dev/zero of="$mnt/home/own" bs=1M count=64 status=none
+chown 12345 "$mnt/home/own"
+before=$(in_system)
+greedy unread "$mnt/home/own" 30
+under "files opened for answers that nobody reads" $(($(in_system) - before)) 6000
+served "answers that nobody reads"
+enough
+
+before=$(resident_mebibytes)
+greedy map "$mnt/home"
+under "MiB of memory for the map of one file" $(($(resident_mebibytes) - before)) 150
+served "a large map"
+enough
+
+greedy attach "$mnt/home" 5000
+under "files that one process has attached" "$said" 4096
+served "many files"
+enough
+rm -f "$mnt"/home/*
+
+greedy keep "$mnt/home"
+under "MiB that are kept from others" "$said" 80
+others "blocks that are kept" 1500
+enough
+
+echo x >"$mnt/home/anybodys"
+chmod 666 "$mnt/home/anybodys"
+greedy linger "$mnt/home/anybodys"
+served "sockets that take a day to close"
+enough
+served "after all that"
+begin=$SECONDS
+umount_pool
+under "seconds to unmount" $((SECONDS - begin)) 5
+fsck_clean
+
+# Who has what another was given is named, not who is gone.
+mount_pool
+setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/greedy" hide "$mnt/home/anybodys" "$work/signs/ready" >"$work/hidden.log" 2>&1 &
+for _ in {1..200}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done
+kill_server
+umount -l "$mnt"
+for _ in {1..200}; do heir=$(cat "$work/hidden.log"); [ -z "$heir" ] || break; sleep 0.02; done
+"$PERDURE" mount "$pool" "$mnt" >"$work/refused.log" 2>&1 && fail "mounted while somebody is in the middle of a write"
+grep -q "process $heir (with what process" "$work/refused.log" || fail "who keeps the pool from being mounted is not named: $(cat "$work/refused.log")"
+kill -9 "$heir"
+mount_pool
+finish
+echo "nobody gets more than his share, and others do not wait for him"
