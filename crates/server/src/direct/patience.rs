@@ -52,10 +52,7 @@ impl Wait<'_> {
         if waited <= SPIN {
             return true;
         }
-        if self.process.was_late() {
-            return false;
-        }
-        if waited > self.patience || !self.charge() {
+        if self.process.was_late() || waited > self.patience || !self.charge() {
             self.give_up();
             return false;
         }
