@@ -121,7 +121,7 @@ fn what_cannot_be_mounted_is_not_announced() {
     let mut command = std::process::Command::new("sh");
     command.args([
         "-c",
-        &limited,
+        limited,
         "sh",
         env!("CARGO_BIN_EXE_perdure"),
         "mount",
