@@ -551,6 +551,22 @@ fn full_pool() {
 }
 
 #[test]
+fn rows_and_small_segments() {
+    refuse(
+        &["bench", "ops", "--row", "nope"],
+        2,
+        &["`nope`", "overwrite_4k, "],
+    );
+    let place = place();
+    let pool = place.path().join("pool");
+    for size in ["64K", "128K"] {
+        let made = ["mkfs", text(&pool), "--size", "16M", "--segment-size", size];
+        succeed(made.into_iter().chain(["--volatile", "--force"]));
+        assert_eq!(run(["fsck", text(&pool)]).code, 0);
+    }
+}
+
+#[test]
 fn words_that_are_no_commands() {
     refuse(&["frobnicate"], 2, &["frobnicate"]);
     refuse(&[], 2, &["Usage"]);
