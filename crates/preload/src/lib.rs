@@ -7,6 +7,7 @@
 //! * `table`: what is known of each descriptor number; a number that is not ours costs a load and a branch.
 //! * `slab`, `description`: the open files that are ours, and their positions.
 //! * `operate`: reading, writing and seeking them.
+//! * `heap`: memory that is not the program's.
 //! * `process`: fork, exec and everything else that lets others see a descriptor.
 //! * `calls`: the functions that stand before the C library's; `real`: those behind.
 //!
@@ -24,6 +25,7 @@ mod calls;
 mod client;
 mod description;
 mod habits;
+mod heap;
 mod leaked;
 mod log;
 mod operate;
