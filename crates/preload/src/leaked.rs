@@ -25,6 +25,12 @@ impl<T: Send + Sync + 'static> Leaked<T> {
     /// The value, made now if it was not.
     #[inline]
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &'static T {
+        self.get_or_box(|| Box::new(make()))
+    }
+
+    /// The same for a value that is too large for the stack.
+    #[inline]
+    pub(crate) fn get_or_box(&self, make: impl FnOnce() -> Box<T>) -> &'static T {
         match self.get() {
             Some(value) => value,
             None => self.make(make),
@@ -32,8 +38,8 @@ impl<T: Send + Sync + 'static> Leaked<T> {
     }
 
     #[cold]
-    fn make(&self, make: impl FnOnce() -> T) -> &'static T {
-        let made = Box::into_raw(Box::new(make()));
+    fn make(&self, make: impl FnOnce() -> Box<T>) -> &'static T {
+        let made = Box::into_raw(make());
         match self.0.compare_exchange(null_mut(), made, AcqRel, Acquire) {
             // SAFETY: it is never freed from here on.
             Ok(_) => unsafe { &*made },

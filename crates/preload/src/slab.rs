@@ -64,8 +64,12 @@ pub(crate) struct Pin {
     is_owner: bool,
 }
 
-fn no_places() -> [Place; CHUNK_PLACES] {
-    std::array::from_fn(|_| Place::default())
+/// Made one by one where they stay: all of them together are more than many a thread has of stack.
+fn no_places() -> Box<[Place; CHUNK_PLACES]> {
+    let places: Box<[Place]> = (0..CHUNK_PLACES).map(|_| Place::default()).collect();
+    places
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("there are as many as were made"))
 }
 
 impl Readers {
@@ -84,7 +88,7 @@ impl Readers {
 impl Pin {
     #[inline(always)]
     fn on(index: usize) -> Pin {
-        let chunk = PLACES[index / CHUNK_PLACES].get_or(no_places);
+        let chunk = PLACES[index / CHUNK_PLACES].get_or_box(no_places);
         let place = &chunk[index % CHUNK_PLACES];
         let me = Thread::current();
         let readers = &place.readers[me.spread_over(COUNTERS)];
