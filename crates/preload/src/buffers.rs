@@ -1,6 +1,7 @@
 //! The memory that a program names, as slices. Whatever is odd about it the kernel judges.
 
-use libc::{c_int, c_void, iovec};
+use crate::thread;
+use libc::{c_int, c_long, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};
 use std::slice;
 
@@ -10,6 +11,30 @@ const CALL_BYTES_MAX: usize = 0x7fff_f000;
 const PARTS_MAX: usize = 1024;
 /// Parts that a vector to read into may have; they are copied, and there may be little stack.
 pub(crate) const READ_PARTS_MAX: usize = 64;
+
+/// Whether memory can be read, as far as the kernel can tell without a signal: it looks at a set of signals before it says that it does not know what to do with it.
+pub(crate) fn is_readable(at: *const c_void, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    const SET_BYTES: usize = size_of::<u64>();
+    let Some(end) = at.addr().checked_add(bytes).filter(|_| bytes > 0) else {
+        return bytes == 0;
+    };
+    let errno = thread::errno();
+    let mut place = at.addr() / SET_BYTES * SET_BYTES;
+    let mut is_readable = true;
+    while place < end && is_readable {
+        let (unknown, set) = (c_long::from(c_int::MAX), place as c_long);
+        // SAFETY: changes nothing, as there is no such thing to do.
+        let answer = unsafe {
+            let none = std::ptr::null_mut::<c_void>();
+            libc::syscall(libc::SYS_rt_sigprocmask, unknown, set, none, SET_BYTES)
+        };
+        is_readable = answer == 0 || thread::errno() != libc::EFAULT;
+        place = place / PAGE * PAGE + PAGE;
+    }
+    thread::set_errno(errno);
+    is_readable
+}
 
 /// What a call has named.
 pub(crate) enum Named<T> {

@@ -16,6 +16,7 @@ mod data;
 mod data_at;
 mod descriptors;
 mod memory;
+mod messages;
 mod open;
 mod others;
 mod owner;

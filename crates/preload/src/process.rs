@@ -18,12 +18,48 @@ const OFF: u8 = 2;
 /// A word that is 1 in the process that set it, and that the kernel sets to 0 in any child, however it was made (`MADV_WIPEONFORK`).
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
+/// How many forks and the like are under way, in the lower half; how many have begun, in the upper.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+const FORK_UNDER_WAY: u64 = 1;
+const FORK_BEGUN: u64 = 1 << 32;
+const FORKS_UNDER_WAY: u64 = FORK_BEGUN - 1;
+
+/// A moment, before a descriptor was opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// This one.
+    pub(crate) fn now() -> Moment {
+        Moment(FORKS.load(SeqCst))
+    }
+
+    /// Whether nobody can have got a descriptor by a fork that was opened since.
+    pub(crate) fn is_unforked_since(self) -> bool {
+        self.0 & FORKS_UNDER_WAY == 0 && FORKS.load(SeqCst) == self.0
+    }
+}
+
+/// Whether somebody may see our descriptors at any moment: no position is taken from the kernel meanwhile.
+pub(crate) fn is_sharing() -> bool {
+    FORKS.load(SeqCst) & FORKS_UNDER_WAY != 0
+}
+
+/// Prepares when the library is loaded: the C library calls what was registered first last before a fork, so hardly anything is opened behind our back; and a child may be made before anything is looked at.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static PREPARE: extern "C" fn() = prepare;
+
+extern "C" fn prepare() {
+    may_look();
+}
+
 /// Whether direct access is off for good.
 pub(crate) fn is_off() -> bool {
     STATE.load(Relaxed) == OFF
 }
 
-/// Whether descriptors may be looked at. The first time it prepares for children.
+/// Whether descriptors may be looked at. The first time, which may come before [`prepare`], it prepares for children.
 pub(crate) fn may_look() -> bool {
     if STATE.load(Relaxed) == NOT_ASKED {
         let is_off = std::env::var_os("PERDURE_DIRECT").is_some_and(|value| value == "off");
@@ -90,6 +126,7 @@ pub(crate) fn settle() -> bool {
 
 #[cold]
 fn forget() {
+    FORKS.fetch_and(!FORKS_UNDER_WAY, SeqCst);
     table::forget();
     slab::forget();
     client::forget();
@@ -106,9 +143,29 @@ pub(crate) fn share_all() {
     thread::set_errno(errno);
 }
 
+/// From here on no position is taken, until [`end_sharing`]; those that were are given up.
+fn begin_sharing() {
+    FORKS.fetch_add(FORK_BEGUN + FORK_UNDER_WAY, SeqCst);
+    share_all();
+}
+
+/// What was opened by other threads meanwhile is shared too.
+fn end_sharing() {
+    share_all();
+    FORKS.fetch_sub(FORK_UNDER_WAY, SeqCst);
+}
+
+/// Calls what lets a child or another program see our descriptors. If the thread is cancelled in there, whatever is opened later counts as shared, which is slower and nothing worse.
+pub(crate) fn sharing<T>(call: impl FnOnce() -> T) -> T {
+    begin_sharing();
+    let result = call();
+    end_sharing();
+    result
+}
+
 /// As `pthread_atfork` wants it.
 pub(crate) extern "C" fn before_fork() {
-    share_all();
+    begin_sharing();
     let errno = thread::errno();
     mapped::begin_fork();
     thread::set_errno(errno);
@@ -116,6 +173,7 @@ pub(crate) extern "C" fn before_fork() {
 
 /// As `pthread_atfork` wants it: in the parent.
 pub(crate) extern "C" fn after_fork_in_parent() {
+    end_sharing();
     mapped::end_fork();
 }
 
@@ -131,6 +189,7 @@ pub(crate) fn map_nothing() {
 pub(crate) extern "C" fn after_fork() {
     if !settle() {
         // Nothing was prepared, so nothing is forgotten.
+        FORKS.fetch_and(!FORKS_UNDER_WAY, SeqCst);
         mapped::end_fork();
     }
 }

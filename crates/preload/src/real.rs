@@ -166,6 +166,8 @@ behind! {
     freopen(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
     freopen64(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
     fdopen(number: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fdopendir(number: c_int) -> *mut libc::DIR;
+    closedir(directory: *mut libc::DIR) -> c_int;
     fclose(stream: *mut libc::FILE) -> c_int;
     pclose(stream: *mut libc::FILE) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
@@ -187,7 +189,11 @@ behind! {
     posix_spawn(child: *mut c_void, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const c_void, environment: *const c_void) -> c_int;
     posix_spawnp(child: *mut c_void, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const c_void, environment: *const c_void) -> c_int;
     system(command: *const c_char) -> c_int;
+    wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int;
     sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t;
     sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, timeout: *mut libc::timespec) -> c_int;
+    prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
 }

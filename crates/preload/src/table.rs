@@ -19,7 +19,7 @@ use crate::client::client;
 use crate::description::Description;
 use crate::habits::{NAMES, Name};
 use crate::log::say;
-use crate::process;
+use crate::process::{self, Moment};
 use crate::slab::{self, OwnersPin, Pin};
 use crate::thread::{self, Inside};
 use rustix::fs::OFlags;
@@ -250,7 +250,11 @@ fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
         slab::remove_entry(pin.index());
         return;
     }
-    let is_taken = word & TAG == FRESH && word & CALLS == 0 && position.take(descriptor);
+    // A fork that begins now finds the entry and waits for the position.
+    let is_taken = word & TAG == FRESH
+        && word & CALLS == 0
+        && !process::is_sharing()
+        && position.take(descriptor);
     let whose = if is_taken {
         "the library"
     } else {
@@ -289,21 +293,31 @@ fn become_(number: RawFd, low: u64) {
     }
 }
 
-/// The kernel has just opened this number for us. Numbers 0 to 2 also belong to `stdin`, `stdout` and `stderr`, which the C library reads and writes unseen.
-pub(crate) fn opened(number: RawFd) {
+/// The kernel has opened this number for us since that moment. Numbers 0 to 2 also belong to `stdin`, `stdout` and `stderr`, which the C library reads and writes unseen.
+pub(crate) fn opened(number: RawFd, before: Moment) {
     match number {
         ..0 => {}
         _ if process::is_off() => become_(number, KERNEL),
         0..=2 => become_(number, FOREIGN),
-        _ => become_(number, FRESH),
+        _ => become_fresh(number, FRESH, before),
+    }
+}
+
+/// A child that was made meanwhile may see the number, as long as the table did not say that it is ours.
+fn become_fresh(number: RawFd, low: u64, before: Moment) {
+    become_(number, low);
+    if !before.is_unforked_since() {
+        share(number);
     }
 }
 
 /// As [`opened`], and if the file was not there the kernel has made it, under this name.
-pub(crate) fn made(number: RawFd, name: Name) {
+pub(crate) fn made(number: RawFd, name: Name, before: Moment) {
     match number {
-        3.. if !process::is_off() => become_(number, name.bits() << NAME_SHIFT | MADE | FRESH),
-        _ => opened(number),
+        3.. if !process::is_off() => {
+            become_fresh(number, name.bits() << NAME_SHIFT | MADE | FRESH, before);
+        }
+        _ => opened(number, before),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What lies straight on blocks is told to the kernel before a call does to it what only the kernel can do to its own mappings. As long as there is none such, a call costs a load and a branch.
 
+use crate::buffers::is_readable;
 use crate::client::mapped::{self, Area, MapRequest};
 use crate::{operate, process, real, table, thread};
 use libc::{c_int, c_void, off_t, size_t};
@@ -135,8 +136,9 @@ before! {
 
     // Pages that are in a pipe stay there, whoever gets their blocks.
     fn vmsplice(pipe: c_int, parts: *const libc::iovec, count: size_t, flags: libc::c_uint) -> libc::ssize_t {
-        if !parts.is_null() {
-            for part in std::slice::from_raw_parts(parts, count.min(1024)) {
+        let count_looked_at = count.min(1024);
+        if is_readable(parts.cast(), count_looked_at * size_of::<libc::iovec>()) && !parts.is_null() {
+            for part in std::slice::from_raw_parts(parts, count_looked_at) {
                 leave(part.iov_base, part.iov_len);
             }
         }

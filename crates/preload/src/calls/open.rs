@@ -1,12 +1,15 @@
 //! Opening. The mode is passed on even if the program has not passed one: it is what happens to be in the register, and the C library looks at it under the same conditions.
 
 use crate::habits::Name;
+use crate::process::Moment;
 use crate::{real, table};
 use libc::{O_CREAT, c_char, c_int, mode_t};
 
-/// Whatever is open now is fresh.
-fn opened(number: c_int) -> c_int {
-    table::opened(number);
+/// Whatever this opens is fresh.
+fn opened(open: impl FnOnce() -> c_int) -> c_int {
+    let before = Moment::now();
+    let number = open();
+    table::opened(number, before);
     number
 }
 
@@ -14,13 +17,15 @@ fn opened(number: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// If the kernel has opened `number` by this path, it is a string of C's.
-unsafe fn opened_as(number: c_int, path: *const c_char, flags: c_int) -> c_int {
+/// If the kernel opens something by this path, it is a string of C's.
+unsafe fn opened_as(open: impl FnOnce() -> c_int, path: *const c_char, flags: c_int) -> c_int {
+    let before = Moment::now();
+    let number = open();
     if number >= 0 && flags & O_CREAT != 0 {
         // SAFETY: the caller's promise.
-        table::made(number, unsafe { Name::of(path) });
+        table::made(number, unsafe { Name::of(path) }, before);
     } else {
-        table::opened(number);
+        table::opened(number, before);
     }
     number
 }
@@ -29,7 +34,7 @@ macro_rules! opening {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
         before! {$(
             fn $name($($argument: $type),*) -> c_int {
-                opened(real::$name($($argument),*))
+                opened(|| real::$name($($argument),*))
             }
         )*}
     };
@@ -54,26 +59,26 @@ opening! {
 
 before! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::open(path, flags, mode), path, flags)
+        opened_as(|| real::open(path, flags, mode), path, flags)
     }
 
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::open64(path, flags, mode), path, flags)
+        opened_as(|| real::open64(path, flags, mode), path, flags)
     }
 
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::openat(directory, path, flags, mode), path, flags)
+        opened_as(|| real::openat(directory, path, flags, mode), path, flags)
     }
 
     fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::openat64(directory, path, flags, mode), path, flags)
+        opened_as(|| real::openat64(directory, path, flags, mode), path, flags)
     }
 
     fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::open(path, flags, mode), path, flags)
+        opened_as(|| real::open(path, flags, mode), path, flags)
     }
 
     fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        opened_as(real::open64(path, flags, mode), path, flags)
+        opened_as(|| real::open64(path, flags, mode), path, flags)
     }
 }

@@ -1,35 +1,7 @@
-//! Children, other programs, and descriptors that are sent away.
+//! Children and other programs.
 
 use crate::{process, real, table};
-use libc::{FILE, c_char, c_int, c_uint, c_void, pid_t, ssize_t};
-
-/// Positions of descriptors that go to another process with a message are the kernel's from now on.
-///
-/// # Safety
-///
-/// As for `sendmsg`.
-unsafe fn share_sent(message: *const libc::msghdr) {
-    // SAFETY: null, or a message as `sendmsg` wants it, whose control part these macros walk through.
-    unsafe {
-        if message
-            .as_ref()
-            .is_none_or(|message| message.msg_control.is_null())
-        {
-            return;
-        }
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(part) = header.as_ref() {
-            if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = part.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                let numbers = libc::CMSG_DATA(header).cast::<c_int>();
-                for place in 0..bytes / size_of::<c_int>() {
-                    table::share(numbers.add(place).read_unaligned());
-                }
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-}
+use libc::{FILE, c_char, c_int, c_long, c_void, pid_t};
 
 /// A child that shares this process's memory and not its descriptors: the table means nothing any more.
 pub(super) fn check_clone(flags: c_int) {
@@ -111,28 +83,23 @@ before! {
     }
 
     fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        process::share_all();
-        real::execve(path, arguments, environment)
+        process::sharing(|| real::execve(path, arguments, environment))
     }
 
     fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
-        process::share_all();
-        real::execv(path, arguments)
+        process::sharing(|| real::execv(path, arguments))
     }
 
     fn execvp(path: *const c_char, arguments: *const *const c_char) -> c_int {
-        process::share_all();
-        real::execvp(path, arguments)
+        process::sharing(|| real::execvp(path, arguments))
     }
 
     fn execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        process::share_all();
-        real::execvpe(path, arguments, environment)
+        process::sharing(|| real::execvpe(path, arguments, environment))
     }
 
     fn fexecve(number: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        process::share_all();
-        real::fexecve(number, arguments, environment)
+        process::sharing(|| real::fexecve(number, arguments, environment))
     }
 
     fn execveat(
@@ -142,8 +109,7 @@ before! {
         environment: *const *const c_char,
         flags: c_int,
     ) -> c_int {
-        process::share_all();
-        real::execveat(directory, path, arguments, environment, flags)
+        process::sharing(|| real::execveat(directory, path, arguments, environment, flags))
     }
 
     fn posix_spawn(
@@ -154,8 +120,7 @@ before! {
         arguments: *const c_void,
         environment: *const c_void,
     ) -> c_int {
-        process::share_all();
-        real::posix_spawn(child, path, actions, attributes, arguments, environment)
+        process::sharing(|| real::posix_spawn(child, path, actions, attributes, arguments, environment))
     }
 
     fn posix_spawnp(
@@ -166,31 +131,26 @@ before! {
         arguments: *const c_void,
         environment: *const c_void,
     ) -> c_int {
-        process::share_all();
-        real::posix_spawnp(child, path, actions, attributes, arguments, environment)
+        process::sharing(|| real::posix_spawnp(child, path, actions, attributes, arguments, environment))
     }
 
     fn system(command: *const c_char) -> c_int {
-        process::share_all();
-        real::system(command)
+        process::sharing(|| real::system(command))
     }
 
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-        process::share_all();
-        real::popen(command, mode)
+        process::sharing(|| real::popen(command, mode))
     }
 
-    fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
-        share_sent(message);
-        real::sendmsg(socket, message, flags)
+    fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
+        process::sharing(|| real::wordexp(words, into, flags))
     }
 
-    fn sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        if !messages.is_null() {
-            for place in 0..count as usize {
-                share_sent(&raw const (*messages.add(place)).msg_hdr);
-            }
+    // The kernel lets through no more system calls, or not all: those that the library makes beside the program's would end it.
+    fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
+        if option == libc::PR_SET_SECCOMP {
+            process::switch_off("system calls are filtered");
         }
-        real::sendmmsg(socket, messages, count, flags)
+        real::prctl(option, a, b, c, d)
     }
 }

@@ -1,7 +1,10 @@
 //! `syscall`: system calls that a program makes by their number, where they concern a descriptor.
 
-use super::{data, data_at, descriptors, memory, others, owner, process as children, status};
-use crate::{process, real, table};
+use super::{
+    data, data_at, descriptors, memory, messages, others, owner, process as children, status,
+};
+use crate::process::{self, Moment};
+use crate::{real, table};
 use libc::{c_int, c_long, c_uint};
 
 before! {
@@ -48,17 +51,29 @@ before! {
             libc::SYS_mlockall => c_long::from(memory::mlockall(first)),
             libc::SYS_mlock2 => c_long::from(memory::mlock2(a as _, b as _, c as c_int)),
             libc::SYS_vmsplice => memory::vmsplice(first, b as _, c as _, d as c_uint) as c_long,
-            libc::SYS_sendmsg => children::sendmsg(first, b as _, c as c_int) as c_long,
-            libc::SYS_sendmmsg => c_long::from(children::sendmmsg(first, b as _, c as c_uint, d as c_int)),
+            libc::SYS_sendmsg => messages::sendmsg(first, b as _, c as c_int) as c_long,
+            libc::SYS_sendmmsg => c_long::from(messages::sendmmsg(first, b as _, c as c_uint, d as c_int)),
+            libc::SYS_recvmsg => messages::recvmsg(first, b as _, c as c_int) as c_long,
+            libc::SYS_recvmmsg => c_long::from(messages::recvmmsg(first, b as _, c as c_uint, d as c_int, e as _)),
+            libc::SYS_prctl => c_long::from(children::prctl(first, b, c, d, e)),
+            libc::SYS_seccomp => {
+                process::switch_off("system calls are filtered");
+                real::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_pidfd_getfd => {
+                let got = real::syscall(number, a, b, c, d, e, f);
+                table::opened_for_others(got as c_int);
+                got
+            }
             libc::SYS_unshare => c_long::from(children::unshare(first)),
             libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => {
+                let before = Moment::now();
                 let opened = real::syscall(number, a, b, c, d, e, f);
-                table::opened(opened as c_int);
+                table::opened(opened as c_int, before);
                 opened
             }
             libc::SYS_execve | libc::SYS_execveat => {
-                process::share_all();
-                real::syscall(number, a, b, c, d, e, f)
+                process::sharing(|| real::syscall(number, a, b, c, d, e, f))
             }
             // A child in this memory could not return from here in any case.
             libc::SYS_fork | libc::SYS_vfork => cloned(libc::SYS_fork, 0, [a, b, c, d, e, f]),

@@ -8,7 +8,7 @@ use crate::thread::Inside;
 use crate::{operate, real, table};
 use libc::{c_char, c_int, c_uint};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
-use std::os::fd::BorrowedFd;
+use std::mem::MaybeUninit;
 
 /// The version of `struct stat` that programs mean which were linked before the C library had `fstat` itself.
 const VERSION: c_int = 1;
@@ -30,13 +30,13 @@ unsafe fn subject(directory: c_int, path: *const c_char, flags: c_int) -> Option
     if path.is_null() || !known.contains(flags) {
         return None;
     }
-    // SAFETY: the caller's promise.
-    let is_empty = unsafe { *path } == 0;
-    match (is_empty, flags.contains(AtFlags::EMPTY_PATH)) {
-        (true, true) => Some(Subject::Descriptor(directory)),
-        (true, false) => None,
-        (false, _) => Some(Subject::Path(directory, path, flags)),
+    if !flags.contains(AtFlags::EMPTY_PATH) {
+        return Some(Subject::Path(directory, path, flags));
     }
+    // Only where it matters: else the kernel looks at the path, and says so if it cannot.
+    let is_ours = table::ours(directory).is_some();
+    // SAFETY: the caller's promise.
+    (is_ours && unsafe { *path } == 0).then_some(Subject::Descriptor(directory))
 }
 
 /// What is known of it without asking the server.
@@ -59,16 +59,18 @@ unsafe fn status(subject: Option<Subject>) -> Option<Statx> {
 /// A string of C's.
 unsafe fn named(directory: c_int, path: *const c_char, flags: AtFlags) -> Option<Statx> {
     let _inside = Inside::enter()?;
-    // SAFETY: the caller's promise.
-    let path = unsafe { std::ffi::CStr::from_ptr(path) };
-    if directory < 0 && directory != libc::AT_FDCWD {
-        return None;
-    }
-    // SAFETY: as in `table::borrow`; no number, or one that the kernel judges.
-    let directory = unsafe { BorrowedFd::borrow_raw(directory) };
-    let flags = flags | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(directory, path, flags, StatxFlags::TYPE | StatxFlags::INO);
-    client().status_of(&found.ok()?)
+    let flags = (flags | AtFlags::STATX_DONT_SYNC).bits().cast_signed();
+    let wanted = (StatxFlags::TYPE | StatxFlags::INO).bits();
+    let mut found = MaybeUninit::<Statx>::zeroed();
+    // SAFETY: what is odd about directory and path the kernel judges; there is room for its answer, which is numbers.
+    let found = unsafe {
+        let into = found.as_mut_ptr().cast::<libc::statx>();
+        if real::statx(directory, path, flags, wanted, into) != 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    client().status_of(&found)
 }
 
 fn device(major: u32, minor: u32) -> libc::dev_t {

@@ -1,7 +1,7 @@
 //! The C library's streams. They read and write unseen, with the kernel's position; the table only has to stay right.
 
 use crate::{real, table};
-use libc::{FILE, c_char, c_int, c_void};
+use libc::{DIR, FILE, c_char, c_int, c_void};
 
 /// The number of a stream.
 ///
@@ -46,6 +46,22 @@ before! {
     fn fdopen(number: c_int, mode: *const c_char) -> *mut FILE {
         table::share(number);
         real::fdopen(number, mode)
+    }
+
+    // The C library reads directories by itself, and closes them.
+    fn fdopendir(number: c_int) -> *mut DIR {
+        let directory = real::fdopendir(number);
+        if !directory.is_null() {
+            table::closing(number);
+        }
+        directory
+    }
+
+    fn closedir(directory: *mut DIR) -> c_int {
+        if !directory.is_null() {
+            table::closing(libc::dirfd(directory));
+        }
+        real::closedir(directory)
     }
 
     fn fclose(stream: *mut FILE) -> c_int {
