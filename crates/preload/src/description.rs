@@ -3,6 +3,7 @@
 //! The position has a lock, held while something is read or written there, as the kernel holds its own. Who holds it is known, so that a signal handler that comes
 //! back to it on the same thread is not locked out.
 
+use crate::appender::Appender;
 use crate::client::File;
 use crate::habits::Name;
 use crate::thread;
@@ -26,6 +27,7 @@ pub(crate) struct Description {
     is_readable: bool,
     is_writable: bool,
     appends: AtomicBool,
+    appender: Appender,
     /// 0, or the number of the thread that holds the lock.
     lock: AtomicU32,
     /// The position is the library's (P2). Changed under the lock.
@@ -47,6 +49,7 @@ impl Description {
             is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR)
                 && limit.current.is_none(),
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
+            appender: Appender::default(),
             lock: AtomicU32::new(0),
             is_ours: AtomicBool::new(false),
             position: AtomicU64::new(0),
@@ -76,10 +79,26 @@ impl Description {
         self.is_writable
     }
 
-    /// Whether every write goes to the end.
+    /// Whether every write goes to the end. Others may see a description whose position is the kernel's, and change that.
     #[inline]
-    pub(crate) fn appends(&self) -> bool {
-        self.appends.load(Relaxed)
+    pub(crate) fn appends(&self, descriptor: BorrowedFd<'_>) -> bool {
+        match self.is_ours.load(Relaxed) {
+            true => self.appends.load(Relaxed),
+            false => self.appends_now(descriptor),
+        }
+    }
+
+    #[cold]
+    fn appends_now(&self, descriptor: BorrowedFd<'_>) -> bool {
+        match rustix::fs::fcntl_getfl(descriptor) {
+            Ok(flags) => flags.contains(OFlags::APPEND),
+            Err(_) => self.appends.load(Relaxed),
+        }
+    }
+
+    /// The file, opened once more for appending, as long as there is this description.
+    pub(crate) fn appender(&self, descriptor: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
+        self.appender.get(descriptor)
     }
 
     /// The flags were changed by `fcntl`.
@@ -192,9 +211,17 @@ impl Position<'_> {
         }
     }
 
-    /// Moves it back: less was written than was meant to be.
-    pub(crate) fn retreat(&self, bytes: usize) {
-        self.description.position.fetch_sub(bytes as u64, Relaxed);
+    /// Moves it back: less was read or written than was meant to be. A signal handler may have given it to the kernel meanwhile.
+    #[inline]
+    pub(crate) fn retreat(&self, descriptor: BorrowedFd<'_>, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        if self.is_ours() {
+            self.description.position.fetch_sub(bytes as u64, Relaxed);
+        } else {
+            let _ = seek(descriptor, SeekFrom::Current(-(bytes as i64)));
+        }
     }
 
     /// Tells the kernel where it is.

@@ -6,6 +6,7 @@
 //!
 //! * `table`: what is known of each descriptor number; a number that is not ours costs a load and a branch.
 //! * `slab`, `description`: the open files that are ours, and their positions.
+//! * `appender`: a file that is open for appending beside a description.
 //! * `operate`: reading, writing and seeking them.
 //! * `heap`: memory that is not the program's.
 //! * `process`: fork, exec and everything else that lets others see a descriptor.
@@ -20,6 +21,7 @@
 //! * P4 A child of `fork` knows nothing of its parent's files.
 //! * P5 What succeeds directly leaves `errno` alone.
 
+mod appender;
 mod buffers;
 mod calls;
 mod client;

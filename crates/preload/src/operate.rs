@@ -9,10 +9,10 @@ use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, ssize_t};
-use rustix::fs::{Mode, OFlags, SeekFrom, Statx, fcntl_getfl, fstat, open, seek, tell};
+use rustix::fs::{OFlags, SeekFrom, Statx, fcntl_getfl, fstat, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// How a call goes on.
 pub(crate) enum Way {
@@ -89,11 +89,11 @@ pub(crate) fn overwrite_block(number: RawFd, block: &[u8; BLOCK_BYTES], offset: 
     let Some(pin) = table::pinned(number) else {
         return false;
     };
-    pin.is_writable() && !pin.appends() && pin.file().overwrite_block(block, offset)
+    pin.is_writable() && !pin.appends(borrow(number)) && pin.file().overwrite_block(block, offset)
 }
 
 /// `preadv`.
-pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -> Way {
+pub(crate) fn read_at(number: RawFd, pin: &Pin, into: &mut [IoSliceMut<'_>], offset: i64) -> Way {
     let bytes = into.iter().map(|part| part.len()).sum();
     let Some(offset) = u64::try_from(offset)
         .ok()
@@ -101,101 +101,115 @@ pub(crate) fn read_at(number: RawFd, into: &mut [IoSliceMut<'_>], offset: i64) -
     else {
         return Way::Kernel;
     };
-    match table::find(number, false) {
-        Found::Ours(pin) if pin.is_readable() => {
-            let inside = Inside::enter();
-            Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
-        }
-        _ => Way::Kernel,
+    if !pin.is_readable() {
+        return Way::Kernel;
     }
+    let inside = Inside::enter();
+    Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
 }
 
-/// `pwritev2` with `RWF_APPEND` and an offset: to the end whatever the offset is, and the position stays. The descriptor is looked at, however seldom it was used.
+/// `pwritev2` with `RWF_APPEND` and an offset: to the end whatever the offset is, and the position stays.
 pub(crate) fn append_at(
     number: RawFd,
+    pin: &Pin,
     data: &[IoSlice<'_>],
     offset: i64,
     flags: ReadWriteFlags,
 ) -> Way {
-    let is_possible = u64::try_from(offset).is_ok_and(|offset| fits(offset, total(data)));
-    match table::find_now(number) {
-        Some(pin) if is_possible => match write_at(number, data, offset, true) {
-            Way::Kernel => Way::Done(append_by_kernel(number, &pin, data, flags).0),
-            way => way,
-        },
-        _ => Way::Kernel,
-    }
-}
-
-/// `pwritev`; to the end whatever the offset is, if `appends`.
-pub(crate) fn write_at(number: RawFd, data: &[IoSlice<'_>], offset: i64, appends: bool) -> Way {
     let Some(offset) = u64::try_from(offset)
         .ok()
         .filter(|offset| fits(*offset, total(data)))
     else {
         return Way::Kernel;
     };
-    match table::find(number, false) {
-        Found::Ours(pin) if pin.is_writable() => {
-            let inside = Inside::enter();
-            Way::of(inside.and_then(|_inside| {
-                // As Linux does it: the offset of a write to a description that appends is ignored.
-                if appends || pin.appends() {
-                    let appended = pin.file().append(borrow(number), data);
-                    appended.map(|(bytes, _)| bytes)
-                } else {
-                    pin.file().write_at(borrow(number), data, offset)
-                }
-            }))
+    match write_at(number, pin, data, offset.cast_signed(), true) {
+        Way::Kernel => Way::Done(append_by_kernel(number, pin, data, Some(offset), flags).0),
+        way => way,
+    }
+}
+
+/// `pwritev`; to the end whatever the offset is, if `appends`.
+pub(crate) fn write_at(
+    number: RawFd,
+    pin: &Pin,
+    data: &[IoSlice<'_>],
+    offset: i64,
+    appends: bool,
+) -> Way {
+    let Some(offset) = u64::try_from(offset)
+        .ok()
+        .filter(|offset| fits(*offset, total(data)))
+    else {
+        return Way::Kernel;
+    };
+    if !pin.is_writable() {
+        return Way::Kernel;
+    }
+    let inside = Inside::enter();
+    Way::of(inside.and_then(|_inside| {
+        // As Linux does it: the offset of a write to a description that appends is ignored.
+        if appends || pin.appends(borrow(number)) {
+            let appended = pin.file().append(borrow(number), data);
+            appended.map(|(bytes, _)| bytes)
+        } else {
+            pin.file().write_at(borrow(number), data, offset)
         }
-        _ => Way::Kernel,
+    }))
+}
+
+/// Calls `with` if the descriptor is ours; `moves` if the call uses the position. Only then what the program has named may be looked at: of other descriptors the kernel does, and says so if it cannot.
+#[inline]
+pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
+    match table::find(number, moves) {
+        Found::Kernel => Way::Kernel,
+        Found::Counted(word) => Way::Counted(word),
+        Found::Ours(pin) => with(&pin),
     }
 }
 
 /// `readv`.
-pub(crate) fn read(number: RawFd, into: &mut [IoSliceMut<'_>], flags: ReadWriteFlags) -> Way {
-    let pin = match table::find(number, true) {
-        Found::Kernel => return Way::Kernel,
-        Found::Counted(word) => return Way::Counted(word),
-        Found::Ours(pin) => pin,
-    };
+pub(crate) fn read(
+    number: RawFd,
+    pin: &Pin,
+    into: &mut [IoSliceMut<'_>],
+    flags: ReadWriteFlags,
+) -> Way {
     let position = pin.lock();
     if !pin.is_readable() || !position.is_ours() {
         return Way::Kernel;
     }
-    let start = position.get();
+    let bytes = into.iter().map(|part| part.len()).sum();
+    if !fits(position.get(), bytes) {
+        return Way::Done(preadv2(borrow(number), into, position.get(), flags));
+    }
     let inside = if position.is_nested() {
         None
     } else {
         Inside::enter()
     };
+    // Moved before it is read: a handler that interrupts the read goes on behind it, and so does who gets the position from a handler.
+    let start = position.advance(bytes);
     let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
     let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
-    if let Ok(bytes) = outcome {
-        position.advance(bytes);
-    }
+    position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
     Way::Done(outcome)
 }
 
 /// `writev`; to the end, if `appends`.
 pub(crate) fn write(
     number: RawFd,
+    pin: &Pin,
     data: &[IoSlice<'_>],
     flags: ReadWriteFlags,
     appends: bool,
 ) -> Way {
-    let pin = match table::find(number, true) {
-        Found::Kernel => return Way::Kernel,
-        Found::Counted(word) => return Way::Counted(word),
-        Found::Ours(pin) => pin,
-    };
     let position = pin.lock();
     let inside = if position.is_nested() || !pin.is_writable() {
         None
     } else {
         Inside::enter()
     };
-    let appends = appends || pin.appends();
+    let appends = appends || pin.appends(borrow(number));
     match (position.is_ours(), appends) {
         (true, true) => {
             let start = position.get();
@@ -206,7 +220,7 @@ pub(crate) fn write(
                     Ok(bytes)
                 }
                 None => {
-                    let (outcome, end) = append_by_kernel(number, &pin, data, flags);
+                    let (outcome, end) = append_by_kernel(number, pin, data, None, flags);
                     if let (Ok(_), Some(end)) = (outcome, end) {
                         position.reach(start, end);
                     }
@@ -224,7 +238,7 @@ pub(crate) fn write(
             let direct =
                 inside.and_then(|_inside| pin.file().write_at(borrow(number), data, start));
             let outcome = direct.map_or_else(|| pwritev2(borrow(number), data, start, flags), Ok);
-            position.retreat(bytes - outcome.unwrap_or(0).min(bytes));
+            position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
         (false, true) => {
@@ -236,11 +250,11 @@ pub(crate) fn write(
             if appended.is_some() {
                 return Way::of(appended);
             }
-            if pin.appends() {
+            if pin.appends(borrow(number)) {
                 pin.file().tell_kernel_size(borrow(number));
                 return Way::Kernel;
             }
-            let (outcome, end) = append_by_kernel(number, &pin, data, flags);
+            let (outcome, end) = append_by_kernel(number, pin, data, None, flags);
             if let (Ok(_), Some(end)) = (outcome, end) {
                 let _ = seek(borrow(number), SeekFrom::Start(end));
             }
@@ -250,7 +264,7 @@ pub(crate) fn write(
     }
 }
 
-/// Appends by the kernel: what came of it, and where the file ends behind it, if that is known.
+/// Appends by the kernel: what came of it, and where the file ends behind it, if that is known. With an offset no position moves, and the end is not known.
 ///
 /// The kernel goes by what it was told last of where the file ends. It tells the server whether the file was opened for appending, and the server then writes at the real end; but not that this one write is to append
 /// (`RWF_APPEND`), which looks like one to the place where the kernel takes the end to be. So it goes through a description that was opened for appending.
@@ -258,20 +272,23 @@ fn append_by_kernel(
     number: RawFd,
     pin: &Pin,
     data: &[IoSlice<'_>],
+    offset: Option<u64>,
     flags: ReadWriteFlags,
 ) -> (Result<usize, Errno>, Option<u64>) {
     let append = |descriptor: BorrowedFd<'_>| {
         pin.file().tell_kernel_size(descriptor);
-        let outcome = pwritev2(descriptor, data, u64::MAX, flags);
-        (outcome, tell(descriptor).ok())
+        let outcome = pwritev2(descriptor, data, offset.unwrap_or(u64::MAX), flags);
+        let end = match offset {
+            Some(_) => None,
+            None => tell(descriptor).ok(),
+        };
+        (outcome, end)
     };
     let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
-    if !pin.appends() && access != Ok(OFlags::RDONLY) {
-        let way = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
-        let path = format!("/proc/self/fd/{number}");
+    if !pin.appends(borrow(number)) && access != Ok(OFlags::RDONLY) {
         // Who may not open the file any more does it as he would without the library.
-        if let Ok(another) = open(path, way, Mode::empty()) {
-            return append(another.as_fd());
+        if let Some(another) = pin.appender(borrow(number)) {
+            return append(another);
         }
     }
     append(borrow(number))

@@ -13,9 +13,10 @@ use std::slice;
 unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
-        Named::Memory(mut into) => {
-            operate::read(number, slice::from_mut(&mut into), ReadWriteFlags::empty())
-        }
+        Named::Memory(mut into) => operate::if_ours(number, true, |pin| {
+            let into = slice::from_mut(&mut into);
+            operate::read(number, pin, into, ReadWriteFlags::empty())
+        }),
         _ => Way::Kernel,
     }
 }
@@ -26,12 +27,10 @@ unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
 unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
-        Named::Memory(data) => operate::write(
-            number,
-            slice::from_ref(&data),
-            ReadWriteFlags::empty(),
-            false,
-        ),
+        Named::Memory(data) => operate::if_ours(number, true, |pin| {
+            let data = slice::from_ref(&data);
+            operate::write(number, pin, data, ReadWriteFlags::empty(), false)
+        }),
         _ => Way::Kernel,
     }
 }
@@ -46,13 +45,13 @@ pub(super) unsafe fn reading_vector(
     flags: ReadWriteFlags,
 ) -> Way {
     // SAFETY: the caller's promise.
-    unsafe {
+    operate::if_ours(number, true, |pin| unsafe {
         buffers::vector_to_read(vector, count, |named| match named {
-            Named::Memory(into) => operate::read(number, into, flags),
+            Named::Memory(into) => operate::read(number, pin, into, flags),
             Named::Nothing => Way::Kernel,
             Named::Odd => operate::odd(number),
         })
-    }
+    })
 }
 
 /// # Safety
@@ -65,12 +64,14 @@ pub(super) unsafe fn writing_vector(
     flags: ReadWriteFlags,
     appends: bool,
 ) -> Way {
-    // SAFETY: the caller's promise.
-    match unsafe { buffers::vector_to_write(vector, count) } {
-        Named::Memory(data) => operate::write(number, data, flags, appends),
-        Named::Nothing => Way::Kernel,
-        Named::Odd => operate::odd(number),
-    }
+    operate::if_ours(number, true, |pin| {
+        // SAFETY: the caller's promise.
+        match unsafe { buffers::vector_to_write(vector, count) } {
+            Named::Memory(data) => operate::write(number, pin, data, flags, appends),
+            Named::Nothing => Way::Kernel,
+            Named::Odd => operate::odd(number),
+        }
+    })
 }
 
 before! {

@@ -33,7 +33,9 @@ unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: of
     match unsafe { buffers::to_read(into, bytes) } {
         Named::Memory(mut into) => match operate::read_as_owner(number, &mut into, offset) {
             Some(bytes) => Way::Done(Ok(bytes)),
-            None => operate::read_at(number, slice::from_mut(&mut into), offset),
+            None => operate::if_ours(number, false, |pin| {
+                operate::read_at(number, pin, slice::from_mut(&mut into), offset)
+            }),
         },
         _ => Way::Kernel,
     }
@@ -66,7 +68,9 @@ unsafe fn overwrites_block(
 unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: off_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
-        Named::Memory(data) => operate::write_at(number, slice::from_ref(&data), offset, false),
+        Named::Memory(data) => operate::if_ours(number, false, |pin| {
+            operate::write_at(number, pin, slice::from_ref(&data), offset, false)
+        }),
         _ => Way::Kernel,
     }
 }
@@ -89,9 +93,11 @@ unsafe fn reading_vector_at(
         if offset == -1 {
             return reading_vector(number, vector, count, flags);
         }
-        buffers::vector_to_read(vector, count, |named| match named {
-            Named::Memory(into) => operate::read_at(number, into, offset),
-            _ => Way::Kernel,
+        operate::if_ours(number, false, |pin| {
+            buffers::vector_to_read(vector, count, |named| match named {
+                Named::Memory(into) => operate::read_at(number, pin, into, offset),
+                _ => Way::Kernel,
+            })
         })
     }
 }
@@ -119,11 +125,19 @@ unsafe fn writing_vector_at(
         if offset == -1 {
             return writing_vector(number, vector, count, flags, appends);
         }
-        match buffers::vector_to_write(vector, count) {
-            Named::Memory(data) if appends => operate::append_at(number, data, offset, flags),
-            Named::Memory(data) => operate::write_at(number, data, offset, false),
-            _ => Way::Kernel,
+        if appends {
+            // However seldom it was used: the kernel may take the end to be elsewhere.
+            drop(table::find_now(number));
         }
+        operate::if_ours(number, false, |pin| {
+            match buffers::vector_to_write(vector, count) {
+                Named::Memory(data) if appends => {
+                    operate::append_at(number, pin, data, offset, flags)
+                }
+                Named::Memory(data) => operate::write_at(number, pin, data, offset, false),
+                _ => Way::Kernel,
+            }
+        })
     }
 }
 
