@@ -108,13 +108,13 @@ pub(crate) unsafe fn stream_and_fold(to: *mut u8, block: &[u8; BLOCK_BYTES]) -> 
     // A checksum begins with all ones in place of what would come before the first four bytes.
     let ones = _mm512_zextsi128_si512(_mm_cvtsi64_si128(i64::from(u32::MAX)));
     sums[0] = _mm512_xor_si512(sums[0], ones);
-    let powers = all_four(powers_over(STEP_BYTES));
+    let powers = all_four(const { powers_over(STEP_BYTES) });
     for step in (STEP_BYTES..BLOCK_BYTES).step_by(STEP_BYTES) {
         for (number, sum) in sums.iter_mut().enumerate() {
             *sum = fold(*sum, powers, stream_line(step + number * LINE_BYTES));
         }
     }
-    let powers = all_four(powers_over(LINE_BYTES));
+    let powers = all_four(const { powers_over(LINE_BYTES) });
     let [first, second, third, last] = sums;
     let sum = fold(
         fold(fold(first, powers, second), powers, third),
