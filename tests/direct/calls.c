@@ -2,8 +2,52 @@
 #include "check.h"
 #include <sys/mman.h>
 
+/* What is not ours the kernel judges, whatever is named. */
+static void bad_pointers(void) {
+    struct stat status;
+    int ends[2], sockets[2];
+    char control[64] = {0};
+    const char *volatile name = (const char *)8;
+    const struct iovec *volatile vector = (const struct iovec *)8;
+    struct iovec one = {"x", 1};
+    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = (void *)8, .msg_controllen = 64};
+    struct msghdr *volatile nowhere = (struct msghdr *)8;
+    CHECK(pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) == 0);
+    CHECK(stat(name, &status) == -1 && errno == EFAULT && lstat(name, &status) == -1 && errno == EFAULT);
+    CHECK(fstatat(AT_FDCWD, name, &status, 0) == -1 && errno == EFAULT);
+    CHECK(fchownat(ends[0], name, 0, 0, AT_EMPTY_PATH) == -1 && errno == EFAULT);
+    CHECK(writev(ends[1], vector, 1) == -1 && errno == EFAULT && vmsplice(ends[1], vector, 1, 0) == -1 && errno == EFAULT);
+    CHECK(sendmsg(sockets[0], nowhere, 0) == -1 && errno == EFAULT);
+    CHECK(sendmmsg(sockets[0], (struct mmsghdr *)nowhere, UINT_MAX, 0) == -1 && errno == EFAULT);
+    CHECK(sendmsg(sockets[0], &message, 0) == -1 && errno == EFAULT);
+    message.msg_control = control;
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){1UL << 30, SOL_SOCKET, SCM_RIGHTS};
+    CHECK(sendmsg(sockets[0], &message, 0) == -1 && errno == EINVAL);
+    close(ends[0]), close(ends[1]), close(sockets[0]), close(sockets[1]);
+}
+
+/* A thread with hardly any stack attaches a file. */
+static void *with_little_stack(void *argument) {
+    char data[64] = {0};
+    struct stat status;
+    int file = open("little", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < WARM; i++)
+        CHECK(pwrite(file, data, sizeof data, i * 50) == sizeof data && pread(file, data, sizeof data, 0) == sizeof data);
+    CHECK(fstat(file, &status) == 0 && close(file) == 0);
+    return argument;
+}
+
+static void little_stack(void) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, 32768) == 0);
+    CHECK(pthread_create(&thread, &attributes, with_little_stack, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
+    little_stack();
+    bad_pointers();
     int file = warm_file("calls", 0);
     char a[10] = "aaaaaaaaaa", b[20] = "bbbbbbbbbbbbbbbbbbbb", c[1] = "c", all[64];
     struct iovec three[3] = {{a, 10}, {b, 20}, {c, 1}};
@@ -131,6 +175,8 @@ int main(int count, char **arguments) {
     CHECK(read(file, all, 2) == 2 && memcmp(all, "34", 2) == 0);
     CHECK(syscall(SYS_read, file, all, 2L) == 2 && memcmp(all, "56", 2) == 0);
     CHECK(lseek(file, 0, SEEK_CUR) == 7);
+    CHECK(lseek(file, INT64_MAX - 10, SEEK_SET) == INT64_MAX - 10);
+    CHECK(read(file, all, 64) == -1 && errno == EINVAL && lseek(file, 0, SEEK_CUR) == INT64_MAX - 10);
     CHECK(syscall(SYS_close, file) == 0);
     errno = 0;
     CHECK(pread(file, all, 1, 0) == -1 && errno == EBADF);

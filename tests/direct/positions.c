@@ -1,5 +1,6 @@
 /* Positions: one description, one position, whoever moves it: duplicates, children, other programs, receivers of descriptors. */
 #include "check.h"
+#include <dirent.h>
 
 #define RECORDS 400
 
@@ -16,6 +17,36 @@ static void read_record(int file, int number) {
     if (got != 8 || memcmp(line, expected, 8))
         printf("record %d at %ld: %zd bytes, %.7s\n", number, (long)lseek(file, 0, SEEK_CUR), got, line);
     CHECK(got == 8 && memcmp(line, expected, 8) == 0);
+}
+
+/* A handler that is called before a fork opens a file and reads ten bytes of it: nobody has looked at anything yet. */
+static int opened_at_fork = -1;
+static void open_at_fork(void) {
+    char byte;
+    if (opened_at_fork >= 0)
+        return;
+    opened_at_fork = open("at-fork", O_RDONLY | O_CLOEXEC);
+    for (int i = 0; i < 10; i++)
+        CHECK(read(opened_at_fork, &byte, 1) == 1);
+}
+
+/* A child of a process that has not used anything three times yet: both go on at one position. */
+static void early_fork(void) {
+    char bytes[64];
+    int status, file = open("early", O_RDWR | O_CREAT | O_TRUNC, 0600), other = open("at-fork", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < 64; i++)
+        bytes[i] = (char)i;
+    CHECK(file >= 0 && write(other, bytes, 64) == 64 && close(other) == 0);
+    CHECK(pthread_atfork(open_at_fork, NULL, NULL) == 0);
+    pid_t child = fork();
+    for (int i = 0; i < 20; i++)
+        CHECK(write(file, "six by", 6) == 6);
+    if (child == 0)
+        _exit(read(opened_at_fork, bytes, 1) != 1 || bytes[0] != 10);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(size_of("early") == 240 && lseek(file, 0, SEEK_CUR) == 240);
+    CHECK(read(opened_at_fork, bytes, 1) == 1 && bytes[0] == 11);
+    CHECK(close(file) == 0 && close(opened_at_fork) == 0);
 }
 
 static void sequential(void) {
@@ -362,12 +393,77 @@ static void locks(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Appending with a flag: locks on the file stay, and with an offset the position does. */
+static void flagged_appends(void) {
+    struct iovec data = {"abcd", 4};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int status, file = open("flagged", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(file >= 0 && fcntl(file, F_SETLK, &lock) == 0);
+    for (int i = 0; i < 30; i++)
+        CHECK(pwritev2(file, &data, 1, 0, RWF_APPEND) == 4);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(file, F_GETLK, &lock) != 0 || lock.l_type != F_WRLCK);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && size_of("flagged") == 120 && close(file) == 0);
+
+    file = open("flagged", O_RDWR | O_APPEND);
+    CHECK(write(file, "0123", 4) == 4 && lseek(file, 0, SEEK_SET) == 0);
+    child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pwritev2(file, &data, 1, 0, RWF_APPEND) == 4 && lseek(file, 0, SEEK_CUR) == 0 && close(file) == 0);
+}
+
+/* Another holder of the description says that it appends. */
+static void flags_of_others(void) {
+    int status, file = warm_file("others-flags", 0);
+    CHECK(ftruncate(file, 0) == 0);
+    for (int i = 0; i < WARM; i++)
+        CHECK(pwrite(file, "aaaa", 4, 0) == 4);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(file, F_SETFL, O_APPEND));
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pwrite(file, "bbbb", 4, 0) == 4 && size_of("others-flags") == 8 && close(file) == 0);
+}
+
+/* A file comes with a message, under the number of a directory that the C library has closed. */
+static void received(void) {
+    int ends[2], status, files[1], rounds = 20;
+    char byte, control[CMSG_SPACE(sizeof files)] = {0};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    int file = warm_file("received", 0);
+    CHECK(ftruncate(file, 100) == 0 && close(file) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        *header = (struct cmsghdr){CMSG_LEN(sizeof files), SOL_SOCKET, SCM_RIGHTS};
+        files[0] = open("received", O_RDONLY);
+        memcpy(CMSG_DATA(header), files, sizeof files);
+        CHECK(sendmsg(ends[1], &message, 0) == 1 && read(ends[1], &byte, 1) == 1);
+        _exit(lseek(files[0], 0, SEEK_CUR) != rounds);
+    }
+    int directory = open(".", O_RDONLY | O_DIRECTORY);
+    DIR *stream = fdopendir(directory);
+    CHECK(stream != NULL && closedir(stream) == 0 && recvmsg(ends[0], &message, 0) == 1);
+    memcpy(files, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof files);
+    CHECK(files[0] == directory);
+    for (int i = 0; i < rounds; i++)
+        CHECK(read(files[0], &byte, 1) == 1);
+    CHECK(write(ends[0], "x", 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    close(files[0]), close(ends[0]), close(ends[1]);
+}
+
 int main(int count, char **arguments) {
     char self[PATH_MAX];
     CHECK(realpath("/proc/self/exe", self));
     begin(count, arguments);
     if (count > 2)
         return inherited(atoi(arguments[2]));
+    early_fork();
     sequential();
     duplicates();
     appends();
@@ -380,5 +476,8 @@ int main(int count, char **arguments) {
     sent();
     beside();
     locks();
+    flagged_appends();
+    flags_of_others();
+    received();
     return done("positions");
 }

@@ -93,6 +93,86 @@ static void read_blocks(void) {
     close(file);
 }
 
+/* The handler uses files so often that they are attached, while the program is in the middle of malloc. */
+#define LOGS 40
+static int logs[LOGS];
+static void logging_handler(int signal) {
+    (void)signal;
+    int saved = errno;
+    if (handled < LOGS * 10)
+        for (int i = 0; i < 3; i++)
+            CHECK(write(logs[handled / 10], "a line of the log\n", 18) == 18);
+    handled++;
+    errno = saved;
+}
+
+static void attach_in_handler(void) {
+    static char *blocks[4096];
+    char name[16];
+    unsigned random = 1;
+    for (int i = 0; i < LOGS; i++) {
+        snprintf(name, sizeof name, "log-%d", i);
+        logs[i] = open(name, O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
+        for (int k = 0; k < 4; k++)
+            CHECK(write(logs[i], "begin\n", 6) == 6);
+    }
+    handled = 0;
+    struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (handled < LOGS * 10) {
+        random = random * 1103515245 + 12345;
+        char **block = &blocks[random >> 20];
+        free(*block);
+        CHECK((*block = malloc(16 + (random >> 8) % 3000)) != NULL);
+        **block = 1;
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    for (int i = 0; i < 4096; i++)
+        free(blocks[i]);
+    for (int i = 0; i < LOGS; i++)
+        close(logs[i]);
+}
+
+/* The handler shares the position in the middle of a read: the child's is behind it, or before. */
+#define CHUNK (256 << 10)
+static void forking_handler(int signal) {
+    (void)signal;
+    int saved = errno, status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(waitpid(child, &status, 0) == child);
+    handled++;
+    errno = saved;
+}
+
+static void share_in_handler(void) {
+    static uint64_t words[CHUNK / 8];
+    file = warm_file("signals-shared", 0);
+    for (uint64_t i = 0; i < 4 * CHUNK / 8; i++) {
+        words[i % (CHUNK / 8)] = i;
+        if ((i + 1) % (CHUNK / 8) == 0)
+            CHECK(pwrite(file, words, CHUNK, (i + 1) * 8 - CHUNK) == CHUNK);
+    }
+    close(file);
+    for (int round = 0; round < 100; round++) {
+        CHECK((file = open("signals-shared", O_RDONLY)) >= 0);
+        struct itimerval once = {{0, 0}, {0, 100 + round * 10}};
+        uint64_t next = 0;
+        handled = 0;
+        CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+        for (int after = 0; after < 2; after += handled) {
+            CHECK(read(file, words, CHUNK) == CHUNK && words[0] == next);
+            next += CHUNK / 8;
+            if (next == 4 * CHUNK / 8) {
+                CHECK(lseek(file, 0, SEEK_SET) == 0);
+                next = 0;
+            }
+        }
+        close(file);
+    }
+}
+
 /* A thread that is cancelled while it waits for a pipe; and one that works directly, and ends soon after. */
 static int ends[2];
 static void *wait_for_pipe(void *argument) {
@@ -111,6 +191,12 @@ int main(int count, char **arguments) {
     action.sa_handler = reading_handler;
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     read_blocks();
+    action.sa_handler = logging_handler;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    attach_in_handler();
+    action.sa_handler = forking_handler;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    share_in_handler();
     for (int i = 0; i < 8; i++) {
         pthread_t thread;
         void *result;
