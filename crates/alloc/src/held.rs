@@ -57,10 +57,13 @@ impl Group {
         self.shape.blocks - self.used(local)
     }
 
-    /// Finds out whether the segment is held, and counts its room accordingly.
+    /// Finds out whether the segment is held, or may not be shared for another reason, and counts its room accordingly.
     pub(crate) fn count_held(&mut self, shared: &Shared, local: u32) {
         self.uncount_held(local);
-        if self.owner(local).is_some() && self.is_held(shared, local) {
+        let is_kept = || {
+            self.is_held(shared, local) || !shared.ledger.may_be_shared(self.number(shared, local))
+        };
+        if self.owner(local).is_some() && is_kept() {
             self.segments[local as usize].is_held = true;
             self.held_free += u64::from(self.free_in(local));
         }
