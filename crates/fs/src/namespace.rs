@@ -419,16 +419,13 @@ impl<S: Store> FileSystem<S> {
         core.begin_change()?;
         require_name(name)?;
         // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
-        let file_type = match node.read().raw.file_type() {
-            Some(FileType::Directory) => {
-                return Err(FsError::NotPermitted("a directory has one name only"));
-            }
-            Some(file_type) => file_type,
-            None => return Err(FsError::NotFound),
-        };
+        let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
         let mut body = core.lock_directory(parent)?;
         if core.find(parent.number(), &body, name)?.is_some() {
             return Err(FsError::AlreadyExists);
+        }
+        if file_type == FileType::Directory {
+            return Err(FsError::NotPermitted("a directory has one name only"));
         }
         let mut child = node.write();
         let now = core.now();
