@@ -444,6 +444,7 @@ impl Group {
         self.pools[pool].used += u64::from(blocks);
         if before == 0 {
             self.pools[pool].empty -= 1;
+            self.count_held(shared, local);
         }
         if before + blocks == self.shape.blocks {
             self.segments[local as usize].run_bound = 0;
@@ -487,6 +488,7 @@ impl Group {
             // One empty segment stays with its owner, so that a file created and removed over and over
             // does not write the segment table each time.
             self.pools[pool].empty += 1;
+            self.count_held(shared, local);
             let spare = std::mem::replace(&mut self.pools[pool].spare, local);
             if shared.scarce() {
                 self.release(shared, pool, local);

@@ -60,9 +60,10 @@ impl Group {
     /// Finds out whether the segment is held, or may not be shared for another reason, and counts its room accordingly.
     pub(crate) fn count_held(&mut self, shared: &Shared, local: u32) {
         self.uncount_held(local);
-        let is_kept = || {
-            self.is_held(shared, local) || !shared.ledger.may_be_shared(self.number(shared, local))
-        };
+        // An empty one goes to whoever needs it, unless it is held.
+        let may_not_be_shared =
+            || self.used(local) > 0 && !shared.ledger.may_be_shared(self.number(shared, local));
+        let is_kept = || self.is_held(shared, local) || may_not_be_shared();
         if self.owner(local).is_some() && is_kept() {
             self.segments[local as usize].is_held = true;
             self.held_free += u64::from(self.free_in(local));

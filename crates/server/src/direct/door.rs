@@ -10,9 +10,10 @@
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 
 use fuser::{
-    BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
-    Session, SessionACL,
+    BackingId, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL, TimeOrNow,
+    WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Nothing that the kernel knows of these files changes.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -163,7 +164,7 @@ impl Files {
     }
 }
 
-/// What is not here the kernel is told not to exist: changes of length, holes, names, attributes.
+/// What is not here the kernel is told not to exist.
 impl Filesystem for Files {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
@@ -191,6 +192,81 @@ impl Filesystem for Files {
         reply: ReplyAttr,
     ) {
         reply.attr(&FOR_EVER, &self.attributes(number));
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _accessed: Option<TimeOrNow>,
+        _modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _flags_changed: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _bytes: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _data: &[u8],
+        _how: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    /// There is nothing to do, and the kernel asks no more.
+    fn flush(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _bytes: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EPERM);
     }
 
     fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
