@@ -420,6 +420,9 @@ impl<S: Store> FileSystem<S> {
         require_name(name)?;
         // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
         let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
+        if node.number() == parent.number() {
+            return Err(FsError::NotPermitted("a directory has one name only"));
+        }
         let mut body = core.lock_directory(parent)?;
         if core.find(parent.number(), &body, name)?.is_some() {
             return Err(FsError::AlreadyExists);
