@@ -303,7 +303,7 @@ fn write_honestly(files: &FileSystem, node: &Node, region: &Arc<Region>) -> Hand
     let mut map = Map::default();
     files
         .places(node, 0, BLOCKS_LOOKED_AT, |index, place| {
-            map.0.insert(index, place);
+            map.0.insert(index, Some(place));
         })
         .expect("a sound file");
     let mut hand = Hand::new(&grant, &blocks(files, node).expect("a sound file"));

@@ -1,6 +1,7 @@
 //! A process that has leased a file and writes it by itself, on the same emulated medium.
 
 use crate::clock;
+use crate::mapped::Mapped;
 use fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
 use fs::{FileSystem, FsError, Node};
 use lease::{FileMap, InPlace, Place, Refusal, Trust, Writer};
@@ -8,6 +9,7 @@ use pmem::{BLOCK_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use txn::{Domain, Store};
 
 /// So few that folding and refilling are needed within a short sequence.
 const SIZE: LeaseSize = LeaseSize {
@@ -66,17 +68,17 @@ impl Holder for Process {
     }
 }
 
-/// The process's map of the file.
+/// The process's map of the file. What lies outside of its owner's segments the process cannot have mapped: no place is known of that.
 #[derive(Debug, Default)]
-pub(crate) struct Map(pub(crate) BTreeMap<u64, Place>);
+pub(crate) struct Map(pub(crate) BTreeMap<u64, Option<Place>>);
 
 impl FileMap for Map {
     fn get(&self, index: u64) -> Option<Place> {
-        Some(self.0.get(&index).copied().unwrap_or(Place::Hole))
+        self.0.get(&index).copied().unwrap_or(Some(Place::Hole))
     }
 
     fn set(&mut self, index: u64, block: pmem::BlockNumber) {
-        self.0.insert(index, Place::At(block));
+        self.0.insert(index, Some(Place::At(block)));
     }
 }
 
@@ -87,6 +89,8 @@ pub struct Lessee {
     process: Arc<Process>,
     writer: Writer,
     map: Map,
+    user: u32,
+    mapped: Mapped,
 }
 
 impl Lessee {
@@ -101,10 +105,10 @@ impl Lessee {
         node: Node,
         manner: Manner,
     ) -> Result<Lessee, FsError> {
-        let blocks = files
-            .attributes(&node)?
-            .size_bytes
-            .div_ceil(BLOCK_BYTES as u64);
+        let attributes = files.attributes(&node)?;
+        let blocks = attributes.size_bytes.div_ceil(BLOCK_BYTES as u64);
+        let (store, owner) = (files.store(), (attributes.uid, attributes.gid));
+        let domain = store.domain_number(Domain::of_file(attributes.mode, owner.0, owner.1));
         let process = Arc::new(Process {
             has_ended: AtomicBool::new(false),
             manner,
@@ -121,14 +125,24 @@ impl Lessee {
         } = files.lease(&node, SIZE, holder)?;
         let mut map = BTreeMap::new();
         files.places(&node, 0, blocks + KNOWN_BEHIND, |index, place| {
-            map.insert(index, place);
+            let is_own = match place {
+                Place::Hole => true,
+                Place::At(block) | Place::Unwritten(block) => {
+                    store.allocator().domain_of(block) == Some(domain)
+                }
+            };
+            map.insert(index, Some(place).filter(|_| is_own));
         })?;
         let writer = Writer::new(Arc::clone(region), ring, salt, next, spares, size_bytes);
+        let mut mapped = Mapped::none();
+        mapped.give(files, attributes.uid);
         Ok(Lessee {
             node,
             process,
             writer,
             map: Map(map),
+            user: attributes.uid,
+            mapped,
         })
     }
 
@@ -137,9 +151,15 @@ impl Lessee {
         !self.process.has_ended.load(Ordering::Relaxed)
     }
 
-    /// The file, when the process has gone.
-    pub fn into_node(self) -> Node {
-        self.node
+    /// The process goes, and what it has written is taken over.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn leave(mut self, files: &FileSystem) -> Result<(), FsError> {
+        let outcome = files.drop_lease(self.node);
+        self.mapped.take_in(files);
+        outcome
     }
 
     /// Writes by itself, or, if it cannot, through the file system.
@@ -148,6 +168,8 @@ impl Lessee {
     ///
     /// What the file system says.
     pub fn write(&mut self, files: &FileSystem, offset: u64, data: &[u8]) -> Result<(), FsError> {
+        // As long as it has them they stay its user's.
+        self.mapped.give(files, self.user);
         while self.is_live() {
             let now = clock::tick().nanoseconds();
             let had = (self.writer.spare_blocks(), self.writer.next());

@@ -6,6 +6,7 @@
 use fs::FileSystem;
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::SegmentNumber;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use txn::checksum::mix64;
 use txn::{Domain, Store};
@@ -15,7 +16,7 @@ const WORD: u64 = size_of::<u64>() as u64;
 /// Which bytes of the pool the process has mapped for writing.
 #[derive(Clone, Debug, Default)]
 pub struct Mapped {
-    ranges: Vec<Range<u64>>,
+    segments: BTreeMap<SegmentNumber, Range<u64>>,
 }
 
 /// What the process has stored over: each word and what it was.
@@ -28,16 +29,16 @@ impl Mapped {
         let store = files.store();
         let geometry = *store.allocator().geometry();
         for segment in (0..store.geometry().segments).map(SegmentNumber) {
-            let first = geometry.first_block_of(segment).offset().get();
-            if self.ranges.iter().any(|range| range.start == first) {
+            if self.segments.contains_key(&segment) {
                 continue;
             }
             match store.hand_out(segment) {
                 Some(Domain::Owner { uid, .. }) if uid == user => {
                     let (is_ready, _) = store.prepare(segment, u64::MAX);
                     assert!(is_ready, "all of it was looked at");
+                    let first = geometry.first_block_of(segment).offset().get();
                     let bytes = geometry.blocks_per_segment * BLOCK_BYTES as u64;
-                    self.ranges.push(first..first + bytes);
+                    self.segments.insert(segment, first..first + bytes);
                 }
                 Some(_) => drop(store.take_in(segment)),
                 None => {}
@@ -45,7 +46,14 @@ impl Mapped {
         }
     }
 
-    /// The process is gone, or was never there.
+    /// The process has gone.
+    pub fn take_in(&mut self, files: &FileSystem) {
+        for (segment, _) in std::mem::take(&mut self.segments) {
+            files.store().take_in(segment);
+        }
+    }
+
+    /// The process is gone with its server, or was never there.
     pub fn none() -> Mapped {
         Mapped::default()
     }
@@ -53,12 +61,17 @@ impl Mapped {
     /// Tells two sets of segments apart; 0 if there are none.
     pub fn hash(&self) -> u64 {
         let add = |hash: u64, range: &Range<u64>| mix64(hash ^ range.start);
-        self.ranges.iter().fold(0, add)
+        self.segments.values().fold(0, add)
     }
 
     /// Changes every byte.
     pub fn scramble(&self, region: &Region) -> Scrambled {
-        let words = self.ranges.iter().cloned().flatten().step_by(WORD as usize);
+        let words = self
+            .segments
+            .values()
+            .cloned()
+            .flatten()
+            .step_by(WORD as usize);
         let change = |at: u64| {
             let at = Offset::new(at);
             let was = region.load_u64(at);

@@ -241,7 +241,7 @@ impl Live {
     /// What the process with a lease does last.
     fn end_lease(&mut self) -> Result<(), FsError> {
         match self.lessee.take() {
-            Some(lessee) => self.files().drop_lease(lessee.into_node()),
+            Some(lessee) => lessee.leave(self.files()),
             None => Ok(()),
         }
     }
