@@ -3,7 +3,7 @@
 //! Whoever has a segment's own file open for writing can make it shorter: the server ends at its next access (SIGBUS), and the pool cannot be mounted. He can make it longer, and punch holes into it. And a
 //! descriptor that is good for nothing (`O_PATH`), which nobody counts, opens the file again whenever its mode allows.
 //!
-//! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each time a segment is handed out; the kernel passes their mappings through to the
+//! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each segment; the kernel passes their mappings through to the
 //! segment (`FUSE_PASSTHROUGH`), and asks the server for everything else, reads and writes as well, who refuses it. Who has one has the segment open as far as the kernel is concerned, so who has a segment is still known
 //! ([`txn::held`]).
 //!
@@ -18,6 +18,8 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -41,16 +43,16 @@ struct Wanted {
 #[derive(Default)]
 struct Guest {
     wanted: Option<Wanted>,
-    /// What the kernel knows a segment by until the file is open.
-    backing: Option<BackingId>,
+    /// What the kernel knows the segments by that were opened once: for each file always the same.
+    backings: HashMap<INodeNo, BackingId>,
 }
 
 /// Opens segments for processes.
 pub(super) struct Door {
     mount: OwnedFd,
     guest: Arc<Mutex<Guest>>,
-    /// Number of the file that was opened last. Held while one is opened.
-    last: Mutex<u64>,
+    /// Held while one is opened.
+    turn: Mutex<()>,
 }
 
 impl Door {
@@ -79,33 +81,44 @@ impl Door {
         let door = Door {
             mount,
             guest,
-            last: Mutex::new(INodeNo::ROOT.0),
+            turn: Mutex::default(),
         };
         Ok(door)
     }
 
-    /// A descriptor for a process, of the segment whose file this is.
+    /// A descriptor for a process, of the segment with this number, whose file this is.
     ///
     /// # Errors
     ///
     /// What the system says.
-    pub(super) fn open(&self, segment: File, for_writing: bool) -> io::Result<File> {
-        let mut last = self.last.lock();
-        *last += 1;
+    pub(super) fn open(&self, number: u32, segment: File, for_writing: bool) -> io::Result<File> {
+        let _turn = self.turn.lock();
         self.guest.lock().wanted = Some(Wanted {
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
-            number: INodeNo(*last),
+            number: inode_of(number),
             segment,
         });
         let how = match for_writing {
             true => OFlags::RDWR,
             false => OFlags::RDONLY,
         };
-        let name = last.to_string();
+        let name = number.to_string();
         let opened = rustix::fs::openat(&self.mount, name, how | OFlags::CLOEXEC, Mode::empty());
-        *self.guest.lock() = Guest::default();
+        self.guest.lock().wanted.take();
         Ok(opened?.into())
     }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // The thread may outlive this, and what the kernel knows keeps the segments' files open.
+        self.guest.lock().backings.clear();
+    }
+}
+
+/// The number of a segment's file.
+fn inode_of(segment: u32) -> INodeNo {
+    INodeNo(INodeNo::ROOT.0 + 1 + u64::from(segment))
 }
 
 /// Mounts the file system nowhere.
@@ -176,9 +189,8 @@ impl Filesystem for Files {
     }
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let guest = self.guest.lock();
-        let number = guest.wanted.as_ref().map(|wanted| wanted.number);
-        match number.filter(|number| name == OsStr::new(&number.0.to_string())) {
+        let segment = name.to_str().and_then(|name| name.parse().ok());
+        match segment.map(inode_of) {
             Some(number) => reply.entry(&FOR_EVER, &self.attributes(number), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -278,13 +290,17 @@ impl Filesystem for Files {
             reply.error(Errno::EACCES);
             return;
         };
-        match reply.open_backing(&wanted.segment) {
-            Ok(backing) => {
-                reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, &backing);
-                guest.backing = Some(backing);
-            }
-            Err(error) => reply.error(error.into()),
-        }
+        let backing = match guest.backings.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => match reply.open_backing(&wanted.segment) {
+                Ok(backing) => place.insert(backing),
+                Err(error) => {
+                    reply.error(error.into());
+                    return;
+                }
+            },
+        };
+        reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, backing);
     }
 }
 
@@ -322,7 +338,7 @@ mod tests {
             return;
         };
         let theirs = door
-            .open(file.try_clone().expect("a descriptor"), true)
+            .open(0, file.try_clone().expect("a descriptor"), true)
             .expect("a segment");
         assert_eq!(theirs.metadata().expect("attributes").len(), BYTES);
         let part = pmem::Part {
@@ -366,7 +382,9 @@ mod tests {
         let (Some(door), (file, _folder)) = (door(), segment()) else {
             return;
         };
-        let theirs = door.open(file, false).expect("a segment");
+        let again = file.try_clone().expect("a descriptor");
+        drop(door.open(0, again, true).expect("for writing before"));
+        let theirs = door.open(0, file, false).expect("a segment");
         assert!((&theirs).write(b"x").is_err());
         let part = pmem::Part {
             file: &theirs,

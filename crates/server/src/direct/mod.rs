@@ -139,7 +139,7 @@ impl<S: Store> Service<S> {
         if let Some(door) = &self.door
             && let Some(segment) = self.files().store().segment_file(SegmentNumber(number))?
         {
-            return door.open(segment, for_writing);
+            return door.open(number, segment, for_writing);
         }
         let path = self.pool.join(txn::pool::segment_file(number));
         File::options().read(true).write(for_writing).open(path)
