@@ -1,36 +1,9 @@
 //! That a segment goes to others while somebody has it is noticed. Alone in its process, because a deliberate bug is switched on for all of it.
 
-use perdure_txn::users::Users;
-use perdure_txn::{FormatOptions, Mode, OpenError, PmemStore, pool, salvage};
+use perdure_txn::{FormatOptions, Mode, PmemStore, pool};
 use pmem::deliberate::{self, Bug};
 use scatter::SegmentNumber;
 use std::fs::File;
-
-/// A repair takes blocks from wherever they are free.
-#[test]
-fn a_pool_whose_segments_somebody_has_is_not_repaired() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
-    let path = folder.path().join("pool");
-    let options = FormatOptions {
-        volatile: true,
-        ..FormatOptions::tiny()
-    };
-    drop(pool::create(&path, &options).expect("mkfs"));
-    let users = Users::new(&path).expect("users");
-    let number = std::process::id().cast_signed();
-    let (user, words) = users.enter(number, 1, 4096).expect("a process");
-    let theirs = File::open(path.join(pool::segment_file(3))).expect("a segment");
-    user.leave_behind();
-    drop((user, words, users));
-    let refused = salvage::open(&path, true).expect_err("somebody has a segment");
-    assert!(
-        matches!(&refused, OpenError::SegmentsHad { count: 1, first, .. } if first == "segment-0003"),
-        "{refused}"
-    );
-    drop(salvage::open(&path, false).expect("a check changes nothing"));
-    drop(theirs);
-    drop(salvage::open(&path, true).expect("nobody has any"));
-}
 
 #[test]
 fn a_segment_that_is_taken_from_heirs_is_noticed() {
