@@ -5,7 +5,9 @@ use crate::layout::{Counter, Entry, Layout, MAP_CHUNK, head};
 use crate::line::{Left, NoAnswer};
 use crate::memory::SharedMemory;
 use crate::policy::Purpose;
-use crate::protocol::{Attached, CHUNKS_AT_ONCE, Kind, Refusal};
+use crate::protocol::{
+    Attached, CHUNKS_AT_ONCE, Kind, Prospect, Refusal, Request, SEGMENTS_BESIDE,
+};
 use crate::runs::{Look, Runs};
 use crate::segments::Segments;
 use lease::{Holding, Place};
@@ -97,20 +99,34 @@ impl Attachment {
         inode: u64,
         descriptor: BorrowedFd<'_>,
         purpose: Purpose,
-        writes_little: bool,
+        prospect: Prospect,
     ) -> Result<(Attachment, Attached), NoAnswer> {
         connection.line().tell_of(inode);
         let is_lease = purpose == Purpose::Writing;
-        let (first, second) = (u64::from(is_lease), u64::from(writes_little));
         // Only what is let go behind a question has memory to be used again: journals, and the like of them.
-        let left = match writes_little {
+        let left = match prospect.writes_little {
             true => connection.line().take_left(),
             false => None,
         };
         let left_number = left.as_ref().map_or(0, |left| left.attachment);
-        let (reply, memory) =
-            connection.ask(Kind::Attach, left_number, first, second, Some(descriptor))?;
+        let request = Request {
+            kind: Kind::Attach as u32,
+            file: left_number,
+            first: is_lease.into(),
+            second: prospect.word(),
+        };
+        let (reply, beside) = connection.line().ask_for_many(request, Some(descriptor))?;
         let attached = Attached::of(&reply);
+        let mut beside = beside.into_iter();
+        let memory = match attached.is_same_memory {
+            1 => None,
+            _ => beside.next(),
+        };
+        // As far as this process had room for their descriptors.
+        let numbers = attached.segments.iter().filter_map(|it| it.checked_sub(1));
+        let segments = numbers
+            .zip(beside)
+            .take(if is_lease { SEGMENTS_BESIDE } else { 0 });
         let layout = Layout {
             ring_blocks: attached.ring_blocks,
             spare_blocks: attached.spare_blocks,
@@ -123,7 +139,7 @@ impl Attachment {
             NoAnswer::Refused(refusal)
         };
         let makes_sense = layout.is_sound()
-            && attached.is_lease == first
+            && attached.is_lease == u64::from(is_lease)
             && attached.size_bytes <= i64::MAX as u64
             && attached.inode == inode;
         if !makes_sense {
@@ -156,6 +172,12 @@ impl Attachment {
             last_chunk: attached.size_bytes / BLOCK / MAP_CHUNK,
             tally: Tally::default(),
         };
+        for (segment, descriptor) in segments {
+            connection.segments().accept(segment.into(), descriptor);
+        }
+        if let Some(first_block) = prospect.first_block {
+            attachment.hear_of(first_block);
+        }
         if attachment.last_chunk > 0 {
             // Others may have asked for all of its map.
             attachment.make_runs();
@@ -302,6 +324,15 @@ impl Attachment {
                 .make_ready(connection.line(), block, self.permission, soon);
         }
         self.known(connection, index)
+    }
+
+    /// The map of this block came with the answer, as if it had been asked for, unless the server could not fill it in.
+    fn hear_of(&self, index: u64) {
+        let is_known = index < self.layout.capacity_blocks && self.entry(index) != Entry::Unknown;
+        if is_known {
+            self.next_chunk.store(index / MAP_CHUNK + 1, Relaxed);
+            self.chunks_asked.store(1, Relaxed);
+        }
     }
 
     fn ask_for_map(&self, connection: &Connection, chunk: u64) {

@@ -14,7 +14,7 @@ use crate::leased::{Leased, Trouble};
 use crate::line::NoAnswer;
 use crate::mapped::{Mapped, tidy, tidy_of};
 use crate::policy::{Policy, Purpose};
-use crate::protocol::Refusal;
+use crate::protocol::{Prospect, Refusal};
 use crate::socket::WAIT;
 use crate::turn::{Changing, Reading, Turns};
 use pmem::BLOCK_BYTES;
@@ -123,7 +123,7 @@ impl File {
         data: &[IoSlice<'_>],
         offset: u64,
     ) -> Option<usize> {
-        let written = self.write(descriptor, data, |_| offset);
+        let written = self.write(descriptor, data, Some(offset));
         written.map(|(bytes, _)| bytes)
     }
 
@@ -203,7 +203,7 @@ impl File {
     /// Writes at the end of the file, wherever that is: bytes written, and the end of the file behind them.
     #[inline]
     pub fn append(&self, descriptor: BorrowedFd<'_>, data: &[IoSlice<'_>]) -> Option<(usize, u64)> {
-        self.write(descriptor, data, Leased::size_bytes)
+        self.write(descriptor, data, None)
     }
 
     /// Bytes of the file, if this process knows.
@@ -352,7 +352,7 @@ impl File {
         let mut state = self.exclusive()?;
         self.end_if_over(&mut state);
         if matches!(state.holds, Holds::Nothing) {
-            self.attach(&mut state, descriptor, Purpose::Reading);
+            self.attach(&mut state, descriptor, Purpose::Reading, Some(offset));
         }
         match self.read_held(&state, into, offset) {
             Read::Done(bytes) => Some(bytes),
@@ -362,18 +362,18 @@ impl File {
         }
     }
 
-    /// Writes where `place` says, given the lease.
+    /// Writes at an offset, or at the end of the file.
     #[inline]
     fn write(
         &self,
         descriptor: BorrowedFd<'_>,
         data: &[IoSlice<'_>],
-        place: impl Fn(&Leased) -> u64,
+        offset: Option<u64>,
     ) -> Option<(usize, u64)> {
         let _inside = self.enter()?;
         let mut state = self.exclusive()?;
         if !matches!(state.holds, Holds::Lease(_)) {
-            self.attach_for_writing(&mut state, descriptor);
+            self.attach_for_writing(&mut state, descriptor, offset);
         }
         let Holds::Lease(leased) = &mut state.holds else {
             return self.refuse(self.why_not(&state, Purpose::Writing));
@@ -381,7 +381,7 @@ impl File {
         let total = data
             .iter()
             .fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
-        let offset = place(leased);
+        let offset = offset.unwrap_or_else(|| leased.size_bytes());
         let mut outcome = match total {
             0 => Ok(0),
             1..=BYTES_MAX if offset <= i64::MAX as u64 => {
@@ -412,7 +412,7 @@ impl File {
         };
         self.let_go(state);
         state.policy.expects_more();
-        self.attach(state, descriptor, Purpose::Writing);
+        self.attach(state, descriptor, Purpose::Writing, Some(offset));
         match &mut state.holds {
             Holds::Lease(leased) if leased.size_bytes() == size_bytes => {
                 leased.write(&self.connection, data, total, offset)
@@ -435,7 +435,12 @@ impl File {
     }
 
     #[cold]
-    fn attach_for_writing(&self, state: &mut State, descriptor: BorrowedFd<'_>) {
+    fn attach_for_writing(
+        &self,
+        state: &mut State,
+        descriptor: BorrowedFd<'_>,
+        offset: Option<u64>,
+    ) {
         self.end_if_over(state);
         // It goes through the kernel, and has the mappings taken back.
         if state.is_mapped() {
@@ -445,35 +450,49 @@ impl File {
         if self.let_go(state).is_some() {
             state.policy.count_again();
         }
-        self.attach(state, descriptor, Purpose::Writing);
+        self.attach(state, descriptor, Purpose::Writing, offset);
     }
 
-    /// Attaches the file if it is time to.
-    fn attach(&self, state: &mut State, descriptor: BorrowedFd<'_>, operation: Purpose) {
+    /// Attaches the file if it is time to, for an operation at an offset, or at its end.
+    fn attach(
+        &self,
+        state: &mut State,
+        descriptor: BorrowedFd<'_>,
+        operation: Purpose,
+        offset: Option<u64>,
+    ) {
         if self.connection.is_lost() {
             return;
         }
         if let Some(purpose) = state.policy.decide(operation, || may_write(descriptor)) {
-            self.attach_for(state, descriptor, purpose);
+            self.attach_for(state, descriptor, purpose, offset);
         }
     }
 
-    fn attach_for(&self, state: &mut State, descriptor: BorrowedFd<'_>, purpose: Purpose) {
+    fn attach_for(
+        &self,
+        state: &mut State,
+        descriptor: BorrowedFd<'_>,
+        purpose: Purpose,
+        offset: Option<u64>,
+    ) {
         state.is_closed = false;
         if !self.connection.establish() {
             return;
         }
         let (connection, inode) = (&*self.connection, self.inode);
+        let prospect = Prospect {
+            writes_little: purpose == Purpose::Writing && state.policy.writes_little(),
+            first_block: offset.map(|offset| offset / BLOCK),
+        };
         let answer = match purpose {
-            Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, false).map(
-                |(attachment, attached)| Holds::Reading {
+            Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, prospect)
+                .map(|(attachment, attached)| Holds::Reading {
                     attachment,
                     size_bytes: attached.size_bytes,
-                },
-            ),
+                }),
             Purpose::Writing => {
-                let is_small = state.policy.writes_little();
-                let ask = || Leased::ask(connection, inode, descriptor, is_small);
+                let ask = || Leased::ask(connection, inode, descriptor, prospect);
                 let answer = match ask() {
                     Err(NoAnswer::Refused(Refusal::NoRoom)) if self.make_room() => ask(),
                     answer => answer,

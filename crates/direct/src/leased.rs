@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::layout::{MAP_CHUNK, SLOTS, head, left_at, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
-use crate::protocol::{Attached, Kind, Refusal};
+use crate::protocol::{Attached, Kind, Prospect, Refusal};
 use lease::{
     Busy, FileMap, Holding, InPlace, Place, RECORD_NUMBERS, Refusal as WriterRefusal, Ring, Salt,
     Spare, Writer,
@@ -154,12 +154,12 @@ impl Leased {
         connection: &Connection,
         inode: u64,
         descriptor: BorrowedFd<'_>,
-        is_small: bool,
+        prospect: Prospect,
     ) -> Result<Leased, NoAnswer> {
         let purpose = Purpose::Writing;
         let (attachment, attached) =
-            Attachment::ask(connection, inode, descriptor, purpose, is_small)?;
-        match Leased::new(connection, &attached, attachment, is_small) {
+            Attachment::ask(connection, inode, descriptor, purpose, prospect)?;
+        match Leased::new(connection, &attached, attachment, prospect.writes_little) {
             Ok(leased) => Ok(leased),
             Err(attachment) => {
                 attachment.detach(connection);
@@ -612,15 +612,10 @@ impl Leased {
             .spare_blocks
             .saturating_sub(self.writer.spare_blocks() as u64);
         let first = self.refills.max(refills.saturating_sub(room));
-        let refill = |count| {
-            let at = layout.refill_at(count);
-            let slot = memory.word(at).load(Relaxed);
-            let block = memory.word(at + size_of::<u64>()).load(Relaxed);
-            (slot, BlockNumber::new(block))
-        };
+        let attachment = &self.attachment;
         let spares = (first..refills).filter_map(|count| {
-            let (slot, block) = refill(count);
-            let soon = (count..refills).map(|later| refill(later).1);
+            let (slot, block) = refill(attachment, count);
+            let soon = (count..refills).map(|later| refill(attachment, later).1);
             let is_usable = slot < layout.spare_blocks && make_writable(connection, block, soon);
             is_usable.then_some(Spare {
                 slot: slot as u32,
@@ -640,19 +635,31 @@ fn nanoseconds(time: Timespec) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The ring of a lease, if this process may write all of it.
+/// The ring of a lease, if this process may write all of it. The spare blocks are needed right behind it.
 fn ring_of(connection: &Connection, attachment: &Attachment) -> Option<Ring> {
     let layout = attachment.layout();
+    let memory = attachment.memory();
     let block_at = |index| {
-        let word = attachment.memory().word(layout.ring_at(index));
+        let word = memory.word(layout.ring_at(index));
         BlockNumber::new(word.load(Relaxed))
     };
+    let filled = memory.word(head::REFILLS).load(Acquire);
+    let spares = || (0..filled.min(layout.spare_blocks)).map(|count| refill(attachment, count).1);
     let blocks = (0..layout.ring_blocks).map(|index| {
         let block = block_at(index);
-        let soon = (index..layout.ring_blocks).map(block_at);
+        let soon = (index..layout.ring_blocks).map(block_at).chain(spares());
         make_writable(connection, block, soon).then_some(block)
     });
     Some(Ring::new(blocks.collect::<Option<Vec<_>>>()?))
+}
+
+/// The slot that was filled as the `count`th one, and with which block.
+fn refill(attachment: &Attachment, count: u64) -> (u64, BlockNumber) {
+    let memory = attachment.memory();
+    let at = attachment.layout().refill_at(count);
+    let slot = memory.word(at).load(Relaxed);
+    let block = memory.word(at + size_of::<u64>()).load(Relaxed);
+    (slot, BlockNumber::new(block))
 }
 
 /// Makes a block ready for writing, if it is not, with others that are needed `soon`.

@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -35,8 +35,9 @@ pub enum Kind {
     /// First of all: `first` is the process's [`VERSION`]. The reply has the pool's geometry in `words`, and beside it a file of [`crate::layout::PROCESS_BYTES`] that the process writes, and the file with the
     /// pool's epoch, its first word. The process looks at that before and after each write: when it is no longer what it was at first, somebody else has opened the pool, and the process stores nothing any more.
     Hello = 1,
-    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` 1 if it expects to write little. `file` is an attachment that it has let go, which this
-    /// question tells the server if nothing did before, and whose memory it still has mapped; or 0. Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's.
+    /// With a descriptor of a file: attach it; `first` is 1 if the process wants to write, `second` a [`Prospect`]. `file` is an attachment that it has let go, which this
+    /// question tells the server if nothing did before, and whose memory it still has mapped; or 0. Reply: [`Attached`] in `words`, and beside it the memory that both see, if it is not that one's;
+    /// then the segments that the reply names.
     Attach = 2,
     /// The segments of a [`Row`], which `first` and `second` make; for writing if `file` is 1. Reply: `words[0]` has the bits of those that the process gets, and beside it are their descriptors in this
     /// order; `words[1]` those of others that it can get if it asks again. Refused if there are neither.
@@ -82,6 +83,31 @@ pub struct Request {
     pub first: u64,
     /// By kind.
     pub second: u64,
+}
+
+/// What a process is going to do with a file that it attaches.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Prospect {
+    /// It expects to write little.
+    pub writes_little: bool,
+    /// The block that it uses first: its chunk of the map is filled in before the reply.
+    pub first_block: Option<u64>,
+}
+
+impl Prospect {
+    /// What a request says.
+    pub fn of(request: &Request) -> Prospect {
+        Prospect {
+            writes_little: request.second & 1 == 1,
+            first_block: (request.second >> 1).checked_sub(1),
+        }
+    }
+
+    /// The prospect as [`Request::second`].
+    pub fn word(&self) -> u64 {
+        let block = self.first_block.filter(|block| *block < u64::MAX >> 1);
+        u64::from(self.writes_little) | block.map_or(0, |block| block + 1) << 1
+    }
 }
 
 /// Segments that one request can ask for, and so descriptors beside a message. Not more: for a moment they are among those that the program may have.
@@ -274,7 +300,12 @@ pub struct Attached {
     pub is_same_memory: u64,
     /// Of a lease: 1 if the file has no blocks.
     pub is_empty: u64,
+    /// Of a lease: segments that its blocks are in and that the process has not got yet, whose descriptors, for writing, lie beside the reply; each number is one too large, so that 0 is none.
+    pub segments: [u32; SEGMENTS_BESIDE],
 }
+
+/// Segments that go beside the reply to [`Kind::Attach`]: a lease's blocks, when it is made, lie in one or two, unless the pool is nearly full.
+pub const SEGMENTS_BESIDE: usize = 4;
 
 macro_rules! carried_in_words {
     ($type:ty) => {
@@ -314,6 +345,30 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prospect_is_what_its_word_says() {
+        let request = |second| Request {
+            kind: Kind::Attach as u32,
+            file: 0,
+            first: 1,
+            second,
+        };
+        for writes_little in [false, true] {
+            for first_block in [None, Some(0), Some(1), Some((u64::MAX >> 1) - 1)] {
+                let prospect = Prospect {
+                    writes_little,
+                    first_block,
+                };
+                assert_eq!(Prospect::of(&request(prospect.word())), prospect);
+            }
+        }
+        let far = Prospect {
+            writes_little: false,
+            first_block: Some(u64::MAX),
+        };
+        assert_eq!(Prospect::of(&request(far.word())).first_block, None);
+    }
 
     #[test]
     fn a_row_says_which_segments_it_means() {

@@ -6,6 +6,7 @@ use crate::socket::WAIT;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -282,6 +283,20 @@ impl Segments {
                 true => standing.level = level(permission),
                 false => standing.refuse(level(permission)),
             }
+        }
+    }
+
+    /// Maps a segment that the server gives unasked, for writing. What comes of it is seen by who needs it.
+    pub(crate) fn accept(&self, segment: u64, descriptor: OwnedFd) {
+        let Some(mut standings) = self.standings.try_lock_for(2 * WAIT) else {
+            return;
+        };
+        let wanted = level(Permission::ReadWrite);
+        if let Some(standing) = standings.get_mut(segment as usize)
+            && standing.level < wanted
+            && self.map(segment, descriptor.into(), Permission::ReadWrite)
+        {
+            standing.level = wanted;
         }
     }
 

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap,
 };
@@ -119,15 +120,7 @@ pub enum MapError {
 /// # Errors
 /// What the operating system says; for a character device that is not device-DAX, an error of kind `Unsupported`.
 pub fn medium_length(file: &File) -> io::Result<u64> {
-    let metadata = file.metadata()?;
-    match device_dax_attribute(&metadata, "size") {
-        None => Ok(metadata.len()),
-        Some(Some(bytes)) => Ok(bytes),
-        Some(None) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "a character device, but not device-DAX",
-        )),
-    }
+    Medium::of(file)?.length()
 }
 
 /// Has a new file on tmpfs hold its `length` bytes in huge pages: one of them needs one page fault instead of 512, and one entry of the processor's cache of addresses. Whoever maps the file
@@ -171,19 +164,47 @@ fn collapse(file: &File, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A number that the kernel tells about a character device (`None` for anything else).
-fn device_dax_attribute(metadata: &std::fs::Metadata, name: &str) -> Option<Option<u64>> {
-    if !metadata.file_type().is_char_device() {
-        return None;
+/// What the kernel tells about a file that is to be mapped.
+struct Medium {
+    /// As its metadata say.
+    bytes: u64,
+    /// Major and minor number of a character device.
+    device: Option<(u32, u32)>,
+}
+
+impl Medium {
+    /// Nothing is asked that changes with each mapping, such as the time of the last access: a file system in user space would have to answer each time, and [`File::metadata`] takes 20 us of
+    /// attaching a segment.
+    fn of(file: &File) -> io::Result<Medium> {
+        let wanted = StatxFlags::SIZE | StatxFlags::TYPE;
+        let found = statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let is_device = FileType::from_raw_mode(found.stx_mode.into()) == FileType::CharacterDevice;
+        let numbers = (found.stx_rdev_major, found.stx_rdev_minor);
+        Ok(Medium {
+            bytes: found.stx_size,
+            device: is_device.then_some(numbers),
+        })
     }
-    let device = metadata.rdev();
-    let folder = format!(
-        "/sys/dev/char/{}:{}",
-        libc::major(device),
-        libc::minor(device)
-    );
-    let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse().ok();
-    Some(number(format!("{folder}/{name}")).or_else(|| number(format!("{folder}/device/{name}"))))
+
+    fn length(&self) -> io::Result<u64> {
+        match self.device_dax_attribute("size") {
+            None => Ok(self.bytes),
+            Some(Some(bytes)) => Ok(bytes),
+            Some(None) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a character device, but not device-DAX",
+            )),
+        }
+    }
+
+    /// A number that the kernel tells about a character device (`None` for anything else).
+    fn device_dax_attribute(&self, name: &str) -> Option<Option<u64>> {
+        let (major, minor) = self.device?;
+        let folder = format!("/sys/dev/char/{major}:{minor}");
+        let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+        let found = number(format!("{folder}/{name}"));
+        Some(found.or_else(|| number(format!("{folder}/device/{name}"))))
+    }
 }
 
 /// A range of addresses that belongs to us, unmapped on drop.
@@ -391,8 +412,8 @@ fn check_part(part: &Part<'_>) -> Result<u64, MapError> {
         path: part.path.to_owned(),
         source,
     };
-    let metadata = part.file.metadata().map_err(system)?;
-    let device_alignment = device_dax_attribute(&metadata, "align").flatten();
+    let medium = Medium::of(part.file).map_err(system)?;
+    let device_alignment = medium.device_dax_attribute("align").flatten();
     let alignment = device_alignment.unwrap_or(BLOCK_BYTES as u64);
     if !part.file_offset.is_multiple_of(alignment) || !part.length.is_multiple_of(alignment) {
         return Err(MapError::Misaligned {
@@ -403,7 +424,7 @@ fn check_part(part: &Part<'_>) -> Result<u64, MapError> {
         });
     }
     let expected = part.file_offset.saturating_add(part.length);
-    let found = medium_length(part.file).map_err(system)?;
+    let found = medium.length().map_err(system)?;
     if found < expected {
         return Err(MapError::Truncated {
             path: part.path.to_owned(),

@@ -87,9 +87,10 @@ fn ask(kind: Kind) -> impl Strategy<Value = Step> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let attach = (0..4_u64, 0..2_u64, 0..2_u64, beside()).prop_map(
-        |(let_go, writes, writes_little, beside)| {
-            let words = [let_go, writes, writes_little];
+    let prospect = prop_oneof![4 => 0..2_u64, 1 => word()];
+    let attach = (0..4_u64, 0..2_u64, prospect, beside()).prop_map(
+        |(let_go, writes, prospect, beside)| {
+            let words = [let_go, writes, prospect];
             Step::Ask(Kind::Attach as u32, words, beside)
         },
     );
@@ -250,15 +251,24 @@ impl Liar<'_> {
                 .extend(granted.map(|(_, number)| number).zip(beside));
             return;
         }
-        match (kind, beside.into_iter().next()) {
-            (Some(Kind::Hello), Some(file)) => {
-                self.welcome = Some(Welcome::of(reply));
-                self.process = Some(file);
+        let mut beside = beside.into_iter();
+        match kind {
+            Some(Kind::Hello) => {
+                if let Some(file) = beside.next() {
+                    self.welcome = Some(Welcome::of(reply));
+                    self.process = Some(file);
+                }
             }
-            (Some(Kind::Attach), Some(memory)) => {
+            Some(Kind::Attach) => {
                 let attached = Attached::of(reply);
-                self.next = attached.next;
-                self.attached = Some((attached, memory));
+                if attached.is_same_memory == 0
+                    && let Some(memory) = beside.next()
+                {
+                    self.next = attached.next;
+                    self.attached = Some((attached, memory));
+                }
+                let numbers = attached.segments.iter().filter_map(|it| it.checked_sub(1));
+                self.segments.extend(numbers.map(u64::from).zip(beside));
             }
             _ => {}
         }

@@ -28,7 +28,7 @@ impl File {
             return None;
         }
         if matches!(state.holds, Holds::Nothing) {
-            self.attach_for(&mut state, descriptor, Purpose::Reading);
+            self.attach_for(&mut state, descriptor, Purpose::Reading, None);
         }
         let State { holds, mapped, .. } = &mut *state;
         let Holds::Reading {

@@ -197,6 +197,29 @@ fn segments_whose_descriptors_did_not_arrive_are_asked_for_again() {
 }
 
 #[test]
+fn what_a_lease_needs_first_comes_with_it() {
+    let mut content = bytes(800 * 4096, 1);
+    for (descriptors_max, questions) in [(usize::MAX, 0), (2, 1), (1, 1)] {
+        let bed = Bed::new(&content);
+        {
+            let mut pool = bed.server.pool.lock();
+            pool.gives_beside = true;
+            pool.descriptors_max = descriptors_max;
+        }
+        let offset = 700 * BLOCK;
+        let data = bytes(4096, 7);
+        while bed.write(offset, &data).is_none() && bed.server.asked(Kind::Attach) == 0 {}
+        assert_eq!(bed.server.asked(Kind::Segments) > 0, questions > 0);
+        assert_eq!(bed.server.asked(Kind::Map), 0);
+        bed.server.pool.lock().descriptors_max = usize::MAX;
+        assert_eq!(bed.write(offset, &data), Some(4096));
+        content[offset as usize..][..4096].copy_from_slice(&data);
+        assert_eq!(bed.read(0, content.len()), Some(content.clone()));
+        assert!(bed.server.asked(Kind::Map) > 0, "of the rest");
+    }
+}
+
+#[test]
 fn a_segment_that_is_promised_is_asked_for_again_and_not_refused() {
     let content = bytes(4096, 1);
     let bed = Bed::new(&content);

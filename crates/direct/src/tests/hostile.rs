@@ -116,8 +116,10 @@ fn honest(kind: Kind, request: &Request, words: &[(usize, u64)]) -> (Reply, Vec<
                 inode: INODE,
                 is_same_memory: 0,
                 is_empty: 0,
+                segments: [1, 0, 0, 0],
             };
-            (attached.reply(), vec![file])
+            let beside = [file].into_iter().chain((request.first == 1).then(segment));
+            (attached.reply(), beside.collect())
         }
         Kind::Segments => {
             let bits = Row::of(request).bits;

@@ -3,7 +3,9 @@
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK, PROCESS_BYTES, head, slot_at};
 use crate::memory::SharedMemory;
-use crate::protocol::{Attached, Kind, Refusal, Reply, Request, Row, VERSION, Welcome};
+use crate::protocol::{
+    Attached, Kind, Prospect, Refusal, Reply, Request, Row, SEGMENTS_BESIDE, VERSION, Welcome,
+};
 use crate::transport;
 use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
 use parking_lot::Mutex;
@@ -14,7 +16,7 @@ use rustix::net::{
     socket_with, socketpair,
 };
 use rustix::thread::{MembarrierCommand, membarrier};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,6 +87,8 @@ pub(crate) struct Pool {
     pub(crate) promises: usize,
     /// Whether processes are told to overwrite in place.
     pub(crate) is_in_place: bool,
+    /// Whether the segments of a lease's blocks lie beside it, as far as descriptors arrive, and the map of the block that is used first is filled in.
+    pub(crate) gives_beside: bool,
     /// Chunks of the map that are filled in when a file is attached, as if another process had asked for them.
     pub(crate) chunks_known: u64,
 }
@@ -260,6 +264,7 @@ impl Pool {
             descriptors_max: usize::MAX,
             promises: 0,
             is_in_place: false,
+            gives_beside: false,
             chunks_known: 0,
         };
         for (index, bytes) in (0..).zip(content.chunks(BLOCK_BYTES)) {
@@ -299,7 +304,14 @@ impl Pool {
             }
             Kind::Attach => {
                 assert!(beside.is_some(), "the file itself proves the open");
-                self.attach(request.first == 1, request.file)
+                let (attached, file) = self.attach(request.first == 1, request.file);
+                let mut descriptors: Vec<OwnedFd> = file.into_iter().collect();
+                let segments = self.beside(request, &mut descriptors);
+                let attached = Attached {
+                    segments,
+                    ..attached
+                };
+                (attached.reply(), descriptors)
             }
             Kind::Segments => self.segments(request),
             Kind::Map => {
@@ -369,7 +381,31 @@ impl Pool {
         }
     }
 
-    fn attach(&mut self, is_lease: bool, left: u32) -> (Reply, Vec<OwnedFd>) {
+    /// What goes beside an attachment, and the numbers that say so.
+    fn beside(&self, request: &Request, descriptors: &mut Vec<OwnedFd>) -> [u32; SEGMENTS_BESIDE] {
+        let mut segments = [0; SEGMENTS_BESIDE];
+        let Some(attachment) = self.attachment.as_ref().filter(|_| self.gives_beside) else {
+            return segments;
+        };
+        let first = Prospect::of(request).first_block;
+        if let Some(first) = first.filter(|first| *first < attachment.layout.capacity_blocks) {
+            self.fill_map(first - first % MAP_CHUNK, MAP_CHUNK);
+        }
+        let ring = attachment.ring.iter().flat_map(|ring| ring.blocks());
+        let blocks = ring.chain(attachment.slots.iter().flatten());
+        let numbers: BTreeSet<u64> = blocks
+            .map(|block| (block.get() - FIRST_BLOCK) / SEGMENT_BLOCKS)
+            .collect();
+        for (place, number) in segments.iter_mut().zip(numbers) {
+            *place = number as u32 + 1;
+            let file = &self.files[number as usize];
+            descriptors.push(file.try_clone().expect("copied").into());
+        }
+        descriptors.truncate(self.descriptors_max);
+        segments
+    }
+
+    fn attach(&mut self, is_lease: bool, left: u32) -> (Attached, Option<OwnedFd>) {
         let memory = self.take_back();
         if left != 0 && self.left.is_none() {
             // Nothing else has said that it was let go.
@@ -436,8 +472,9 @@ impl Pool {
             inode: INODE,
             is_same_memory: u64::from(file.is_none()),
             is_empty: u64::from(is_empty),
+            segments: [0; SEGMENTS_BESIDE],
         };
-        (attached.reply(), file.into_iter().collect())
+        (attached, file)
     }
 
     /// Another process makes the file empty.

@@ -18,6 +18,7 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
@@ -43,6 +44,8 @@ struct Wanted {
 #[derive(Default)]
 struct Guest {
     wanted: Option<Wanted>,
+    /// Who answers, once he has.
+    thread: Option<Pid>,
     /// What the kernel knows the segments by that were opened once: for each file always the same.
     backings: HashMap<INodeNo, BackingId>,
 }
@@ -93,11 +96,14 @@ impl Door {
     /// What the system says.
     pub(super) fn open(&self, number: u32, segment: File, for_writing: bool) -> io::Result<File> {
         let _turn = self.turn.lock();
-        self.guest.lock().wanted = Some(Wanted {
+        let mut guest = self.guest.lock();
+        guest.wanted = Some(Wanted {
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
             number: inode_of(number),
             segment,
         });
+        guest.come_here();
+        drop(guest);
         let how = match for_writing {
             true => OFlags::RDWR,
             false => OFlags::RDONLY,
@@ -106,6 +112,18 @@ impl Door {
         let opened = rustix::fs::openat(&self.mount, name, how | OFlags::CLOEXEC, Mode::empty());
         self.guest.lock().wanted.take();
         Ok(opened?.into())
+    }
+}
+
+impl Guest {
+    /// Has who answers run on the processor of who asks, who waits from here on: to wake another processor takes longer than the answer.
+    fn come_here(&self) {
+        if let Some(thread) = self.thread {
+            let mut here = CpuSet::new();
+            here.set(sched_getcpu());
+            // If he may not, he runs elsewhere.
+            let _ = sched_setaffinity(Some(thread), &here);
+        }
     }
 }
 
@@ -283,6 +301,7 @@ impl Filesystem for Files {
 
     fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let mut guest = self.guest.lock();
+        guest.thread = Some(rustix::thread::gettid());
         let is_guest = |wanted: &mut Wanted| {
             wanted.number == number && request.pid().cast_signed() == wanted.thread
         };

@@ -128,19 +128,22 @@ impl FileMemory {
         filled.is_hole = true;
     }
 
-    /// Fills in the whole map of a file of which that is one chunk: who attaches it would ask for it next.
-    pub(super) fn fill_if_small<S: Store>(
+    /// Fills in what who attaches a file would ask for next: the chunk of the map that he begins with, or all of a small file's.
+    pub(super) fn fill_for_beginning<S: Store>(
         &self,
         files: &FileSystem<S>,
         node: &Node,
         owner: Domain,
         size_bytes: u64,
+        first_block: Option<u64>,
     ) {
-        if size_bytes < MAP_CHUNK * BLOCK_BYTES as u64
-            && let Err(error) = self.fill(files, node, owner, (0, MAP_CHUNK))
+        let is_small = size_bytes < MAP_CHUNK * BLOCK_BYTES as u64;
+        let first_block = if is_small { Some(0) } else { first_block };
+        if let Some(block) = first_block.filter(|block| *block < self.layout.capacity_blocks)
+            && let Err(error) = self.fill(files, node, owner, (block, 1))
         {
             // Who asks for it hears why.
-            tracing::debug!(%error, "the map of a small file cannot be filled in");
+            tracing::debug!(%error, "the beginning of a file's map cannot be filled in");
         }
     }
 
@@ -225,7 +228,7 @@ fn layout_for(size_bytes: u64, ring_blocks: u64, spare_blocks: u64) -> Layout {
 pub(super) struct Segments<'f, S: Store> {
     files: &'f FileSystem<S>,
     owner: Domain,
-    last: Option<(u64, bool)>,
+    last: Option<(u32, bool)>,
 }
 
 impl<'f, S: Store> Segments<'f, S> {
@@ -237,20 +240,23 @@ impl<'f, S: Store> Segments<'f, S> {
         }
     }
 
-    pub(super) fn is_owners(&mut self, block: BlockNumber) -> bool {
+    /// The segment that a block is in; `None` if there is no such number.
+    pub(super) fn of(&self, block: BlockNumber) -> Option<u32> {
         let geometry = self.files.store().geometry();
-        let Some(behind_header) = block.get().checked_sub(geometry.first_block().get()) else {
+        let behind_header = block.get().checked_sub(geometry.first_block().get())?;
+        (behind_header / geometry.segment_blocks).try_into().ok()
+    }
+
+    pub(super) fn is_owners(&mut self, block: BlockNumber) -> bool {
+        let Some(segment) = self.of(block) else {
             return false;
         };
-        let segment = behind_header / geometry.segment_blocks;
         if let Some((_, answer)) = self.last.filter(|(last, _)| *last == segment) {
             return answer;
         }
         let store = self.files.store();
         let number = store.domain_number(self.owner);
-        let answer = u32::try_from(segment).is_ok_and(|segment| {
-            store.allocator().owner_of(SegmentNumber(segment)) == Some(number)
-        });
+        let answer = store.allocator().owner_of(SegmentNumber(segment)) == Some(number);
         self.last = Some((segment, answer));
         answer
     }

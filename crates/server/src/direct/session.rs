@@ -20,7 +20,9 @@ use super::profile::{Holdings, Profile};
 use super::reading::Reader;
 use super::sender;
 use ::direct::layout::{MAP_CHUNK, SLOTS};
-use ::direct::protocol::{CHUNKS_AT_ONCE, Kind, Refusal, Reply, Request, Row, VERSION, Welcome};
+use ::direct::protocol::{
+    CHUNKS_AT_ONCE, Kind, Prospect, Refusal, Reply, Request, Row, VERSION, Welcome,
+};
 use ::direct::transport;
 use expecting::Expecting;
 use fs::{FsError, Node};
@@ -266,7 +268,9 @@ impl<S: Store> Session<S> {
         let beside: Vec<BorrowedFd<'_>> = beside.iter().map(AsFd::as_fd).collect();
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
         match kind {
-            Kind::Attach if request.second == 1 => self.journal_answered(reply.refusal == 0),
+            Kind::Attach if Prospect::of(&request).writes_little => {
+                self.journal_answered(reply.refusal == 0);
+            }
             Kind::Hello | Kind::Attach | Kind::Segments | Kind::Map => {
                 self.expecting.next_question();
             }

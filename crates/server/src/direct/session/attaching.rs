@@ -7,13 +7,21 @@ use crate::direct::reading::Reader;
 use crate::direct::registry::Attachment;
 use crate::direct::sender::{self, Sender};
 use crate::direct::{LEASE_SIZE, LEASE_SIZE_SMALL};
-use ::direct::protocol::{Attached, Refusal, Reply, Request};
+use ::direct::protocol::{Attached, Prospect, Refusal, Reply, Request};
 use fs::{Attributes, Node};
 use pmem::deliberate::{self, Bug};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use txn::{Domain, Store};
+
+/// A lease as it was made.
+struct Made {
+    held: Held,
+    attached: Attached,
+    /// Where its blocks are.
+    segments: Vec<u32>,
+}
 
 /// Files that one process may have attached. Those beyond go through the kernel.
 const ATTACHMENTS_OF_ONE: usize = 4096;
@@ -26,7 +34,7 @@ impl<S: Store> Session<S> {
         request: &Request,
         sender: Sender,
     ) -> Answer {
-        let (for_writing, writes_little) = (request.first == 1, request.second == 1);
+        let (for_writing, prospect) = (request.first == 1, Prospect::of(request));
         let left = self.take_left(request.file);
         if !self.count_places(1) {
             return Err(Refusal::NoRoom);
@@ -45,9 +53,17 @@ impl<S: Store> Session<S> {
             refresh(descriptor.as_fd());
         }
         let number = self.next_attachment;
+        let mut segments = Vec::new();
         let (held, attached) = match for_writing {
-            false => self.attach_for_reading(node, domain, &attributes)?,
-            true => self.lease(node, domain, &attributes, number, writes_little, left)?,
+            false => {
+                let first_block = prospect.first_block;
+                self.attach_for_reading(node, domain, &attributes, first_block)?
+            }
+            true => {
+                let lease = self.lease(node, domain, &attributes, number, prospect, left)?;
+                segments = lease.segments;
+                (lease.held, lease.attached)
+            }
         };
         self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         self.attached.insert(number, held);
@@ -61,12 +77,15 @@ impl<S: Store> Session<S> {
             Some(memory) => memory.share().map_err(failed)?,
             None => None,
         };
+        let (segments, others) = self.segments_beside(segments, sender);
         let attached = Attached {
             file: u64::from(number),
             inode: attributes.inode.get(),
+            segments,
             ..attached
         };
-        Ok((attached.reply(), descriptor.into_iter().collect()))
+        let beside = descriptor.into_iter().chain(others);
+        Ok((attached.reply(), beside.collect()))
     }
 
     /// The file behind a descriptor, if it is one of this mount that was opened for this.
@@ -99,6 +118,7 @@ impl<S: Store> Session<S> {
         node: Node,
         domain: Domain,
         attributes: &Attributes,
+        first_block: Option<u64>,
     ) -> Result<(Held, Attached), Refusal> {
         let inode = attributes.inode.get();
         let registry = &self.service.shared.direct;
@@ -124,11 +144,12 @@ impl<S: Store> Session<S> {
                     return Err(watched.map_or_else(refused, |_| Refusal::Busy));
                 }
                 reader.begin();
-                reader.memory.fill_if_small(
+                reader.memory.fill_for_beginning(
                     self.service.files(),
                     &node,
                     domain,
                     attributes.size_bytes,
+                    first_block,
                 );
                 registry.drop_from_kernel(inode);
                 reader
@@ -154,13 +175,13 @@ impl<S: Store> Session<S> {
         domain: Domain,
         attributes: &Attributes,
         number: u32,
-        writes_little: bool,
+        prospect: Prospect,
         left: Option<FileMemory>,
-    ) -> Result<(Held, Attached), Refusal> {
+    ) -> Result<Made, Refusal> {
         let inode = attributes.inode.get();
         let (registry, files) = (&self.service.shared.direct, self.service.files());
         let slot = self.free_slots.pop().ok_or(Refusal::NoRoom)?;
-        let size = match writes_little {
+        let size = match prospect.writes_little {
             true => LEASE_SIZE_SMALL,
             false => LEASE_SIZE,
         };
@@ -203,18 +224,21 @@ impl<S: Store> Session<S> {
                 return Err(refused(error));
             }
         };
-        let mut segments = Segments::new(files, domain);
+        let mut owners = Segments::new(files, domain);
         let spares = grant.spares.iter().map(|spare| spare.block);
-        let mut blocks = grant.ring.blocks().iter().copied().chain(spares);
-        let are_owners = blocks.all(|block| segments.is_owners(block));
+        let blocks = grant.ring.blocks().iter().copied().chain(spares);
+        let are_owners = blocks.clone().all(|block| owners.is_owners(block));
+        let mut segments: Vec<u32> = blocks.filter_map(|block| owners.of(block)).collect();
+        segments.dedup();
         lessee.publish(&grant);
         if grant.is_empty {
             lessee.memory.fill_empty();
         } else {
             lessee.memory.forget_empty();
+            let (size_bytes, first_block) = (grant.size_bytes, prospect.first_block);
             lessee
                 .memory
-                .fill_if_small(files, &node, domain, grant.size_bytes);
+                .fill_for_beginning(files, &node, domain, size_bytes, first_block);
         }
         registry.drop_from_kernel(inode);
         let is_seen = registry.is_seen(inode);
@@ -241,7 +265,11 @@ impl<S: Store> Session<S> {
             is_empty: u64::from(grant.is_empty),
             ..no_attachment()
         };
-        Ok((held, attached))
+        Ok(Made {
+            held,
+            attached,
+            segments,
+        })
     }
 
     /// Counts the attachments, and so many more that are about to be made: whether the process may have them.

@@ -2,9 +2,10 @@
 
 use super::{Answer, Session, failed};
 use crate::direct::sender::Sender;
-use ::direct::protocol::{Refusal, Reply, Row};
+use ::direct::protocol::{Refusal, Reply, Row, SEGMENTS_BESIDE};
 use scatter::SegmentNumber;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use txn::{Domain, Store};
 
 /// Blocks that are cleared for one question: 128 MiB, some 20 ms. Whoever asks again gets the next ones.
@@ -72,6 +73,31 @@ impl<S: Store> Session<S> {
             0 => Err(why_not),
             _ => Ok((Reply::of(&[given, later]), descriptors)),
         }
+    }
+
+    /// Those of these segments, for writing, that it has not got yet, which goes beside something else: as many as there is room for, and their numbers, each one too large.
+    pub(super) fn segments_beside(
+        &mut self,
+        numbers: Vec<u32>,
+        sender: Sender,
+    ) -> ([u32; SEGMENTS_BESIDE], Vec<OwnedFd>) {
+        let (mut given, mut descriptors) = ([0; SEGMENTS_BESIDE], Vec::new());
+        let mut patience_blocks = PATIENCE_BLOCKS;
+        let mut owners = Owners::new(sender, self.process.id);
+        for number in numbers {
+            // Also what it got a moment ago.
+            let is_new = self.segments.get(&number) != Some(&true);
+            let place = given.get_mut(descriptors.len());
+            let Some(place) = place.filter(|_| is_new) else {
+                continue;
+            };
+            // What it does not get here it asks for.
+            if let Ok(Some(file)) = self.segment(number, true, &mut owners, &mut patience_blocks) {
+                *place = number + 1;
+                descriptors.push(file.into());
+            }
+        }
+        (given, descriptors)
     }
 
     /// A segment of which the process has attached a file. `None` if what others have left there could not be cleared without
