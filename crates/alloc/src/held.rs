@@ -23,6 +23,13 @@ impl Allocator {
         owner
     }
 
+    /// Free blocks in held segments that nobody can have who owns none but those of which `is_own` says so.
+    #[must_use]
+    pub fn held_from(&self, is_own: impl Fn(DomainId) -> bool) -> u64 {
+        let groups = (0..self.geometry().groups as usize).map(|index| self.lock(index));
+        groups.map(|group| group.held_from(&is_own)).sum()
+    }
+
     /// The ledger no longer holds the segment: gives it back if it became empty meanwhile.
     pub fn let_go(&self, segment: SegmentNumber) {
         if segment.0 < self.geometry().segments {
@@ -43,14 +50,19 @@ impl Group {
 
     /// Free blocks in those of the held segments that are the domain's.
     pub(crate) fn held_blocks_of(&self, domain: DomainId) -> u64 {
+        self.held_free - self.held_from(|owner| owner == domain)
+    }
+
+    /// Free blocks in the other held segments.
+    fn held_from(&self, is_own: impl Fn(DomainId) -> bool) -> u64 {
         if self.held_free == 0 {
             return 0;
         }
         let segments = 0..self.segments.len() as u32;
-        let own = segments.filter(|&local| {
-            self.segments[local as usize].is_held && self.owner(local) == Some(domain)
+        let others = segments.filter(|&local| {
+            self.segments[local as usize].is_held && !self.owner(local).is_some_and(&is_own)
         });
-        own.map(|local| u64::from(self.free_in(local))).sum()
+        others.map(|local| u64::from(self.free_in(local))).sum()
     }
 
     fn free_in(&self, local: u32) -> u32 {

@@ -63,7 +63,10 @@ fn room_in_a_held_segment_is_its_owners_and_not_the_reserve() {
         take_all(&allocator, OTHER, Purpose::Ordinary),
         3 * 64 - RESERVE
     );
+    assert_eq!(allocator.held_from(|domain| domain == OWNER), 0);
+    assert_eq!(allocator.held_from(|domain| domain == OTHER), 63);
     assert_eq!(take_all(&allocator, OWNER, Purpose::Ordinary), 63);
+    assert_eq!(allocator.held_from(|_| false), 0);
     let extent = Extent {
         start: block,
         blocks: 1,

@@ -348,7 +348,17 @@ impl<S: Store> FileSystem<S> {
         Ok(Attributes::of(node.number(), &new))
     }
 
-    /// What `statfs` tells.
+    /// What `statfs` tells this user: what is available to him is not what only others can have, because processes of theirs have it mapped.
+    pub fn statistics_for(&self, user: u32) -> SpaceStatistics {
+        let all = self.statistics();
+        let held = self.core.store.held_from(user);
+        SpaceStatistics {
+            available_blocks: all.available_blocks.saturating_sub(held),
+            ..all
+        }
+    }
+
+    /// What there is, whoever can have it.
     pub fn statistics(&self) -> SpaceStatistics {
         let core = &*self.core;
         let geometry = core.store.geometry();

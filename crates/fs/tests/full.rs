@@ -161,7 +161,17 @@ fn overwrites_use_the_reserve(is_held: bool) {
     let segment = segment.expect("in a segment");
     assert!(!is_held || files.store().hand_out(segment).is_some());
     let database = make(&files, "database", 2000, 16);
-    let _filler = fill(&files, 2000);
+    let filler = fill(&files, 2000);
+    let available = |user| files.statistics_for(user).available_blocks;
+    assert_eq!(available(2000), 0, "it is full");
+    let segment_blocks = files.store().geometry().segment_blocks;
+    let expected = if is_held {
+        segment_blocks / 2..segment_blocks
+    } else {
+        0..1
+    };
+    assert!(expected.contains(&available(USER)), "{}", available(USER));
+    drop(filler);
     for blocks in [16, 1] {
         let data = vec![2; blocks * BLOCK_BYTES];
         files.write(&database, 0, &data).expect("the reserve");

@@ -88,12 +88,11 @@ fn ask(kind: Kind) -> impl Strategy<Value = Step> {
 
 fn step() -> impl Strategy<Value = Step> {
     let prospect = prop_oneof![4 => 0..2_u64, 1 => word()];
-    let attach = (0..4_u64, 0..2_u64, prospect, beside()).prop_map(
-        |(let_go, writes, prospect, beside)| {
+    let attach =
+        (0..4_u64, 0..2_u64, prospect, beside()).prop_map(|(let_go, writes, prospect, beside)| {
             let words = [let_go, writes, prospect];
             Step::Ask(Kind::Attach as u32, words, beside)
-        },
-    );
+        });
     let records = (prop::array::uniform6(word()), any::<bool>());
     prop_oneof![
         5 => attach,

@@ -85,6 +85,8 @@ pub trait Store: Send + Sync + 'static {
     fn take_in(&self, segment: SegmentNumber) -> bool;
     /// Takes in those segments that only somebody unknown had, and nobody has any more. How many are left.
     fn take_in_rest(&self) -> usize;
+    /// Free blocks that this user cannot have, because processes of others have their segments.
+    fn held_from(&self, user: u32) -> u64;
     /// Blocks that somebody may still see after their files have let them go.
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
     /// Whether what is flushed and fenced is durable.
@@ -430,6 +432,11 @@ impl Store for PmemStore {
             self.allocator().let_go(segment);
         }
         held.lingering()
+    }
+
+    fn held_from(&self, user: u32) -> u64 {
+        let is_own = |domain| matches!(self.domains.domain(domain), Domain::Owner { uid, .. } if uid == user);
+        self.allocator().held_from(is_own)
     }
 
     fn seen_blocks(&self) -> &Arc<SeenBlocks> {

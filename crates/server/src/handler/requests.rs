@@ -399,9 +399,9 @@ impl<S: Store> Filesystem for Handler<S> {
         reply.error(Errno::ENOSYS);
     }
 
-    fn statfs(&self, _request: &Request, number: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
         let space = self.perform(Operation::StatFs, Subject::inode(number), || {
-            Ok(self.fs().statistics())
+            Ok(self.fs().statistics_for(request.uid()))
         });
         match space {
             Ok(space) => reply.statfs(
