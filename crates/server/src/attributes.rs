@@ -38,25 +38,30 @@ pub(crate) fn to_fuse(attributes: &Attributes) -> FileAttr {
     }
 }
 
-/// The answer "this name does not exist", which the kernel may keep: an entry of inode 0.
-pub(crate) fn absent() -> FileAttr {
+/// Those of a file of `bytes` that is in no pool: root's, and without times.
+pub(crate) fn made_up(inode: INodeNo, kind: fuser::FileType, perm: u16, bytes: u64) -> FileAttr {
     FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
+        ino: inode,
+        size: bytes,
+        blocks: bytes.div_ceil(512),
         atime: UNIX_EPOCH,
         mtime: UNIX_EPOCH,
         ctime: UNIX_EPOCH,
         crtime: UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
+        kind,
+        perm,
+        nlink: 1,
         uid: 0,
         gid: 0,
         rdev: 0,
-        blksize: 0,
+        blksize: pmem::BLOCK_BYTES as u32,
         flags: 0,
     }
+}
+
+/// The answer "this name does not exist", which the kernel may keep: an entry of inode 0.
+pub(crate) fn absent() -> FileAttr {
+    made_up(INodeNo(0), fuser::FileType::RegularFile, 0, 0)
 }
 
 /// Tells two files apart that had the same inode number one after the other.

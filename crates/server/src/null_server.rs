@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig,
@@ -18,6 +18,7 @@ use fuser::{
 };
 use parking_lot::RwLock;
 
+use crate::attributes::made_up;
 use crate::connection::{self, CACHE_LIFETIME};
 use crate::serve::{self, Mounting, ServeError, Stopper};
 
@@ -135,23 +136,7 @@ impl NullFileSystem {
             FILE => (FileType::RegularFile, 0o666, self.bytes as u64),
             _ => return None,
         };
-        Some(FileAttr {
-            ino: number,
-            size,
-            blocks: size.div_ceil(512),
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        })
+        Some(made_up(number, kind, perm, size))
     }
 }
 

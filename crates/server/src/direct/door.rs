@@ -9,6 +9,7 @@
 //!
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 
+use crate::attributes::made_up;
 use fuser::{
     BackingId, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
@@ -26,7 +27,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// Nothing that the kernel knows of these files changes.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -176,21 +177,9 @@ impl Files {
             _ => (FileType::RegularFile, 0o600, self.segment_bytes),
         };
         FileAttr {
-            ino: number,
-            size,
-            blocks: size.div_ceil(512),
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
-            rdev: 0,
-            blksize: pmem::BLOCK_BYTES as u32,
-            flags: 0,
+            ..made_up(number, kind, perm, size)
         }
     }
 }
