@@ -4,7 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/un.h>
 
-#define VERSION 7
+#define VERSION 8
 #define AT_ONCE 32
 enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, LET_GO = 10, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };

@@ -109,6 +109,17 @@ impl BenchError {
         )
     }
 
+    /// The same, as the result of one more row.
+    pub(crate) fn for_another(&self) -> BenchError {
+        match self {
+            BenchError::NotInstalled { program, package } => {
+                BenchError::NotInstalled { program, package }
+            }
+            BenchError::NoDirectAccess => BenchError::NoDirectAccess,
+            other => BenchError::Setup(other.to_string()),
+        }
+    }
+
     /// `program` did not do what it should.
     pub(crate) fn program(program: &str, reason: impl std::fmt::Display) -> BenchError {
         BenchError::Program {

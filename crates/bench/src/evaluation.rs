@@ -456,8 +456,9 @@ impl Collector {
         }
         if let Err(error) = guarded(|| measure(self)) {
             for name in wanted {
-                let failed = || Err(BenchError::Setup(error.to_string()));
-                self.found.entry(name).or_insert_with(failed);
+                self.found
+                    .entry(name)
+                    .or_insert_with(|| Err(error.for_another()));
             }
         }
     }
@@ -507,6 +508,33 @@ impl Plan {
             note: found.and_then(|found| found.note),
             not_measured,
             error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::PLANS;
+
+    #[test]
+    fn what_several_rows_lack_is_an_absence_in_each() {
+        let names = ["fio_randwrite", "fio_randread"];
+        let only = names.map(str::to_owned);
+        let mut collector = Collector::new(&PLANS, &only, None);
+        collector.group(&names, |_| {
+            Err(BenchError::NotInstalled {
+                program: "fio",
+                package: "fio",
+            })
+        });
+        let machine = Machine::this();
+        let evaluation = collector.finish("direct", String::new(), machine, Map::new());
+        assert_eq!(evaluation.rows.len(), names.len());
+        for row in &evaluation.rows {
+            let said = row.not_measured.as_deref();
+            assert_eq!(said, Some("fio is not installed (apt install fio)"));
+            assert_eq!(row.error, None);
         }
     }
 }

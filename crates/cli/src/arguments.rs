@@ -202,7 +202,8 @@ Exit codes:
   those of `perdure mount` and `perdure umount`, if these fail
 
 Environment:
-  PERDURE_PRELOAD  libperdure_preload.so, if it is neither beside perdure nor in ../lib/perdure
+  PERDURE_PRELOAD  the library to preload; without it libperdure_preload.so beside perdure, or in
+                   ../lib/perdure or ../lib from there
 
 Examples:
   perdure run /mnt/pmem/pool --at /mnt -- sqlite3 /mnt/data.db

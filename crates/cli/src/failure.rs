@@ -91,7 +91,10 @@ impl From<io::Error> for Failure {
 impl From<perdure::Error> for Failure {
     fn from(error: perdure::Error) -> Failure {
         let status = match &error {
-            perdure::Error::Open { source, .. } => status_of_open(source),
+            perdure::Error::Open { pool, source } => {
+                let status = status_of_open(source);
+                return Failure::new(status, with_remedy(pool, source, &error));
+            }
             perdure::Error::Create { source, .. } => status_of_format(source),
             perdure::Error::PoolExists { .. } => {
                 let remedy = "remove it, or say --force to replace it and lose what is in it";
@@ -102,6 +105,24 @@ impl From<perdure::Error> for Failure {
             _ => Status::Failed,
         };
         Failure::new(status, error)
+    }
+}
+
+/// What to do about a pool that cannot be opened, where the library cannot know.
+fn with_remedy(pool: &Path, source: &OpenError, error: &perdure::Error) -> String {
+    match source {
+        OpenError::NotAPool { .. } => match server::pool_mounted_at(pool) {
+            Ok(Some(mounted)) => format!(
+                "{}: is where {} is mounted; give that name",
+                pool.display(),
+                mounted.display()
+            ),
+            _ => format!("{error}; give the name that `perdure mkfs` was given"),
+        },
+        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{error}; only root and the user who made the pool can open it")
+        }
+        _ => error.to_string(),
     }
 }
 

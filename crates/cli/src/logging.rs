@@ -10,12 +10,14 @@ use tracing_subscriber::EnvFilter;
 /// Where the FUSE library says that it could not send a reply.
 const REPLIES: &str = "fuser::reply";
 
-/// Log lines go to stderr, warnings and errors unless `RUST_LOG` says otherwise. Where `has_time`, each has its time.
+/// Log lines go to stderr, warnings and errors unless `RUST_LOG` says otherwise. Where `has_time`, each has its time. Lines that cannot be written (a full disk, a reader that is gone) are lost, and nothing else.
 pub(crate) fn start(has_time: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
+        // That a line cannot be written would be said on stderr, by a macro that panics if it cannot.
+        .log_internal_errors(false)
         .with_ansi(output::stderr_has_colour());
     let subscriber: tracing::Dispatch = match has_time {
         true => lines.finish().into(),

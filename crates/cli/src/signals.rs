@@ -32,7 +32,7 @@ fn all_ending() -> impl Iterator<Item = i32> {
     FROM_TERMINALS.into_iter().chain(ENDING).chain(real_time)
 }
 
-/// Holds back the signals that end a command. What was ignored before stays ignored, here and in programs that are started.
+/// Holds back the signals that end a command. What was ignored before stays ignored, here and in programs that are started; but SIGPIPE, which ends those whatever it did before.
 pub(crate) struct Held {
     descriptor: OwnedFd,
     before: libc::sigset_t,

@@ -85,6 +85,62 @@ fn a_mount_lives_and_is_taken_over_after_a_kill() {
     scene.unmount();
 }
 
+/// Debug lines for each request, a warning when the mount is in use as it is to end, and nowhere to write them.
+#[test]
+fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
+    let Some(scene) = Scene::new() else { return };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut server = perdure()
+        .args(["mount", "--foreground"])
+        .args([&scene.pool, &scene.mountpoint])
+        .env("RUST_LOG", "debug")
+        .stdout(Stdio::null())
+        .stderr(full.expect("/dev/full"))
+        .spawn()
+        .expect("started");
+    let start = Instant::now();
+    let is_late = || start.elapsed() > Duration::from_secs(20);
+    let file = scene.mountpoint.join("file");
+    while !server::pool_mounted_at(&scene.mountpoint).is_ok_and(|pool| pool.is_some()) {
+        assert!(!is_late(), "no mount");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    fs::write(&file, "content").expect("written");
+    let in_use = fs::File::open(&file).expect("opened");
+    let process = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("asked");
+    let ended = loop {
+        match server.try_wait().expect("asked") {
+            Some(ended) => break ended,
+            None if is_late() => {
+                server.kill().expect("killed");
+                panic!("it did not end");
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    drop(in_use);
+    assert!(ended.success(), "{ended}");
+}
+
+/// A new pool was never unmounted, and has nothing to recover.
+#[test]
+fn messages_name_what_is_there_and_what_to_do() {
+    let Some(scene) = Scene::new() else { return };
+    let line = scene.mount(&[]);
+    assert!(line.contains(", clean, ready"), "{line}");
+    let (pool, place) = (text(&scene.pool), text(&scene.mountpoint));
+    let elsewhere = text(scene.place.path());
+    for words in [&["fsck", place][..], &["mount", place, elsewhere]] {
+        let outcome = run(words);
+        let wanted = format!("{place}: is where {pool} is mounted; give that name");
+        assert!(outcome.stderr.contains(&wanted), "{outcome:#?}");
+    }
+    let outcome = run(["umount", pool]);
+    let wanted = format!("it is a pool that is mounted at {place}");
+    assert!(outcome.stderr.contains(&wanted), "{outcome:#?}");
+}
+
 #[test]
 fn read_only_mounts_of_one_pool_do_not_disturb_each_other() {
     let Some(scene) = Scene::new() else { return };

@@ -191,6 +191,25 @@ fn a_program_may_unmount_its_pool() {
 }
 
 #[test]
+fn a_mount_point_whose_server_is_dead_is_used_again() {
+    let Some(scene) = Scene::new() else { return };
+    scene.mount(&[]);
+    let server = scene.status()["process"].as_i64().expect("a process");
+    let server = rustix::process::Pid::from_raw(server as i32).expect("a process");
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).expect("killed");
+    let output = perdure()
+        .arg("run")
+        .arg(&scene.mountpoint)
+        .args(["--", "sh", "-c", "echo $PERDURE_MNT"])
+        .env("PERDURE_PRELOAD", any_library())
+        .output();
+    let outcome: Outcome = output.expect("the command starts").into();
+    assert_eq!(outcome.code, 0, "{outcome:#?}");
+    assert_eq!(outcome.stdout.trim(), text(&scene.mountpoint));
+    assert!(!mounted_at(&scene.mountpoint), "as it was found");
+}
+
+#[test]
 fn other_libraries_are_loaded_too() {
     let Some(scene) = Scene::new() else { return };
     let program = ["sh", "-c", "echo $LD_PRELOAD"];

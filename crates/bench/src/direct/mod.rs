@@ -151,7 +151,7 @@ const fn at_most(name: &'static str, unit: &'static str, against: &'static str, 
 /// The greatest gain in bandwidth that the paper has for 4 KiB at random places, from leaving the operating system out.
 const PAPER_GAIN: Option<f64> = Some(14.8);
 
-static PLANS: [Plan; 15] = [
+pub(crate) static PLANS: [Plan; 15] = [
     at_most("overwrite_4k", "ns", TMPFS, 0.75),
     at_most(
         "overwrite_4k_vs_raw",

@@ -11,6 +11,7 @@ pub(crate) mod stat;
 pub(crate) mod umount;
 
 use perdure::{DurabilityClass, ReadCacheMode, ReadCacheOptions};
+use txn::PmemStore;
 
 /// For a pool that is open for a moment: measuring the medium and a thread that copies blocks would not pay.
 const UNCACHED: ReadCacheOptions = ReadCacheOptions {
@@ -19,6 +20,14 @@ const UNCACHED: ReadCacheOptions = ReadCacheOptions {
     threshold: 0,
     window_ms: 0,
 };
+
+/// Whether nobody has mounted a pool since it was made: then there is nothing to recover, although it was never unmounted. Of a pool that has just been opened.
+fn is_new(store: &PmemStore) -> bool {
+    /// The record by which `mkfs` makes the root directory.
+    const FIRST_RECORD: u64 = 1;
+    let (newest, _) = store.sequences();
+    store.recovered_records() == 0 && newest <= FIRST_RECORD
+}
 
 /// The durability class with its meaning, for people; `asked` says whether this command got `--volatile`.
 pub(crate) fn class_line(class: DurabilityClass, asked: bool) -> String {

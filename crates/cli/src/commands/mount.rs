@@ -87,7 +87,8 @@ fn serve(
     };
     let failed = |error: OpenError| failure_of_open(pool, error);
     let store = PmemStore::open(pool, mode, options.volatile).map_err(failed)?;
-    let (class, records, was_clean) = (store.class(), store.recovered_records(), store.was_clean());
+    let (class, records) = (store.class(), store.recovered_records());
+    let was_clean = store.was_clean() || super::is_new(&store);
     let mount_options = fs::MountOptions {
         read_only: options.read_only,
         threads: options.threads,

@@ -18,19 +18,13 @@ use server::control::{AskError, Status as ServerStatus};
 use std::path::{Path, PathBuf};
 use txn::{OpenError, Store};
 
-/// The record by which `mkfs` makes the root directory.
-const FIRST_RECORD: u64 = 1;
-
 pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let pool = pool_of(&arguments.place)?;
-    let asked = mounts::ask(&pool);
-    if let Err(denied @ AskError::Denied { .. }) = &asked
-        && (arguments.cached_files || arguments.clients)
-    {
-        return Err(Failure::failed(denied));
-    }
-    let mut report = match asked {
+    let mut report = match mounts::ask(&pool) {
         Ok(status) => mounted_pool(&pool, status)?,
+        Err(denied @ AskError::Denied { .. }) if arguments.cached_files || arguments.clients => {
+            return Err(Failure::failed(denied));
+        }
         Err(reason) => {
             tracing::info!(%reason, "no server tells of the pool");
             unserved_pool(&pool)?
@@ -100,11 +94,8 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     );
     let (newest, retired) = store.sequences();
     report.state = "closed";
-    let records = pool.recovered_records();
-    // Nobody has mounted it since it was made: there is nothing to recover.
-    let is_new = records == 0 && newest <= FIRST_RECORD;
-    report.clean = Some(pool.was_clean() || is_new);
-    report.journals.unretired_records = Some(records);
+    report.clean = Some(pool.was_clean() || super::is_new(store));
+    report.journals.unretired_records = Some(pool.recovered_records());
     report.journals.newest_record = Some(newest);
     report.journals.checkpoint = Some(retired);
     report.quotas = Some(pool.filesystem().quotas().iter().map(Quota::new).collect());

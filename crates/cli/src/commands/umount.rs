@@ -29,8 +29,7 @@ pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
     }
     let pool =
         server::pool_mounted_at(mountpoint).map_err(Failure::io("look at it", mountpoint))?;
-    let not_mounted = || Failure::failed(format_args!("{place}: no Perdure pool is mounted there"));
-    let pool = pool.ok_or_else(not_mounted)?;
+    let pool = pool.ok_or_else(|| not_mounted(mountpoint))?;
     let canonical = mountpoint
         .canonicalize()
         .map_err(Failure::io("look at it", mountpoint))?;
@@ -65,6 +64,20 @@ pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
     Ok(format!("unmounted {place}: {} {outcome}\n", pool.display()))
 }
 
+fn not_mounted(place: &Path) -> Failure {
+    let pool = place.canonicalize();
+    let mounts = pool.and_then(|pool| server::mounts_of(&pool));
+    let mounts = mounts.unwrap_or_default();
+    let fact = format!("{}: no Perdure pool is mounted there", place.display());
+    Failure::failed(match mounts.first() {
+        Some(mount) => format!(
+            "{fact}; it is a pool that is mounted at {}",
+            mount.mountpoint.display()
+        ),
+        None => format!("{fact}; `findmnt -t fuse.perdure` lists what is"),
+    })
+}
+
 fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {
     let place = mountpoint.display();
     match error.kind() {
@@ -72,9 +85,14 @@ fn refused(mountpoint: &Path, error: &std::io::Error) -> Failure {
             let remedy = "end the programs that use it (fuser -vm shows them)";
             Failure::new(Status::Busy, format_args!("{place}: is in use; {remedy}"))
         }
-        std::io::ErrorKind::InvalidInput => {
-            Failure::failed(format_args!("{place}: is not a mount point"))
+        std::io::ErrorKind::InvalidInput => Failure::failed(format_args!(
+            "{place}: is not a mount point; `findmnt -T {place}` names the one that it is in"
+        )),
+        _ if rustix::process::geteuid().is_root() => {
+            Failure::failed(format_args!("{place}: cannot be unmounted: {error}"))
         }
-        _ => Failure::failed(format_args!("{place}: cannot be unmounted: {error}")),
+        _ => Failure::failed(format_args!(
+            "{place}: cannot be unmounted: {error}; only root and the user who mounted it may"
+        )),
     }
 }

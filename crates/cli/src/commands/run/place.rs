@@ -42,7 +42,10 @@ impl Place {
                 (place, Some(root), None)
             }
             None => {
-                let (place, temporary) = make(&pool, arguments)?;
+                let at = arguments.at.as_deref();
+                // Who names a mount whose server is dead wants the pool there again.
+                let given = Some(&*arguments.pool).filter(|_| !perdure::is_pool(&arguments.pool));
+                let (place, temporary) = make(&pool, at.or(given), arguments)?;
                 (place, None, Some(temporary))
             }
         };
@@ -160,7 +163,8 @@ fn find(pool: &Path, at: Option<&Path>) -> Result<Option<(PathBuf, OwnedFd)>, Fa
 fn hold(pool: &Path, mount: &PoolMount) -> Result<Option<OwnedFd>, Failure> {
     match mount.hold() {
         Ok(root) => Ok(root),
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(None),
+        // Its server is dead, or is just dying.
+        Err(error) if is_dead(&error) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let (pool, place) = (pool.display(), mount.mountpoint.display());
             let remedy = "mount it with `-o allow_other`, at a place that everybody can reach";
@@ -171,6 +175,11 @@ fn hold(pool: &Path, mount: &PoolMount) -> Result<Option<OwnedFd>, Failure> {
         }
         Err(error) => Err(Failure::io("use the mount", &mount.mountpoint)(error)),
     }
+}
+
+fn is_dead(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    matches!(number, Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 fn mounted_elsewhere(pool: &Path, place: &Path, at: Option<&Path>) -> Failure {
@@ -243,14 +252,14 @@ fn look_at_options(pool: &Path, place: &Path, arguments: &Run) -> Result<(), Fai
     Ok(())
 }
 
-/// Mounts the pool for the program.
-fn make(pool: &Path, arguments: &Run) -> Result<(PathBuf, Temporary), Failure> {
-    let place = match &arguments.at {
+/// Mounts the pool for the program, `at` a place or at one that is made.
+fn make(pool: &Path, at: Option<&Path>, arguments: &Run) -> Result<(PathBuf, Temporary), Failure> {
+    let place = match at {
         Some(at) => std::path::absolute(at).map_err(Failure::io("look at it", at))?,
         None => make_directory()?,
     };
     let temporary = Temporary {
-        directory: arguments.at.is_none(),
+        directory: at.is_none(),
     };
     let options = (arguments.volatile, arguments.in_place);
     match mount::for_program(pool, &place, temporary, options) {
