@@ -32,6 +32,8 @@ cleanup() {
     while grep -q " $mnt " /proc/self/mounts; do umount -l "$mnt" || break; done
     if grep -n "panicked" "$log"; then echo "FAILED: the server panicked"; status=1; fi
     if [ "$status" != 0 ] && [ -s "$log" ]; then echo "-- end of the server's log"; tail -n 20 "$log"; fi
+    # A killed server leaves the files of segments that processes had as ones that only grow.
+    chattr -R -f -a "$work" || true
     if [ -n "${KEEP:-}" ]; then echo "kept: $work"; else rm -rf "$work"; fi
     exit "$status"
 }

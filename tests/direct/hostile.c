@@ -125,6 +125,7 @@ static void segments(int line, const struct reply *welcome, unsigned char **maps
             void *map = mmap(NULL, welcome->words[2], PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file, 0);
             CHECK(map != MAP_FAILED);
             holds_no_secret(welcome, number, map);
+            CHECK(!writes || madvise(map, 4096, MADV_REMOVE) == -1); /* No holes can be made in it. */
             if (writes && maps)
                 maps[number] = map;
             else
@@ -240,6 +241,9 @@ static void lies(const char *own, int round) {
     CHECK(fstat(process, &status) == 0);
     uint64_t *words = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, process, 0);
     CHECK(words != MAP_FAILED);
+    /* It takes no more room than it has. */
+    CHECK(ftruncate(process, 2 * status.st_size) == -1 && pwrite(process, "x", 1, status.st_size) == -1 && fallocate(process, 0, 0, 1l << 40) == -1);
+    CHECK(ftruncate(process, 0) == -1 && madvise(words, 4096, MADV_REMOVE) == 0);
     struct reply attached = ask(line, ATTACH, 0, 1, 0, mine, &memory);
     if (attached.refusal == BUSY || attached.refusal == NO_ROOM) {
         close(line), close(mine), close(process);

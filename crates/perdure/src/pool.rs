@@ -516,7 +516,7 @@ fn remove_pool(pool: &Path) -> Result<()> {
             .as_encoded_bytes()
             .starts_with(b"segment-")
         {
-            std::fs::remove_file(entry.path()).map_err(failed)?;
+            txn::pool::remove_segment(&entry.path()).map_err(failed)?;
         } else if entry.file_name() == txn::users::USERS_FOLDER {
             std::fs::remove_dir_all(entry.path()).map_err(failed)?;
         }

@@ -6,13 +6,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::direct::{LATEST, clients, direct_status};
 use common::{Mounted, Place};
 use direct::layout::{Layout, PROCESS_BYTES, slot_at};
 use direct::protocol::{Attached, Kind, Reply, Request, Row, VERSION, Welcome};
-use direct::{Client, transport};
+use direct::{Client, SharedMemory, transport};
 use fs::MountOptions;
 use lease::{NO_SLOT, Record, Salt};
 use perdure_server::Mounting;
@@ -133,7 +134,8 @@ struct Liar<'m> {
     name: String,
     socket: OwnedFd,
     welcome: Option<Welcome>,
-    process: Option<File>,
+    /// Its file of words, and where it has it mapped.
+    process: Option<(OwnedFd, SharedMemory)>,
     attached: Option<(Attached, File)>,
     next: u64,
     segments: Vec<(u64, File)>,
@@ -179,11 +181,11 @@ impl Liar<'_> {
             Step::Ask(kind, words, beside) => self.ask(*kind, *words, *beside),
             Step::Busy(at, word) => {
                 let at = at % (PROCESS_BYTES as u64 / 8) * 8;
-                self.process_file(|file| file.write_all_at(&word.to_ne_bytes(), at));
+                self.say(at, *word);
                 true
             }
             Step::Shorten(length) => {
-                self.process_file(|file| file.set_len(length % (2 * PROCESS_BYTES as u64)));
+                self.change_words_file(length % (2 * PROCESS_BYTES as u64));
                 true
             }
             Step::Record(words, is_whole) => {
@@ -206,9 +208,27 @@ impl Liar<'_> {
         }
     }
 
-    fn process_file(&self, work: impl FnOnce(&File) -> std::io::Result<()>) {
-        if let Some(file) = &self.process {
-            work(file).expect("its own file");
+    fn say(&self, at: u64, word: u64) {
+        if let Some((_, words)) = &self.process {
+            words.word(at as usize).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Does to its file of words what it may not: another length, or more in it.
+    fn change_words_file(&self, length: u64) {
+        let Some((file, _)) = &self.process else {
+            return;
+        };
+        let file = File::from(file.try_clone().expect("a descriptor"));
+        if file.set_len(length).is_ok() {
+            // A server that cannot administer the system gives the file itself.
+            file.set_len(PROCESS_BYTES as u64).expect("as before");
+        } else {
+            assert!(file.write_at(&[1; 9], length).is_err());
+            let mode = rustix::fs::FallocateFlags::empty();
+            assert!(rustix::fs::fallocate(&file, mode, 0, 1 << 40).is_err());
+            let found = file.metadata().expect("attributes").len();
+            assert_eq!(found, PROCESS_BYTES as u64);
         }
     }
 
@@ -255,7 +275,9 @@ impl Liar<'_> {
             Some(Kind::Hello) => {
                 if let Some(file) = beside.next() {
                     self.welcome = Some(Welcome::of(reply));
-                    self.process = Some(file);
+                    let file = OwnedFd::from(file);
+                    let words = SharedMemory::map_file(&file, PROCESS_BYTES, true);
+                    self.process = Some((file, words.expect("mapped")));
                 }
             }
             Some(Kind::Attach) => {
@@ -466,9 +488,9 @@ fn who_hangs_up_in_the_middle_of_a_write_has_its_blocks_until_it_has_come_to_the
     assert!(liar.ask(Kind::Attach as u32, [0, 1, 0], Beside::Writable(true)));
     let (attached, _) = liar.attached.take().expect("attached");
     let busy = slot_at(attached.slot as usize) as u64;
-    let process = liar.process.take().expect("its file");
-    let say = |word: u64| process.write_all_at(&word.to_ne_bytes(), busy);
-    say(1).expect("busy");
+    let (_file, words) = liar.process.take().expect("its file");
+    let say = |word: u64| words.word(busy as usize).store(word, Ordering::Relaxed);
+    say(1);
     drop(liar);
     let begin = Instant::now();
     while direct_status(&mounted).leases > 0 {
@@ -481,7 +503,7 @@ fn who_hangs_up_in_the_middle_of_a_write_has_its_blocks_until_it_has_come_to_the
         "they may still be stored into"
     );
     assert_eq!(clients(&mounted).len(), 1);
-    say(0).expect("idle");
+    say(0);
     let begin = Instant::now();
     while !clients(&mounted).is_empty() || free() + 50 < before {
         assert!(

@@ -182,15 +182,15 @@ pub enum OpenError {
     },
     /// Processes of a former server have segments, into which a repair could put metadata.
     #[error(
-        "{path}: somebody still has {count} of its segments open or mapped, the first is {first}, and a repair could put what is others' into them; end that process (`fuser -v {path}/{first}` names it), then try again"
+        "{path}: somebody still has {count} of its segments open or mapped, and a repair could put what is others' into them; end {processes}, then try again"
     )]
     SegmentsHad {
         /// Pool.
         path: PathBuf,
         /// How many.
         count: usize,
-        /// The file of the first.
-        first: String,
+        /// Who has the first of them.
+        processes: String,
     },
     /// The memory does not keep its content, and nobody said `--volatile`.
     #[error(transparent)]

@@ -6,6 +6,7 @@
 
 use crate::descriptors::DescriptorRoom;
 use crate::pages::{self, GivenPages};
+use crate::seals::{self, Seals};
 use parking_lot::Mutex;
 use pmem::deliberate::{self, Bug};
 use scatter::SegmentNumber;
@@ -45,6 +46,8 @@ pub struct HeldSegments {
     files: OnceLock<SegmentFiles>,
     /// What somebody may have of a segment even if nobody has the segment.
     pages: GivenPages,
+    /// Those in which nobody can make holes.
+    seals: Seals,
     /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
     lingering: Mutex<BTreeSet<u32>>,
 }
@@ -57,6 +60,7 @@ impl HeldSegments {
             were_any: AtomicBool::new(false),
             files: OnceLock::new(),
             pages: GivenPages::none_of(segments),
+            seals: Seals::default(),
             lingering: Mutex::default(),
         }
     }
@@ -81,6 +85,28 @@ impl HeldSegments {
     /// What the system says.
     pub fn file(&self, segment: SegmentNumber) -> io::Result<Option<File>> {
         self.own_file(segment).map(File::try_clone).transpose()
+    }
+
+    /// From here on nobody can make holes in the file of a segment that is held, by a mapping of it either, until nobody holds it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn seal(&self, segment: SegmentNumber) -> io::Result<()> {
+        let file = self.own_file(segment);
+        file.map_or(Ok(()), |file| self.seals.set(segment, file))
+    }
+
+    /// Whether segments can be [sealed](Self::seal).
+    pub fn can_seal(&self) -> bool {
+        self.own_file(SegmentNumber(0))
+            .is_some_and(seals::are_possible)
+    }
+
+    fn unseal(&self, segment: SegmentNumber) {
+        if let Some(file) = self.own_file(segment) {
+            self.seals.lift(segment, file, || !self.is_held(segment));
+        }
     }
 
     fn own_file(&self, segment: SegmentNumber) -> Option<&File> {
@@ -108,7 +134,8 @@ impl HeldSegments {
         let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
             return false;
         };
-        let outcome = pages::renew(file, at, bytes);
+        let renew = || pages::renew(file, at, bytes);
+        let outcome = self.seals.without(segment, file, renew);
         if let Err(error) = &outcome {
             tracing::error!(segment = segment.0, %error, "pages that a process had cannot be replaced; it may see what comes to lie in them");
         }
@@ -148,6 +175,7 @@ impl HeldSegments {
             return false;
         }
         count.fetch_sub(1, Ordering::SeqCst);
+        self.unseal(segment);
         true
     }
 
@@ -158,6 +186,7 @@ impl HeldSegments {
         let over: Vec<u32> = lingering.extract_if(.., is_over).collect();
         for &segment in &over {
             self.counts[segment as usize].fetch_sub(1, Ordering::SeqCst);
+            self.unseal(SegmentNumber(segment));
         }
         over.into_iter().map(SegmentNumber).collect()
     }
@@ -183,6 +212,14 @@ impl HeldSegments {
         let files = self.files.get();
         let file = files.and_then(|files| files.files.get(segment as usize));
         file.is_some_and(|file| usage(file) != Usage::Alone) && !deliberate::is(Bug::ForgetHeirs)
+    }
+}
+
+impl Drop for HeldSegments {
+    fn drop(&mut self) {
+        if let Some(files) = self.files.get() {
+            self.seals.lift_all(&files.files);
+        }
     }
 }
 

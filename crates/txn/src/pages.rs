@@ -45,8 +45,7 @@ impl GivenPages {
     /// What former servers have noted. Whether the owner is the one who was given a segment is not known.
     pub(crate) fn read(&self, files: &[File]) {
         for (pages, file) in self.0.iter().zip(files) {
-            let mode = file.metadata().map(|metadata| metadata.mode());
-            if mode.is_ok_and(|mode| mode & GIVEN_BIT != 0) {
+            if were_given(file) {
                 *pages.lock() = Pages::Left;
             }
         }
@@ -106,6 +105,12 @@ impl GivenPages {
             }
         }
     }
+}
+
+/// Whether it is noted at a segment's file that a process was given it.
+pub(crate) fn were_given(file: &File) -> bool {
+    let mode = file.metadata().map(|metadata| metadata.mode());
+    mode.is_ok_and(|mode| mode & GIVEN_BIT != 0)
 }
 
 /// Tidiness only, if it is to be taken away; else a server that comes after this one's end does not know.

@@ -7,6 +7,7 @@ use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
 use crate::users::{self, Given};
+use crate::{pages, seals};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use std::fs::{self, File};
@@ -188,6 +189,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     if !device && mode == Mode::ReadWrite {
         files.keep_private();
         files.shorten(&geometry);
+        files.fill_holes(&geometry)?;
     }
     let region = files.map(&geometry, class, access, device)?;
     let segments = (!device && mode == Mode::ReadWrite).then(|| files.into_segments());
@@ -214,10 +216,28 @@ pub(crate) fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
 }
 
 pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .write(mode == Mode::ReadWrite)
-        .open(path)
+    let for_writing = mode == Mode::ReadWrite;
+    let open = || File::options().read(true).write(for_writing).open(path);
+    match open() {
+        Err(error) if is_refused(&error) && for_writing && seals::lift_left(path) => open(),
+        opened => opened,
+    }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Removes a segment's file, also one that a killed server has left as processes had it.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn remove_segment(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if is_refused(&error) && seals::lift_left(path) => fs::remove_file(path),
+        removed => removed,
+    }
 }
 
 fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, OpenError> {
@@ -435,6 +455,17 @@ impl Files {
                 tracing::warn!(path = %path.display(), %error, "the file is longer than the segment in it");
             }
         }
+    }
+
+    /// Fills the holes that processes have made in segments after the last server: to touch one if there is no room would end this process.
+    fn fill_holes(&self, geometry: &Geometry) -> Result<(), OpenError> {
+        for (file, path) in self.files.iter().zip(&self.paths).skip(1) {
+            if pages::were_given(file) {
+                let whole = fallocate(file, FallocateFlags::empty(), 0, geometry.segment_bytes());
+                whole.map_err(|error| io_error(path, "fill holes in it")(error.into()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes from others what earlier builds have let them do: with a descriptor that is good for nothing (`O_PATH`), and that nobody counts, a file can be opened again by whoever its mode lets.

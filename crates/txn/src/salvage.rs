@@ -5,6 +5,7 @@
 
 use crate::descriptors::DescriptorRoom;
 use crate::error::OpenError;
+use crate::holders::holders;
 use crate::layout::{Geometry, Superblock};
 use crate::pool::{self, Head, Lock, Mode, segment_file};
 use crate::users::Given;
@@ -136,8 +137,17 @@ fn nobody_has_segments(pool: &Path, geometry: &Geometry) -> Result<(), OpenError
         Some(&first) => Err(OpenError::SegmentsHad {
             path: pool.to_path_buf(),
             count: had.len(),
-            first: segment_file(first),
+            processes: who_has(&pool.join(segment_file(first)), &segment_file(first)),
         }),
+    }
+}
+
+fn who_has(path: &Path, name: &str) -> String {
+    let found = File::open(path).and_then(|file| holders(&file, name));
+    match found.unwrap_or_default() {
+        none if none.is_empty() => format!("who has {name}, and cannot be seen from here"),
+        one if one.len() == 1 => format!("process {}", one[0]),
+        several => format!("the processes {}", several.join(" and ")),
     }
 }
 

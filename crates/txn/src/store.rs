@@ -74,12 +74,15 @@ pub trait Store: Send + Sync + 'static {
     /// Before a process gets a segment that was handed out: no record is judged by what is in it any more, and what others than its owner have left there is overwritten, until so many `blocks` were
     /// looked at. Whether nothing is left, and how many blocks were looked at.
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
-    /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that. `None` if the segments are no files.
+    /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that, and if it does so `for_writing` it cannot take any away.
+    /// `None` if the segments are no files.
     ///
     /// # Errors
     ///
     /// What the system says.
-    fn segment_file(&self, segment: SegmentNumber) -> io::Result<Option<File>>;
+    fn segment_file(&self, segment: SegmentNumber, for_writing: bool) -> io::Result<Option<File>>;
+    /// Whether processes can be kept from taking blocks of segments away.
+    fn can_seal(&self) -> bool;
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
     /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
     fn take_in(&self, segment: SegmentNumber) -> bool;
@@ -408,14 +411,22 @@ impl Store for PmemStore {
         self.allocator().clear(segment, blocks)
     }
 
-    fn segment_file(&self, segment: SegmentNumber) -> io::Result<Option<File>> {
+    fn segment_file(&self, segment: SegmentNumber, for_writing: bool) -> io::Result<Option<File>> {
         if self.region.class() == DurabilityClass::Dax {
             let first =
                 self.geometry.first_block() + u64::from(segment.0) * self.geometry.segment_blocks;
             let length = self.geometry.segment_bytes() as usize;
             self.region.populate(first.offset(), length, true);
         }
-        self.domains.held().file(segment)
+        let held = self.domains.held();
+        if for_writing {
+            held.seal(segment)?;
+        }
+        held.file(segment)
+    }
+
+    fn can_seal(&self) -> bool {
+        self.domains.held().can_seal()
     }
 
     fn take_in(&self, segment: SegmentNumber) -> bool {

@@ -10,11 +10,12 @@
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
 use crate::error::OpenError;
+use crate::held::{Usage, usage};
+use crate::holders::holders;
 use crate::pool::io_error;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Statx, StatxFlags, flock, statx};
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -147,6 +148,12 @@ impl Drop for Users {
 }
 
 impl User {
+    /// The name of its file in the folder.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
     /// The word at a byte offset; `None` if the process has made its file shorter.
     pub fn word(&self, at: usize) -> Option<u64> {
         read_word(&self.file, at as u64).ok()
@@ -251,8 +258,10 @@ fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<()
     Ok(())
 }
 
+/// Whether nobody has the file of a process any more: neither the one that was made, which has a lock, nor one that passes mappings through to it.
 fn is_gone(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    let has_no_lock = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    has_no_lock && usage(file) != Usage::Shared
 }
 
 /// The files of processes whose names begin so, and the processes' numbers.
@@ -285,7 +294,7 @@ fn wait_until_idle(
         if begin.elapsed() > PATIENCE {
             return Err(OpenError::StillWriting {
                 path: pool.to_path_buf(),
-                process: who_has(&file, process),
+                process: who_has(&file, path, process),
             });
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -294,8 +303,11 @@ fn wait_until_idle(
 }
 
 /// Who is to be let go on or ended: the process that the file was made for, or those to whom it left it.
-fn who_has(file: &File, process: &str) -> String {
-    let holders = holders(file).unwrap_or_default();
+fn who_has(file: &File, path: &Path, process: &str) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // What it was called when the process got it.
+    let name = name.replacen(FORMER_PREFIX, PROCESS_PREFIX, 1);
+    let holders = holders(file, &name).unwrap_or_default();
     match &holders[..] {
         [] => format!("{process} (or who has its files, and cannot be seen from here)"),
         holders if holders.iter().any(|holder| holder == process) => process.to_owned(),
@@ -304,50 +316,6 @@ fn who_has(file: &File, process: &str) -> String {
             holders.join(" and ")
         ),
     }
-}
-
-/// The other processes that have a file open or mapped.
-fn holders(file: &File) -> io::Result<Vec<String>> {
-    let wanted = look(file.as_fd(), c"")?;
-    let own = std::process::id().to_string();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_process = name.bytes().all(|byte| byte.is_ascii_digit()) && name != own;
-        // One that ends meanwhile has nothing.
-        if is_process && (has_open(&entry.path(), &wanted) || has_mapped(&entry.path(), &wanted)) {
-            found.push(name);
-        }
-    }
-    Ok(found)
-}
-
-fn has_open(process: &Path, wanted: &Statx) -> bool {
-    let descriptors = fs::read_dir(process.join("fd"));
-    descriptors.into_iter().flatten().flatten().any(|entry| {
-        look(CWD, entry.path()).is_ok_and(|found| {
-            (found.stx_dev_major, found.stx_dev_minor, found.stx_ino)
-                == (wanted.stx_dev_major, wanted.stx_dev_minor, wanted.stx_ino)
-        })
-    })
-}
-
-fn has_mapped(process: &Path, wanted: &Statx) -> bool {
-    let device = format!("{:02x}:{:02x}", wanted.stx_dev_major, wanted.stx_dev_minor);
-    let inode = wanted.stx_ino.to_string();
-    let maps = fs::read(process.join("maps")).unwrap_or_default();
-    // Addresses, permissions, offset, device, inode.
-    String::from_utf8_lossy(&maps).lines().any(|line| {
-        let mut words = line.split_ascii_whitespace().skip(3);
-        words.next() == Some(&device) && words.next() == Some(&inode)
-    })
-}
-
-/// Answered by the kernel alone: other descriptors may be files of somebody who does not answer.
-fn look(folder: BorrowedFd<'_>, path: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    statx(folder, path, flags, StatxFlags::BASIC_STATS)
 }
 
 /// Whether no slot says busy. A file that is too short says nothing, so its process counts as idle: it has only itself to harm.
@@ -371,13 +339,14 @@ mod tests {
         assert!(stop_former(pool.path()).is_ok(), "nobody was there");
         let users = Users::new(pool.path()).expect("users");
         let epoch = users.epoch_file().expect("epoch");
-        let (user, theirs) = users
+        let (mut user, theirs) = users
             .enter(1, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 64).expect("busy");
         assert_eq!(user.word(64), Some(1));
         let path = user.path.clone();
         // The server is killed.
+        user.file = File::open("/dev/null").expect("another file");
         std::mem::forget((users, user));
         std::thread::scope(|scope| {
             let opener = scope.spawn(|| stop_former(pool.path()));
@@ -407,10 +376,11 @@ mod tests {
     fn the_dead_are_not_waited_for() {
         let pool = tempfile::tempdir().expect("a folder");
         let users = Users::new(pool.path()).expect("users");
-        let (user, theirs) = users
+        let (mut user, theirs) = users
             .enter(1, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
+        user.file = File::open("/dev/null").expect("another file");
         std::mem::forget(user);
         drop(theirs);
         let begin = Instant::now();
@@ -445,12 +415,12 @@ mod tests {
             .spawn()
             .expect("a process");
         let (number, gone) = (heir.id().to_string(), i32::MAX.to_string());
-        let named = who_has(&user.file, &gone);
+        let named = who_has(&user.file, &user.path, &gone);
         assert!(named.starts_with(&format!("{number} (with")), "{named}");
         assert!(named.contains(&gone), "{named}");
-        assert_eq!(who_has(&user.file, &number), number);
+        assert_eq!(who_has(&user.file, &user.path, &number), number);
         heir.kill().expect("killed");
         heir.wait().expect("ended");
-        assert!(who_has(&user.file, &gone).starts_with(&gone));
+        assert!(who_has(&user.file, &user.path, &gone).starts_with(&gone));
     }
 }

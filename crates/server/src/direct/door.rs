@@ -10,6 +10,7 @@
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 
 use crate::attributes::made_up;
+use ::direct::layout::PROCESS_BYTES;
 use fuser::{
     BackingId, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
@@ -21,12 +22,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Nothing that the kernel knows of these files changes.
@@ -34,11 +35,15 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Pools may lie on a file system that is stacked on another one itself.
 const STACKED_MAX: u32 = 2;
 
+/// The inodes of files that each belong to one process begin here; those before are of segments.
+const PROCESSES_FIRST: u64 = 1 << 32;
+
 /// What is opened just now, and by whom.
 struct Wanted {
     thread: i32,
+    name: String,
     number: INodeNo,
-    segment: File,
+    file: File,
 }
 
 /// One of these files is opened by nobody but the thread that said so before.
@@ -49,12 +54,16 @@ struct Guest {
     thread: Option<Pid>,
     /// What the kernel knows the segments by that were opened once: for each file always the same.
     backings: HashMap<INodeNo, BackingId>,
+    /// The same of a file that nobody else opens, until it is open.
+    passing: Option<BackingId>,
 }
 
 /// Opens segments for processes.
 pub(super) struct Door {
     mount: OwnedFd,
     guest: Arc<Mutex<Guest>>,
+    /// How many files there were for one process.
+    processes: AtomicU64,
     /// Held while one is opened.
     turn: Mutex<()>,
 }
@@ -85,6 +94,7 @@ impl Door {
         let door = Door {
             mount,
             guest,
+            processes: AtomicU64::new(0),
             turn: Mutex::default(),
         };
         Ok(door)
@@ -96,12 +106,34 @@ impl Door {
     ///
     /// What the system says.
     pub(super) fn open(&self, number: u32, segment: File, for_writing: bool) -> io::Result<File> {
+        let name = txn::pool::segment_file(number);
+        self.open_as(name, inode_of(number), segment, for_writing)
+    }
+
+    /// A descriptor of a file that is one process's own, of [`PROCESS_BYTES`], for that process. No other file has had this name.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn open_for_one(&self, name: String, file: File) -> io::Result<File> {
+        let number = PROCESSES_FIRST + self.processes.fetch_add(1, Ordering::Relaxed);
+        self.open_as(name, INodeNo(number), file, true)
+    }
+
+    fn open_as(
+        &self,
+        name: String,
+        number: INodeNo,
+        file: File,
+        for_writing: bool,
+    ) -> io::Result<File> {
         let _turn = self.turn.lock();
         let mut guest = self.guest.lock();
         guest.wanted = Some(Wanted {
             thread: rustix::thread::gettid().as_raw_nonzero().get(),
-            number: inode_of(number),
-            segment,
+            name: name.clone(),
+            number,
+            file,
         });
         guest.come_here();
         drop(guest);
@@ -109,9 +141,10 @@ impl Door {
             true => OFlags::RDWR,
             false => OFlags::RDONLY,
         };
-        let name = number.to_string();
         let opened = rustix::fs::openat(&self.mount, name, how | OFlags::CLOEXEC, Mode::empty());
-        self.guest.lock().wanted.take();
+        let mut guest = self.guest.lock();
+        guest.wanted.take();
+        guest.passing.take();
         Ok(opened?.into())
     }
 }
@@ -174,6 +207,7 @@ impl Files {
     fn attributes(&self, number: INodeNo) -> FileAttr {
         let (kind, perm, size) = match number {
             INodeNo::ROOT => (FileType::Directory, 0o700, 0),
+            INodeNo(PROCESSES_FIRST..) => (FileType::RegularFile, 0o600, PROCESS_BYTES as u64),
             _ => (FileType::RegularFile, 0o600, self.segment_bytes),
         };
         FileAttr {
@@ -196,8 +230,9 @@ impl Filesystem for Files {
     }
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let segment = name.to_str().and_then(|name| name.parse().ok());
-        match segment.map(inode_of) {
+        let guest = self.guest.lock();
+        let wanted = guest.wanted.as_ref().filter(|wanted| name == &*wanted.name);
+        match wanted.map(|wanted| wanted.number) {
             Some(number) => reply.entry(&FOR_EVER, &self.attributes(number), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -298,17 +333,26 @@ impl Filesystem for Files {
             reply.error(Errno::EACCES);
             return;
         };
-        let backing = match guest.backings.entry(number) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => match reply.open_backing(&wanted.segment) {
-                Ok(backing) => place.insert(backing),
-                Err(error) => {
-                    reply.error(error.into());
-                    return;
-                }
-            },
+        let known = guest.backings.get(&number);
+        let is_known = known.is_some();
+        let made = match is_known {
+            true => None,
+            false => Some(reply.open_backing(&wanted.file)),
         };
-        reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, backing);
+        let made = match made.transpose() {
+            Ok(made) => made,
+            Err(error) => return reply.error(error.into()),
+        };
+        if let Some(backing) = known.or(made.as_ref()) {
+            reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, backing);
+        }
+        match made {
+            Some(backing) if number.0 < PROCESSES_FIRST => {
+                guest.backings.insert(number, backing);
+            }
+            Some(backing) => guest.passing = Some(backing),
+            None => {}
+        }
     }
 }
 

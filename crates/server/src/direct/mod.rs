@@ -60,7 +60,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::descriptors::DescriptorRoom;
-use txn::users::Users;
+use txn::users::{User, Users};
 use txn::{Geometry, Store};
 
 /// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
@@ -137,12 +137,21 @@ impl<S: Store> Service<S> {
     /// A segment, opened for a process.
     fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
         if let Some(door) = &self.door
-            && let Some(segment) = self.files().store().segment_file(SegmentNumber(number))?
+            && let store = self.files().store()
+            && let Some(segment) = store.segment_file(SegmentNumber(number), for_writing)?
         {
             return door.open(number, segment, for_writing);
         }
         let path = self.pool.join(txn::pool::segment_file(number));
         File::options().read(true).write(for_writing).open(path)
+    }
+
+    /// The file of a process, opened for it: where there is a [`Door`] it can do nothing but write the words in it.
+    fn open_for(&self, user: &User, file: File) -> io::Result<File> {
+        match &self.door {
+            Some(door) => door.open_for_one(user.name(), file),
+            None => Ok(file),
+        }
     }
 
     /// Whether a user may have segments at all: without a [`Door`] those who could make the pool's files shorter anyway.
@@ -186,7 +195,7 @@ impl Direct {
         let service = Arc::new(Service {
             shared: Arc::clone(shared),
             pool: mounting.pool.clone(),
-            door: door(shared.fs.store().geometry().segment_bytes()),
+            door: door(shared.fs.store()),
             device: (0, device_minor),
             users,
             is_in_place: mounting.in_place,
@@ -224,12 +233,15 @@ impl Direct {
     }
 }
 
-fn door(segment_bytes: u64) -> Option<Door> {
-    Door::new(segment_bytes)
-        .inspect_err(|error| {
-            tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, and Linux 6.9");
-        })
-        .ok()
+fn door<S: Store>(store: &S) -> Option<Door> {
+    let door = match store.can_seal() {
+        true => Door::new(store.geometry().segment_bytes()),
+        false => Err(io::Error::from(io::ErrorKind::Unsupported)),
+    };
+    door.inspect_err(|error| {
+        tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, Linux 6.9, and a file system for the pool whose files can be marked as ones that only grow (`chattr +a`)");
+    })
+    .ok()
 }
 
 /// What there is for all processes of a pool of this shape. A user gets half of it at most.

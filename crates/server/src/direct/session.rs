@@ -311,6 +311,8 @@ impl<S: Store> Session<S> {
         }
         let epoch_file = self.service.users.epoch_file().map_err(failed)?;
         let file = self.process_file.take().ok_or(Refusal::Protocol)?;
+        let file = self.service.open_for(&self.process.user, file);
+        let file = file.map_err(failed)?;
         let geometry = self.service.files().store().geometry();
         let welcome = Welcome {
             version: u64::from(VERSION),
