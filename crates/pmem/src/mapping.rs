@@ -308,6 +308,12 @@ impl Mapping {
         let _ = unsafe { madvise(address.cast(), length, advice) };
     }
 
+    /// Has the kernel make the pages of a range present for stores, as they would.
+    pub(crate) fn make_present(&self, address: *mut u8, length: usize) -> io::Result<()> {
+        // SAFETY: as above.
+        Ok(unsafe { madvise(address.cast(), length, Advice::LinuxPopulateWrite) }?)
+    }
+
     /// All parts side by side.
     pub(crate) fn of_parts(
         parts: &[Part<'_>],

@@ -119,6 +119,18 @@ impl Region {
         self.memory.populate(address, length, for_writing);
     }
 
+    /// Has all pages of a range be there as if it had been stored into: of class `dax`, whose mapping is synchronous, the blocks of its file are durably there afterwards, whoever else maps them and how.
+    ///
+    /// # Errors
+    /// What the system says.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    pub fn make_present(&self, at: Offset, length: usize) -> std::io::Result<()> {
+        let address = self.address(at, length);
+        self.memory.make_present(address, length)
+    }
+
     /// Zeroed memory of this process, of class `volatile`.
     ///
     /// # Panics

@@ -50,6 +50,8 @@ pub struct HeldSegments {
     seals: Seals,
     /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
     lingering: Mutex<BTreeSet<u32>>,
+    /// Whether the files are on fsdax: then it is known who has pages of them.
+    is_dax: OnceLock<bool>,
 }
 
 impl HeldSegments {
@@ -62,16 +64,20 @@ impl HeldSegments {
             pages: GivenPages::none_of(segments),
             seals: Seals::default(),
             lingering: Mutex::default(),
+            is_dax: OnceLock::new(),
         }
     }
 
-    /// From here on it is known who has a segment. `lingering` are those that processes of former servers have.
-    pub(crate) fn watch(&self, files: SegmentFiles, lingering: &[u32]) {
+    /// From here on it is known who has a segment; the files are mapped. `lingering` are those that processes of former servers have.
+    pub(crate) fn watch(&self, files: SegmentFiles, lingering: &[u32], is_dax: bool) {
         self.pages.read(&files.files);
-        let installed = self.files.set(files);
-        debug_assert!(installed.is_ok(), "once for each opening of the pool");
+        let installed = self.is_dax.set(is_dax).is_ok() && self.files.set(files).is_ok();
+        debug_assert!(installed, "once for each opening of the pool");
+        let all = 0..self.counts.len() as u32;
+        let pinned = all.filter(|segment| self.are_pinned(SegmentNumber(*segment)));
+        let had: BTreeSet<u32> = lingering.iter().copied().chain(pinned).collect();
         let mut set = self.lingering.lock();
-        for &segment in lingering {
+        for segment in had {
             if set.insert(segment) && !self.hold(SegmentNumber(segment)) {
                 set.remove(&segment);
             }
@@ -109,6 +115,16 @@ impl HeldSegments {
         }
     }
 
+    /// Whether somebody has pages of a segment on fsdax that was given, who need not have the segment. There it is waited for him when pages are taken out, so the segment stays with its owner instead.
+    fn are_pinned(&self, segment: SegmentNumber) -> bool {
+        let may_be = self.is_dax.get() == Some(&true) && self.pages.are_given(segment);
+        let file = self.own_file(segment).filter(|_| may_be);
+        file.is_some_and(|file| {
+            let ask = || pages::are_pinned(file);
+            self.seals.without(segment, file, ask)
+        })
+    }
+
     fn own_file(&self, segment: SegmentNumber) -> Option<&File> {
         self.files.get()?.files.get(segment.0 as usize)
     }
@@ -128,8 +144,11 @@ impl HeldSegments {
         self.pages.are_left(segment)
     }
 
-    /// Renews pages of a segment, so many bytes from a place in it on, if they have to be. Whether they were.
+    /// Renews pages of a segment, so many bytes from a place in it on, if they have to be. Whether they were. On fsdax nobody has any when a segment gets another owner.
     pub(crate) fn renew(&self, segment: SegmentNumber, at: u64, bytes: u64) -> bool {
+        if self.is_dax.get() == Some(&true) {
+            return false;
+        }
         let file = self.own_file(segment);
         let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
             return false;
@@ -181,8 +200,12 @@ impl HeldSegments {
 
     /// Those that lingered and nobody has any more. They are not held now, unless a process was given them since.
     pub(crate) fn look_again(&self) -> Vec<SegmentNumber> {
+        let listed: Vec<u32> = self.lingering.lock().iter().copied().collect();
+        // To ask takes a while where somebody has pages; nobody is to wait for that.
+        let free: BTreeSet<u32> = listed.into_iter().filter(|it| !self.is_had(*it)).collect();
         let mut lingering = self.lingering.lock();
-        let is_over = |segment: &u32| !self.is_had(*segment);
+        // A process may have got it and left it to somebody meanwhile.
+        let is_over = |segment: &u32| free.contains(segment) && !self.is_had(*segment);
         let over: Vec<u32> = lingering.extract_if(.., is_over).collect();
         for &segment in &over {
             self.counts[segment as usize].fetch_sub(1, Ordering::SeqCst);
@@ -211,7 +234,8 @@ impl HeldSegments {
     fn is_had(&self, segment: u32) -> bool {
         let files = self.files.get();
         let file = files.and_then(|files| files.files.get(segment as usize));
-        file.is_some_and(|file| usage(file) != Usage::Alone) && !deliberate::is(Bug::ForgetHeirs)
+        let is_had = |file| usage(file) != Usage::Alone || self.are_pinned(SegmentNumber(segment));
+        file.is_some_and(is_had) && !deliberate::is(Bug::ForgetHeirs)
     }
 }
 
@@ -287,7 +311,7 @@ mod tests {
             files: files.into(),
             _room: DescriptorRoom::new(0),
         };
-        held.watch(files, &[]);
+        held.watch(files, &[], false);
         (held, regions, folder)
     }
 
@@ -369,7 +393,7 @@ mod tests {
         let theirs = give(&folder, true);
         let held = HeldSegments::none_of(1);
         let room = DescriptorRoom::new(0);
-        held.watch(SegmentFiles { files, _room: room }, &[0, 7]);
+        held.watch(SegmentFiles { files, _room: room }, &[0, 7], false);
         assert!(held.is_held(SegmentNumber(0)) && held.lingering() == 1);
         drop(theirs);
         assert_eq!(held.look_again(), [SegmentNumber(0)]);

@@ -17,6 +17,7 @@
 //! * [`store`]: the seam towards `fs`: [`Store`] and [`Transaction`], and their implementation
 //!   on memory, [`PmemStore`].
 
+pub mod alarm;
 pub mod checkpoint;
 pub mod checksum;
 pub mod content;

@@ -6,6 +6,7 @@
 //!
 //! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
 
+use crate::alarm::Alarm;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// For room that was there a moment ago.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Who has to wait for so long waits for somebody.
+const PINNED_AFTER: Duration = Duration::from_millis(1);
 /// "Sticky".
 const GIVEN_BIT: u32 = 0o1000;
 
@@ -125,6 +128,25 @@ fn note(file: &File, is_given: bool) {
     if let Err(error) = noted {
         tracing::warn!(%error, is_given, "it cannot be noted at a segment's file whether it was given to a process");
     }
+}
+
+/// Whether somebody has pages of a file on fsdax pinned (in a pipe, for direct I/O), be it that he has it neither open nor mapped. This process must have it mapped: the kernel looks only then.
+///
+/// To give a file the length that it has changes nothing, and waits until nobody has any, which can be interrupted. (To take pages out waits for the same, and for who has one as long as he likes.)
+/// Elsewhere than on fsdax nobody waits for anything, and the answer is no.
+pub(crate) fn are_pinned(file: &File) -> bool {
+    let tried = || -> io::Result<()> {
+        let length = file.metadata()?.len();
+        let _alarm = Alarm::set(PINNED_AFTER, PINNED_AFTER)?;
+        Ok(rustix::fs::ftruncate(file, length)?)
+    };
+    tried()
+        .inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                tracing::warn!(%error, "it cannot be known whether somebody has pages of a segment");
+            }
+        })
+        .is_err()
 }
 
 /// Takes pages of a segment out of its file and puts others in their place, which hold zeros.

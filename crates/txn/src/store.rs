@@ -74,13 +74,13 @@ pub trait Store: Send + Sync + 'static {
     /// Before a process gets a segment that was handed out: no record is judged by what is in it any more, and what others than its owner have left there is overwritten, until so many `blocks` were
     /// looked at. Whether nothing is left, and how many blocks were looked at.
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
-    /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that, and if it does so `for_writing` it cannot take any away.
+    /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that, and if it `is_sealed` cannot take any away.
     /// `None` if the segments are no files.
     ///
     /// # Errors
     ///
     /// What the system says.
-    fn segment_file(&self, segment: SegmentNumber, for_writing: bool) -> io::Result<Option<File>>;
+    fn segment_file(&self, segment: SegmentNumber, is_sealed: bool) -> io::Result<Option<File>>;
     /// Whether processes can be kept from taking blocks of segments away.
     fn can_seal(&self) -> bool;
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
@@ -159,7 +159,8 @@ impl PmemStore {
         } = pool::map(pool, mode, volatile)?;
         let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
         if let Some(segments) = segments {
-            store.domains.held().watch(segments, &had);
+            let is_dax = store.region.class() == DurabilityClass::Dax;
+            store.domains.held().watch(segments, &had, is_dax);
         }
         Ok(store)
     }
@@ -411,15 +412,15 @@ impl Store for PmemStore {
         self.allocator().clear(segment, blocks)
     }
 
-    fn segment_file(&self, segment: SegmentNumber, for_writing: bool) -> io::Result<Option<File>> {
+    fn segment_file(&self, segment: SegmentNumber, is_sealed: bool) -> io::Result<Option<File>> {
         if self.region.class() == DurabilityClass::Dax {
             let first =
                 self.geometry.first_block() + u64::from(segment.0) * self.geometry.segment_blocks;
             let length = self.geometry.segment_bytes() as usize;
-            self.region.populate(first.offset(), length, true);
+            self.region.make_present(first.offset(), length)?;
         }
         let held = self.domains.held();
-        if for_writing {
+        if is_sealed {
             held.seal(segment)?;
         }
         held.file(segment)

@@ -3,19 +3,16 @@
 //! A descriptor may be anything: closing a socket can wait as long as its owner has told it to (`SO_LINGER`), and closing a file of somebody else's file system for whoever serves that. So it is closed on a thread of its
 //! own, which holds nothing else and for which nobody waits. After a while the thread is interrupted, again and again: that ends all waits but those for another file system's server.
 
-use rustix::thread::gettid;
-use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use txn::alarm::Alarm;
 
-/// Ignored unless somebody waits for it, and used for nothing else here.
-const INTERRUPT: libc::c_int = libc::SIGURG;
 /// How long one may take before it is interrupted; then how often.
-const PATIENCE_NANOSECONDS: libc::c_long = 100_000_000;
-const EVERY_NANOSECONDS: libc::c_long = 10_000_000;
+const PATIENCE: Duration = Duration::from_millis(100);
+const EVERY: Duration = Duration::from_millis(10);
 /// Connections that are closed at a time. As long as there are so many nobody is taken in; for a moment, because they are interrupted.
 const CONNECTIONS: usize = 64;
 
@@ -60,7 +57,9 @@ fn close_with(what: impl Send + 'static, token: impl Send + 'static) -> Closing 
     let spawned = std::thread::Builder::new()
         .name("perdure-close".to_owned())
         .spawn(move || {
-            let alarm = Alarm::set();
+            let alarm = Alarm::set(PATIENCE, EVERY).inspect_err(|error| {
+                tracing::warn!(%error, "who closes what was sent cannot be interrupted");
+            });
             drop(ManuallyDrop::into_inner(what));
             drop((alarm, all));
         });
@@ -94,66 +93,6 @@ impl Rejected {
     }
 }
 
-/// Interrupts the thread that has set it until it is dropped.
-struct Alarm(Option<libc::timer_t>);
-
-impl Alarm {
-    fn set() -> Alarm {
-        let timer = timer().inspect_err(|error| {
-            tracing::warn!(%error, "who closes what was sent cannot be interrupted");
-        });
-        Alarm(timer.ok())
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        if let Some(timer) = self.0 {
-            // SAFETY: it is this one's, and not used any more.
-            unsafe { libc::timer_delete(timer) };
-        }
-    }
-}
-
-extern "C" fn interrupted(_signal: libc::c_int) {}
-
-/// A timer that interrupts the calling thread. Only system calls that wait notice.
-fn timer() -> io::Result<libc::timer_t> {
-    static HANDLED: Once = Once::new();
-    HANDLED.call_once(|| {
-        // SAFETY: zeros are an action without flags and with an empty mask; the handler does nothing.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = interrupted as extern "C" fn(libc::c_int) as usize;
-            libc::sigaction(INTERRUPT, &raw const action, ptr::null_mut());
-        }
-    });
-    let pause = |tv_nsec| libc::timespec { tv_sec: 0, tv_nsec };
-    let when = libc::itimerspec {
-        it_value: pause(PATIENCE_NANOSECONDS),
-        it_interval: pause(EVERY_NANOSECONDS),
-    };
-    let mut timer = MaybeUninit::uninit();
-    // SAFETY: zeros are an event; the kernel reads it and the time, and writes the timer if it says that it has made one.
-    unsafe {
-        let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = INTERRUPT;
-        event.sigev_notify_thread_id = gettid().as_raw_nonzero().get();
-        let outcome = libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr());
-        if outcome != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let timer = timer.assume_init();
-        if libc::timer_settime(timer, 0, &raw const when, ptr::null_mut()) != 0 {
-            let error = io::Error::last_os_error();
-            libc::timer_delete(timer);
-            return Err(error);
-        }
-        Ok(timer)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +102,7 @@ mod tests {
     use std::io::{IoSlice, Write};
     use std::mem::MaybeUninit;
     use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     /// A socket that takes a day to close, and its other end.
     fn lingering() -> (OwnedFd, TcpStream) {

@@ -14,8 +14,8 @@ use ::direct::layout::PROCESS_BYTES;
 use fuser::{
     BackingId, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionACL, TimeOrNow,
-    WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
+    TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -321,6 +321,23 @@ impl Filesystem for Files {
         reply: ReplyEmpty,
     ) {
         reply.error(Errno::EPERM);
+    }
+
+    /// There are none, and the kernel asks no more.
+    fn getxattr(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _name: &OsStr,
+        _bytes: u32,
+        reply: ReplyXattr,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// As above.
+    fn listxattr(&self, _request: &Request, _number: INodeNo, _bytes: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -136,10 +136,11 @@ impl<S: Store> Service<S> {
 
     /// A segment, opened for a process.
     fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
-        if let Some(door) = &self.door
-            && let store = self.files().store()
-            && let Some(segment) = store.segment_file(SegmentNumber(number), for_writing)?
-        {
+        let store = self.files().store();
+        // Also where the file itself is handed out, which is opened for writing and so cannot be sealed: the process maps it without making sure of its blocks.
+        let is_sealed = for_writing && self.door.is_some();
+        let segment = store.segment_file(SegmentNumber(number), is_sealed)?;
+        if let (Some(door), Some(segment)) = (&self.door, segment) {
             return door.open(number, segment, for_writing);
         }
         let path = self.pool.join(txn::pool::segment_file(number));
