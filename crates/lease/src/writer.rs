@@ -369,6 +369,18 @@ impl Writer {
                 .region
                 .write_streaming_checksummed(block.offset(), data);
         }
+        self.fill_around(block, step, data, used)
+    }
+
+    /// The same for a part of a block. By itself, so that no two blocks are on the stack of a thread at once, which may be the smallest that there is.
+    #[inline(never)]
+    fn fill_around(
+        &mut self,
+        block: BlockNumber,
+        step: &Step,
+        data: &[u8],
+        used: usize,
+    ) -> (Flushed, u32) {
         let mut whole = [0; BLOCK_BYTES];
         if let Place::At(before) = step.before {
             self.region.read(before.offset(), &mut whole);

@@ -25,6 +25,9 @@ impl EndLine {
 
 impl Writer {
     /// Streams data behind the end of the file into the block where it ends, in whole lines; with the checksum of what was stored, of a copy, because the program may be changing the data. What is before the data in its first line is stored once more as it is, so that it stays, whichever words survive a power cut.
+    ///
+    /// By itself: the copy is a block on the stack, see [`Writer::fill_around`].
+    #[inline(never)]
     pub(super) fn stream_behind_end(&mut self, to: Offset, data: &[u8]) -> (Flushed, u32) {
         let mut held = Held::new();
         let data = held.copy(data);
