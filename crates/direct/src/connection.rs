@@ -3,13 +3,13 @@
 use crate::file::{File, Tours};
 use crate::layout::{COUNTERS, Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
+use crate::lock::Mutex;
 use crate::mapped::{Keeper, Keeping};
 use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
 use crate::segments::Segments;
 use crate::socket::WAIT;
 use crate::world::World;
-use parking_lot::Mutex;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};

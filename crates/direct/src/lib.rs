@@ -20,6 +20,7 @@ mod file;
 pub mod layout;
 mod leased;
 mod line;
+mod lock;
 pub mod mapped;
 mod memory;
 mod policy;

@@ -1,7 +1,7 @@
 //! A lock for readers and writers, which a thread that comes again and again by itself takes without a locked instruction: see [`bias`](crate::bias).
 
 use crate::bias::{Bias, Thread, heavy_fence};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::lock::{Alone, Lock, Shared};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
@@ -51,7 +51,7 @@ impl Habit {
 pub(crate) struct Turns<T> {
     bias: Bias,
     habit: Habit,
-    lock: RwLock<()>,
+    lock: Lock,
     value: UnsafeCell<T>,
 }
 
@@ -61,8 +61,8 @@ unsafe impl<T: Send + Sync> Sync for Turns<T> {}
 /// How one has come in.
 enum Way<'t> {
     Owner(&'t Bias),
-    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'t, ()>),
-    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'t, ()>),
+    Shared(#[expect(dead_code, reason = "held")] Shared<'t>),
+    Alone(#[expect(dead_code, reason = "held")] Alone<'t>),
 }
 
 impl Drop for Way<'_> {
@@ -123,7 +123,7 @@ impl<T> Turns<T> {
                 turns: AtomicU32::new(0),
                 enough: AtomicU32::new(TURNS_MIN),
             },
-            lock: RwLock::new(()),
+            lock: Lock::new(),
             value: UnsafeCell::new(value),
         }
     }
@@ -174,18 +174,18 @@ impl<T> Turns<T> {
         }
         if self.bias.is_free() && self.habit.count(Thread::current()) {
             // Readers that come at the same moment are a reason to leave it as it is.
-            if let Some(alone) = self.lock.try_write()
+            if let Some(alone) = self.lock.try_hold()
                 && self.bias.is_free()
             {
                 return Some(self.own(alone));
             }
         }
-        let shared = self.lock.try_read_for(wait)?;
+        let shared = self.lock.share_for(wait)?;
         if self.bias.is_free() {
             return Some(Way::Shared(shared));
         }
         drop(shared);
-        let alone = self.lock.try_write_for(wait)?;
+        let alone = self.lock.hold_for(wait)?;
         self.have_no_owner(wait).then_some(Way::Alone(alone))
     }
 
@@ -193,7 +193,7 @@ impl<T> Turns<T> {
         if self.bias.is_inside_by(Thread::current()) {
             return None;
         }
-        let alone = self.lock.try_write_for(wait)?;
+        let alone = self.lock.hold_for(wait)?;
         if !self.have_no_owner(wait) {
             return None;
         }
@@ -204,7 +204,7 @@ impl<T> Turns<T> {
     }
 
     /// Makes this thread the owner, if there can be one.
-    fn own<'t>(&'t self, alone: RwLockWriteGuard<'t, ()>) -> Way<'t> {
+    fn own<'t>(&'t self, alone: Alone<'t>) -> Way<'t> {
         let me = Thread::current();
         // A first fence shows whether the kernel executes them.
         if !heavy_fence() {

@@ -1,55 +1,40 @@
 //! The lock of the table. Its holder is not interrupted by a signal: a handler that maps or forks would wait for itself.
 
-use rustix::thread::futex;
+use crate::lock::{self, Alone};
 use std::mem::MaybeUninit;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and somebody sleeps.
-const WANTED: u32 = 2;
-
-/// The lock. Unlike others it allocates nothing, whoever waits.
+/// The lock.
 #[derive(Debug)]
-pub(super) struct Lock(AtomicU32);
+pub(super) struct Lock(lock::Lock);
 
 /// The lock is held, and all signals are blocked on this thread.
 pub(super) struct Held<'l> {
-    lock: &'l Lock,
+    alone: Option<Alone<'l>>,
     before: libc::sigset_t,
 }
 
 impl Lock {
     pub(super) const fn new() -> Lock {
-        Lock(AtomicU32::new(FREE))
+        Lock(lock::Lock::new())
     }
 
     pub(super) fn hold(&self) -> Held<'_> {
         let before = block_signals();
-        if self
-            .0
-            .compare_exchange(FREE, HELD, Acquire, Relaxed)
-            .is_err()
-        {
-            while self.0.swap(WANTED, Acquire) != FREE {
-                let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WANTED, None);
-            }
+        Held {
+            alone: Some(self.0.hold()),
+            before,
         }
-        Held { lock: self, before }
     }
 
     /// In a child of `fork`, whose only thread this is: whoever held it is not here.
     pub(super) fn forget(&self) {
-        self.0.store(FREE, Release);
+        self.0.forget();
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.lock.0.swap(FREE, Release) == WANTED {
-            let _ = futex::wake(&self.lock.0, futex::Flags::PRIVATE, 1);
-        }
+        drop(self.alone.take());
         restore_signals(&self.before);
     }
 }
