@@ -9,7 +9,9 @@ use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, ssize_t};
-use rustix::fs::{OFlags, SeekFrom, Statx, fcntl_getfl, fstat, seek, tell};
+use rustix::fs::{
+    AtFlags, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, seek, statx, tell,
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -149,10 +151,16 @@ pub(crate) fn write_at(
     Way::of(inside.and_then(|_inside| {
         // As Linux does it: the offset of a write to a description that appends is ignored.
         if appends || pin.appends(borrow(number)) {
-            let appended = pin.file().append(borrow(number), data);
-            appended.map(|(bytes, _)| bytes)
+            let appended = pin.file().append(borrow(number), data)?;
+            let flags = match appends {
+                true => ReadWriteFlags::APPEND,
+                false => ReadWriteFlags::empty(),
+            };
+            Some(append_rest(number, pin, data, appended, Some(offset), flags).0)
         } else {
-            pin.file().write_at(borrow(number), data, offset)
+            let bytes = pin.file().write_at(borrow(number), data, offset)?;
+            let flags = ReadWriteFlags::empty();
+            Some(write_rest(number, data, bytes, offset, flags))
         }
     }))
 }
@@ -215,7 +223,8 @@ pub(crate) fn write(
             let start = position.get();
             let appended = inside.and_then(|_inside| pin.file().append(borrow(number), data));
             Way::Done(match appended {
-                Some((bytes, end)) => {
+                Some(appended) => {
+                    let (bytes, end) = append_rest(number, pin, data, appended, None, flags);
                     position.reach(start, end);
                     Ok(bytes)
                 }
@@ -235,15 +244,18 @@ pub(crate) fn write(
             }
             // Moved before it is written: a handler that interrupts the write goes on behind it.
             let start = position.advance(bytes);
-            let direct =
-                inside.and_then(|_inside| pin.file().write_at(borrow(number), data, start));
+            let direct = inside.and_then(|_inside| {
+                let bytes = pin.file().write_at(borrow(number), data, start)?;
+                Some(write_rest(number, data, bytes, start, flags))
+            });
             let outcome = direct.map_or_else(|| pwritev2(borrow(number), data, start, flags), Ok);
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
         (false, true) => {
             let appended = inside.and_then(|_inside| {
-                let (bytes, end) = pin.file().append(borrow(number), data)?;
+                let appended = pin.file().append(borrow(number), data)?;
+                let (bytes, end) = append_rest(number, pin, data, appended, None, flags);
                 let _ = seek(borrow(number), SeekFrom::Start(end));
                 Some(bytes)
             });
@@ -292,6 +304,63 @@ fn append_by_kernel(
         }
     }
     append(borrow(number))
+}
+
+/// Of a long write `done` bytes were written directly; then it was over, because another process has come to the file or there was no room: the kernel writes the rest. Bytes written.
+#[inline]
+fn write_rest(
+    number: RawFd,
+    data: &[IoSlice<'_>],
+    done: usize,
+    offset: u64,
+    flags: ReadWriteFlags,
+) -> usize {
+    if done == total(data) {
+        return done;
+    }
+    let write = |rest: &[IoSlice<'_>]| {
+        pwritev2(borrow(number), rest, offset + done as u64, flags).unwrap_or(0)
+    };
+    done + with_rest(data, done, write)
+}
+
+/// The same of an append, up to where the file ended behind it. If that is not its end any more, somebody else has appended: the call is cut short, as what the program writes next belongs behind that. (Who comes
+/// between the look and the kernel's append is written behind, as well.) Bytes written, and the end behind them.
+#[inline]
+fn append_rest(
+    number: RawFd,
+    pin: &Pin,
+    data: &[IoSlice<'_>],
+    (done, end): (usize, u64),
+    offset: Option<u64>,
+    flags: ReadWriteFlags,
+) -> (usize, u64) {
+    if done == total(data) || real_size(number) != Some(end) {
+        return (done, end);
+    }
+    with_rest(data, done, |rest| {
+        match append_by_kernel(number, pin, rest, offset, flags) {
+            (Ok(bytes), found) => (done + bytes, found.unwrap_or(end + bytes as u64)),
+            (Err(_), _) => (done, end),
+        }
+    })
+}
+
+/// Calls `write` with what is behind the first `done` bytes.
+#[cold]
+fn with_rest<R>(data: &[IoSlice<'_>], done: usize, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+    let mut parts = data.to_vec();
+    let mut rest = &mut parts[..];
+    IoSlice::advance_slices(&mut rest, done);
+    write(rest)
+}
+
+/// Bytes of the file, as the server says.
+#[cold]
+fn real_size(number: RawFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let status = statx(borrow(number), c"", flags, StatxFlags::SIZE).ok()?;
+    Some(status.stx_size)
 }
 
 /// `lseek`.
