@@ -22,11 +22,16 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Most bytes that the kernel reads or writes at once; it knows best what to do with more.
 const BYTES_MAX: usize = 0x7fff_f000;
+
+/// How long an operation waits for its turn before it is the kernel's, which is right at any time: to the server it is as one of another process. Who has the turn for longer waits for the server, as the kernel would, or stands still:
+/// in a signal's handler that suspends threads, for a debugger.
+const TURN: Duration = Duration::from_millis(100);
 
 /// What this process has of the file.
 #[derive(Debug)]
@@ -236,7 +241,7 @@ impl File {
     /// that it takes for one behind the end would end the process.
     pub fn leave_to_kernel(&self, descriptor: BorrowedFd<'_>) {
         if let Some(_inside) = self.enter()
-            && let Some(mut state) = self.exclusive()
+            && let Some(mut state) = self.exclusive_to_leave()
         {
             self.leave_mappings(&state);
             self.let_go(&mut state);
@@ -272,7 +277,7 @@ impl File {
     pub fn close(&self) -> Option<u64> {
         tidy();
         let _inside = self.enter()?;
-        let mut state = self.exclusive()?;
+        let mut state = self.exclusive_to_leave()?;
         let state = &mut *state;
         if let Holds::Lease(leased) = &mut state.holds
             && state.mapped.is_none()
@@ -290,14 +295,21 @@ impl File {
         (self.generation == Generation::current()).then_some(inside)
     }
 
-    /// Locks are waited for only as long as an honest server may take.
+    /// To look at it for an operation that the kernel does as well.
     #[inline]
     fn shared(&self) -> Option<Reading<'_, State>> {
-        self.state.read(4 * WAIT)
+        self.state.read(TURN)
     }
 
+    /// To use it for such an operation.
     #[inline]
     fn exclusive(&self) -> Option<Changing<'_, State>> {
+        self.state.change(TURN)
+    }
+
+    /// To let it go, which nobody else does: waits as long as an honest server may take.
+    #[inline]
+    fn exclusive_to_leave(&self) -> Option<Changing<'_, State>> {
         self.state.change(4 * WAIT)
     }
 

@@ -64,7 +64,7 @@ impl File {
     /// A part of it is mapped no more. If the program has closed the file, it goes with the last one.
     pub(crate) fn unmapped(&self) {
         if let Some(_inside) = self.enter()
-            && let Some(mut state) = self.exclusive()
+            && let Some(mut state) = self.exclusive_to_leave()
             && state.is_closed
         {
             self.let_go(&mut state);
