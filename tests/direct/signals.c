@@ -181,6 +181,48 @@ static void *wait_for_pipe(void *argument) {
     return argument;
 }
 
+/* A thread is made to stand still wherever it is, as collectors do that stop the world: who writes meanwhile does not wait for it long. */
+static volatile sig_atomic_t stands, goes_on;
+static void standing_handler(int signal) {
+    (void)signal;
+    int saved = errno;
+    stands = 1;
+    while (!goes_on)
+        usleep(100);
+    errno = saved;
+}
+
+static volatile sig_atomic_t is_over;
+static void *overwrite(void *argument) {
+    char other[4096] = {0};
+    for (int i = 0; !is_over; i++)
+        CHECK(pwrite(file, other, 4096, i % BLOCKS * 4096L) == 4096);
+    return argument;
+}
+
+static void stand_still(void) {
+    struct sigaction action = {.sa_handler = standing_handler, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    file = warm_file("signals-still", 0);
+    CHECK(ftruncate(file, BLOCKS * 4096L) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, overwrite, NULL) == 0);
+    for (int round = 0; round < 20; round++) {
+        usleep(20000);
+        stands = goes_on = 0;
+        CHECK(pthread_kill(thread, SIGUSR1) == 0);
+        while (!stands)
+            usleep(10);
+        long begin = now_us();
+        CHECK(pwrite(file, "a line", 6, BLOCKS * 4096L) == 6);
+        CHECK(now_us() - begin < 2000000);
+        goes_on = 1;
+    }
+    is_over = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    close(file);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     log_file = warm_file("signals-log", O_APPEND);
@@ -197,6 +239,7 @@ int main(int count, char **arguments) {
     action.sa_handler = forking_handler;
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     share_in_handler();
+    stand_still();
     for (int i = 0; i < 8; i++) {
         pthread_t thread;
         void *result;

@@ -306,7 +306,6 @@ impl<T> DerefMut for Locked<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loom::cell::UnsafeCell as ModelCell;
     use loom::sync::atomic::AtomicU32 as ModelWord;
     use loom::sync::{Arc, Condvar, Mutex as ModelMutex};
 
@@ -363,7 +362,7 @@ mod tests {
     #[derive(Default)]
     struct Guarded {
         lock: Lock<Model>,
-        cell: ModelCell<u32>,
+        cell: loom::cell::UnsafeCell<u32>,
     }
 
     // SAFETY: what the model checks.
