@@ -10,7 +10,7 @@
 //!
 //! After `fork` a child forgets all that is locked with what it locks ([`Worlds`](crate::world::Worlds)).
 
-use rustix::thread::futex;
+use rustix::thread::{futex, sched_yield};
 use std::cell::UnsafeCell;
 use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const SLEEPS: u32 = 1 << 31;
 /// One who does not share it has it.
 const ALONE: u32 = SLEEPS - 1;
+
+/// Looks at a lock that is held before others get the processor between two looks.
+const LOOKS_AWAKE: u32 = 100;
 
 /// The word of a lock; abstract, so that all interleavings can be explored.
 pub(crate) trait Word {
@@ -43,7 +46,7 @@ pub(crate) trait Word {
 }
 
 impl Word for AtomicU32 {
-    const LOOKS: u32 = 100;
+    const LOOKS: u32 = LOOKS_AWAKE + 10;
 
     #[inline]
     fn load(&self) -> u32 {
@@ -173,11 +176,14 @@ impl<W: Word> Lock<W> {
 
     #[cold]
     fn take_until(&self, next: impl Fn(u32) -> Option<u32>, until: Option<Instant>) -> bool {
-        for _ in 0..W::LOOKS {
+        for look in 0..W::LOOKS {
             if self.take(&next) {
                 return true;
             }
-            std::hint::spin_loop();
+            match look < LOOKS_AWAKE {
+                true => std::hint::spin_loop(),
+                false => sched_yield(),
+            }
         }
         loop {
             let word = self.0.load();
