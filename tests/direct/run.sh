@@ -24,7 +24,7 @@ run() {
     fi
 }
 
-for name in positions storm calls reuse signals status owner malloc; do
+for name in positions storm calls edges reuse signals status owner malloc; do
     run "$name" -O1 "$sources/$name.c"
 done
 for name in positions calls; do

@@ -7,7 +7,7 @@ begin 512M
 watch_clients
 TMPDIR=$work bash "$repository/tests/direct/run.sh" "$dir" "$preload" 2>&1 | tee "$work/run.log" || fail "tests/direct/run.sh"
 names=0
-for name in positions storm calls reuse signals status owner malloc positions-fortified calls-fortified; do
+for name in positions storm calls edges reuse signals status owner malloc positions-fortified calls-fortified; do
     # The kernel keeps so much of a name.
     was_direct "$name" 100 100 "${name:0:15}"
     names=$((names + 1))

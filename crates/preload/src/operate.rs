@@ -4,17 +4,18 @@
 //! be cancelled while the position is locked.
 
 use crate::client::mapped::{MapRequest, Plan};
+use crate::real;
 use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
 use direct::BLOCK_BYTES;
-use libc::{c_int, c_void, ssize_t};
+use libc::{c_int, c_long, c_void, iovec, ssize_t};
 use rustix::fs::{
     AtFlags, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, seek, statx, tell,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// How a call goes on.
 pub(crate) enum Way {
@@ -125,9 +126,46 @@ pub(crate) fn append_at(
         return Way::Kernel;
     };
     match write_at(number, pin, data, offset.cast_signed(), true) {
-        Way::Kernel => Way::Done(append_by_kernel(number, pin, data, Some(offset), flags).0),
+        Way::Kernel => {
+            let call = |to: BorrowedFd<'_>| pwritev2(to, data, offset, flags);
+            Way::Done(append_by_kernel(number, pin, call).0)
+        }
         way => way,
     }
+}
+
+/// `pwritev2` with `RWF_APPEND` of a vector that only the kernel can judge. An offset of -1 is the position, which is the kernel's from now on.
+///
+/// # Safety
+///
+/// As for `pwritev2`.
+pub(crate) unsafe fn append_odd(
+    number: RawFd,
+    pin: &Pin,
+    vector: *const iovec,
+    count: c_int,
+    offset: i64,
+    flags: ReadWriteFlags,
+) -> Way {
+    let flags = c_long::from(flags.bits());
+    let call = |to: BorrowedFd<'_>| {
+        let errno = thread::errno();
+        let (to, count) = (c_long::from(to.as_raw_fd()), c_long::from(count));
+        let number = libc::SYS_pwritev2;
+        // SAFETY: the caller's promise. Not the function behind: that one is a cancellation point.
+        let bytes = unsafe { real::syscall(number, to, vector as c_long, count, offset, 0, flags) };
+        let outcome = usize::try_from(bytes).map_err(|_| Errno::from_raw_os_error(thread::errno()));
+        set_errno(errno);
+        outcome
+    };
+    if offset == -1 {
+        table::share(number);
+    }
+    let (outcome, end) = append_by_kernel(number, pin, call);
+    if let (-1, Ok(1..), Some(end)) = (offset, outcome, end) {
+        let _ = seek(borrow(number), SeekFrom::Start(end));
+    }
+    Way::Done(outcome)
 }
 
 /// `pwritev`; to the end whatever the offset is, if `appends`.
@@ -218,6 +256,7 @@ pub(crate) fn write(
         Inside::enter()
     };
     let appends = appends || pin.appends(borrow(number));
+    let call = |to: BorrowedFd<'_>| pwritev2(to, data, u64::MAX, flags);
     match (position.is_ours(), appends) {
         (true, true) => {
             let start = position.get();
@@ -229,7 +268,7 @@ pub(crate) fn write(
                     Ok(bytes)
                 }
                 None => {
-                    let (outcome, end) = append_by_kernel(number, pin, data, None, flags);
+                    let (outcome, end) = append_by_kernel(number, pin, call);
                     if let (Ok(_), Some(end)) = (outcome, end) {
                         position.reach(start, end);
                     }
@@ -266,7 +305,7 @@ pub(crate) fn write(
                 pin.file().tell_kernel_size(borrow(number));
                 return Way::Kernel;
             }
-            let (outcome, end) = append_by_kernel(number, pin, data, None, flags);
+            let (outcome, end) = append_by_kernel(number, pin, call);
             if let (Ok(_), Some(end)) = (outcome, end) {
                 let _ = seek(borrow(number), SeekFrom::Start(end));
             }
@@ -276,25 +315,19 @@ pub(crate) fn write(
     }
 }
 
-/// Appends by the kernel: what came of it, and where the file ends behind it, if that is known. With an offset no position moves, and the end is not known.
+/// Appends by a call to the kernel: what came of it, and where the file ends behind it, if that is known. If the call has an offset, no position moves, and what is said of the end means nothing.
 ///
 /// The kernel goes by what it was told last of where the file ends. It tells the server whether the file was opened for appending, and the server then writes at the real end; but not that this one write is to append
 /// (`RWF_APPEND`), which looks like one to the place where the kernel takes the end to be. So it goes through a description that was opened for appending.
 fn append_by_kernel(
     number: RawFd,
     pin: &Pin,
-    data: &[IoSlice<'_>],
-    offset: Option<u64>,
-    flags: ReadWriteFlags,
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> (Result<usize, Errno>, Option<u64>) {
     let append = |descriptor: BorrowedFd<'_>| {
         pin.file().tell_kernel_size(descriptor);
-        let outcome = pwritev2(descriptor, data, offset.unwrap_or(u64::MAX), flags);
-        let end = match offset {
-            Some(_) => None,
-            None => tell(descriptor).ok(),
-        };
-        (outcome, end)
+        let outcome = call(descriptor);
+        (outcome, tell(descriptor).ok())
     };
     let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
     if !pin.appends(borrow(number)) && access != Ok(OFlags::RDONLY) {

@@ -69,6 +69,10 @@ pub(super) unsafe fn writing_vector(
         match unsafe { buffers::vector_to_write(vector, count) } {
             Named::Memory(data) => operate::write(number, pin, data, flags, appends),
             Named::Nothing => Way::Kernel,
+            // SAFETY: the caller's promise.
+            Named::Odd if appends => unsafe {
+                operate::append_odd(number, pin, vector, count, -1, flags)
+            },
             Named::Odd => operate::odd(number),
         }
     })

@@ -122,12 +122,12 @@ unsafe fn writing_vector_at(
             true => others | ReadWriteFlags::APPEND,
             false => others,
         };
-        if offset == -1 {
-            return writing_vector(number, vector, count, flags, appends);
-        }
         if appends {
             // However seldom it was used: the kernel may take the end to be elsewhere.
             drop(table::find_now(number));
+        }
+        if offset == -1 {
+            return writing_vector(number, vector, count, flags, appends);
         }
         operate::if_ours(number, false, |pin| {
             match buffers::vector_to_write(vector, count) {
@@ -135,6 +135,9 @@ unsafe fn writing_vector_at(
                     operate::append_at(number, pin, data, offset, flags)
                 }
                 Named::Memory(data) => operate::write_at(number, pin, data, offset, false),
+                Named::Odd if appends => {
+                    operate::append_odd(number, pin, vector, count, offset, flags)
+                }
                 _ => Way::Kernel,
             }
         })

@@ -1,0 +1,67 @@
+/* What programs seldom do: odd counts, flags for one write, descriptors that are used for the first time. The kernel's answers are the right ones. */
+#include "check.h"
+
+static off_t place_of(const char *name, const char *mark) {
+    static char all[1 << 16];
+    int file = open(name, O_RDONLY);
+    ssize_t bytes = pread(file, all, sizeof all, 0);
+    char *found = bytes > 0 ? memmem(all, (size_t)bytes, mark, strlen(mark)) : NULL;
+    close(file);
+    return found ? found - all : -1;
+}
+
+/* A file that is written directly, and longer than the kernel knows. Another descriptor of it, opened before with these flags, was not used yet. */
+static int longer_file(const char *name, off_t bytes, int flags, int *other) {
+    char line[100];
+    int file = warm_file(name, 0);
+    CHECK((*other = open(name, flags)) >= 0);
+    memset(line, '1', sizeof line);
+    for (off_t at = 0; at < bytes; at += (off_t)sizeof line)
+        CHECK(pwrite(file, line, sizeof line, at) == sizeof line);
+    return file;
+}
+
+/* RWF_APPEND at the position by a descriptor that was not used before; and of vectors that the kernel judges. */
+static void flagged_appends(void) {
+    struct iovec one = {"first", 5}, odd[2] = {{NULL, 0}, {NULL, 0}};
+    int other, file = longer_file("flagged", 10000, O_RDWR, &other);
+    CHECK(pwritev2(other, &one, 1, -1, RWF_APPEND) == 5 && place_of("flagged", "first") == 10000);
+    CHECK(lseek(other, 0, SEEK_CUR) == 10005 && size_of("flagged") == 10005);
+    for (int i = 0; i < 100; i++)
+        CHECK(pwrite(file, "more", 4, 10005 + 4 * i) == 4);
+    odd[1] = (struct iovec){"second", 6};
+    CHECK(pwritev2(other, odd, 2, -1, RWF_APPEND) == 6 && place_of("flagged", "second") == 10405);
+    CHECK(lseek(other, 0, SEEK_CUR) == 10411);
+    for (int i = 0; i < 100; i++)
+        CHECK(pwrite(file, "more", 4, 10411 + 4 * i) == 4);
+    odd[1] = (struct iovec){"third", 5};
+    CHECK(pwritev2(other, odd, 2, 0, RWF_APPEND) == 5 && place_of("flagged", "third") == 10811);
+    CHECK(lseek(other, 0, SEEK_CUR) == 10411 && close(other) == 0 && close(file) == 0);
+}
+
+/* By another process. */
+static void appends_of_others(void) {
+    int status, asks[2], file, other;
+    char byte;
+    struct iovec one = {"child", 5};
+    CHECK(pipe(asks) == 0);
+    close(open("others", O_RDWR | O_CREAT | O_TRUNC, 0600));
+    pid_t child = fork();
+    if (child == 0) {
+        close(asks[1]);
+        other = open("others", O_RDWR);
+        CHECK(read(asks[0], &byte, 1) == 0);
+        _exit(pwritev2(other, &one, 1, -1, RWF_APPEND) != 5 || lseek(other, 0, SEEK_CUR) != 10005);
+    }
+    file = longer_file("others", 10000, O_RDONLY, &other);
+    CHECK(close(asks[0]) == 0 && close(asks[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(place_of("others", "child") == 10000 && size_of("others") == 10005);
+    CHECK(close(other) == 0 && close(file) == 0);
+}
+
+int main(int count, char **arguments) {
+    begin(count, arguments);
+    flagged_appends();
+    appends_of_others();
+    return done("edges");
+}
