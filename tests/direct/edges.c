@@ -59,9 +59,34 @@ static void appends_of_others(void) {
     CHECK(close(other) == 0 && close(file) == 0);
 }
 
+/* More bytes than there can be behind an address, of which the file has fewer. */
+static void counts(void) {
+    static char data[65536];
+    const volatile size_t counts[] = {(size_t)-1, SSIZE_MAX, (size_t)1 << 63, (size_t)1 << 62, (size_t)1 << 48};
+    struct {
+        char room[16], behind[64];
+    } *small = malloc(1 << 17);
+    int file = warm_file("counts", 0);
+    memset(data, 'x', sizeof data), memset(small, 'b', sizeof *small);
+    CHECK(pwrite(file, data, sizeof data, 0) == sizeof data && lseek(file, 100, SEEK_SET) == 100);
+    char *volatile room = small->room;
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+        CHECK(pread(file, room, counts[i], 0) == -1 && errno == EFAULT);
+        CHECK(read(file, room, counts[i]) == -1 && errno == EFAULT);
+        CHECK(pwrite(file, room, counts[i], 0) == -1 && errno == EFAULT);
+        CHECK(write(file, room, counts[i]) == -1 && errno == EFAULT);
+        CHECK(small->behind[0] == 'b' && lseek(file, 0, SEEK_CUR) == 100 && size_of("counts") == sizeof data);
+    }
+    struct iovec two[2] = {{data, 1}, {room, (size_t)-1}};
+    CHECK(readv(file, two, 2) == -1 && errno == EINVAL && preadv(file, two + 1, 1, 0) == -1 && errno == EINVAL);
+    CHECK(small->behind[0] == 'b' && close(file) == 0);
+    free(small);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     flagged_appends();
     appends_of_others();
+    counts();
     return done("edges");
 }

@@ -7,6 +7,8 @@ use std::slice;
 
 /// Bytes that one call reads or writes at most, as in the kernel.
 const CALL_BYTES_MAX: usize = 0x7fff_f000;
+/// Where memory of programs ends, as far as the kernel gives it without being asked for more.
+const MEMORY_END: usize = (1 << 47) - 4096;
 /// Parts that a vector may have.
 const PARTS_MAX: usize = 1024;
 /// Parts that a vector to read into may have; they are copied, and there may be little stack.
@@ -36,6 +38,14 @@ pub(crate) fn is_readable(at: *const c_void, bytes: usize) -> bool {
     is_readable
 }
 
+/// Whether so many bytes can be there at all. If not, the kernel refuses them however few would be used.
+#[inline]
+fn can_be(at: *const c_void, bytes: usize) -> bool {
+    at.addr()
+        .checked_add(bytes)
+        .is_some_and(|end| end <= MEMORY_END)
+}
+
 /// What a call has named.
 pub(crate) enum Named<T> {
     /// Memory to work with.
@@ -56,6 +66,9 @@ pub(crate) unsafe fn to_read<'a>(into: *mut c_void, bytes: usize) -> Named<IoSli
     if into.is_null() || bytes == 0 {
         return Named::Nothing;
     }
+    if !can_be(into, bytes) {
+        return Named::Odd;
+    }
     // SAFETY: the caller names this memory, as `read` wants it, and it is not null.
     let into = unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes.min(CALL_BYTES_MAX)) };
     Named::Memory(IoSliceMut::new(into))
@@ -70,6 +83,9 @@ pub(crate) unsafe fn to_read<'a>(into: *mut c_void, bytes: usize) -> Named<IoSli
 pub(crate) unsafe fn to_write<'a>(data: *const c_void, bytes: usize) -> Named<IoSlice<'a>> {
     if data.is_null() || bytes == 0 {
         return Named::Nothing;
+    }
+    if !can_be(data, bytes) {
+        return Named::Odd;
     }
     // SAFETY: the caller names this memory, as `write` wants it, and it is not null.
     let data = unsafe { slice::from_raw_parts(data.cast::<u8>(), bytes.min(CALL_BYTES_MAX)) };
@@ -96,11 +112,10 @@ unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Named<&'a [iovec]> {
     let total = parts
         .iter()
         .try_fold(0_usize, |total, part| total.checked_add(part.iov_len));
+    let is_sound = |part: &iovec| !part.iov_base.is_null() && can_be(part.iov_base, part.iov_len);
     match total {
         Some(0) => Named::Nothing,
-        Some(total)
-            if total <= CALL_BYTES_MAX && parts.iter().all(|part| !part.iov_base.is_null()) =>
-        {
+        Some(total) if total <= CALL_BYTES_MAX && parts.iter().all(is_sound) => {
             Named::Memory(parts)
         }
         _ => Named::Odd,

@@ -17,7 +17,8 @@ unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
             let into = slice::from_mut(&mut into);
             operate::read(number, pin, into, ReadWriteFlags::empty())
         }),
-        _ => Way::Kernel,
+        Named::Nothing => Way::Kernel,
+        Named::Odd => operate::odd(number),
     }
 }
 
@@ -31,7 +32,8 @@ unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
             let data = slice::from_ref(&data);
             operate::write(number, pin, data, ReadWriteFlags::empty(), false)
         }),
-        _ => Way::Kernel,
+        Named::Nothing => Way::Kernel,
+        Named::Odd => operate::odd(number),
     }
 }
 
