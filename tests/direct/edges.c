@@ -83,10 +83,61 @@ static void counts(void) {
     free(small);
 }
 
+/* Two threads put a file of their own at the same number: behind that the number is what the kernel says. */
+static int raced[2];
+static pthread_barrier_t barrier;
+static volatile int is_over;
+static void put(int which, unsigned *random) {
+    *random = *random * 1103515245 + 12345;
+    for (volatile unsigned i = (*random >> 16) % 200; i > 0; i--)
+        ;
+    CHECK(dup2(raced[which], 200) == 200);
+}
+
+static void *put_other(void *argument) {
+    unsigned random = 2;
+    while (pthread_barrier_wait(&barrier), !is_over) {
+        put(1, &random);
+        pthread_barrier_wait(&barrier);
+    }
+    return argument;
+}
+
+static void race_of_duplicates(void) {
+    pthread_t thread;
+    unsigned random = 1;
+    char block[64], found[64];
+    struct stat files[2], status;
+    raced[0] = warm_file("raced-0", 0), raced[1] = warm_file("raced-1", 0);
+    CHECK(fstat(raced[0], &files[0]) == 0 && fstat(raced[1], &files[1]) == 0);
+    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0 && pthread_create(&thread, NULL, put_other, NULL) == 0);
+    for (int round = 0; round < 30000; round++) {
+        pthread_barrier_wait(&barrier);
+        put(0, &random);
+        pthread_barrier_wait(&barrier);
+        CHECK(fstat(200, &status) == 0);
+        char path[] = "/proc/self/fd/200", name[PATH_MAX];
+        ssize_t bytes = readlink(path, name, sizeof name);
+        CHECK(bytes > 0);
+        int which = name[bytes - 1] == '1';
+        memset(block, round, sizeof block);
+        CHECK(pwrite(200, block, sizeof block, 0) == sizeof block);
+        CHECK(pread(raced[which], found, sizeof found, 0) == sizeof found && memcmp(block, found, sizeof block) == 0);
+        CHECK(status.st_ino == files[which].st_ino);
+    }
+    is_over = 1;
+    pthread_barrier_wait(&barrier);
+    CHECK(pthread_join(thread, NULL) == 0 && close(200) == 0);
+    /* Alone it leads to the file again, and shares the position. */
+    CHECK(dup2(raced[0], 200) == 200 && lseek(raced[0], 7, SEEK_SET) == 7 && lseek(200, 0, SEEK_CUR) == 7);
+    CHECK(close(200) == 0 && close(raced[0]) == 0 && close(raced[1]) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     flagged_appends();
     appends_of_others();
     counts();
+    race_of_duplicates();
     return done("edges");
 }

@@ -14,6 +14,9 @@
 //! there are none.
 //!
 //! A number that is closed becomes `kernel` before the kernel closes it, and only an opening function that we stand before makes it anything else.
+//!
+//! A number to which `dup2` gives another file stays `kernel` while that is under way, and behind it unless nothing else has happened to it: of two such calls nobody knows which one
+//! the kernel did last. `dup` learns its number from the kernel; so while one is under way whatever happens to a number leaves a trace, in the order of all changes.
 
 use crate::client::client;
 use crate::description::Description;
@@ -43,13 +46,13 @@ const USE: u64 = 1 << 2;
 const USES: u64 = 7 << 2;
 /// It is looked at when it was used so often.
 const USES_BEFORE_LOOK: u64 = 2 * USE;
-/// Of `fresh`: calls under way.
+/// Of `fresh`: calls under way. Of `kernel`: those that give the number to another file.
 const CALL: u64 = 1 << 5;
 const CALLS: u64 = 0xfff << 5;
 /// Of `fresh`: the program made the file, under the name that stands there.
 const MADE: u64 = 1 << 17;
 const NAME_SHIFT: u32 = 18;
-/// How often the word's meaning has changed.
+/// Which change of all made the word what it is.
 const CHANGE: u64 = 1 << 32;
 
 const _: () = assert!((NAMES as u64) << NAME_SHIFT <= CHANGE);
@@ -57,6 +60,11 @@ const _: () = assert!((NAMES as u64) << NAME_SHIFT <= CHANGE);
 static TABLE: [AtomicU64; NUMBERS] = [const { AtomicU64::new(FOREIGN) }; NUMBERS];
 /// Highest number that anything was written for, and one.
 static USED: AtomicU64 = AtomicU64::new(0);
+
+/// Changes of all words so far.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// Calls of `dup` and its like that are under way.
+static DUPLICATING: AtomicU64 = AtomicU64::new(0);
 
 /// What a call that is about to use a descriptor finds.
 pub(crate) enum Found {
@@ -112,7 +120,7 @@ pub(crate) fn find(number: RawFd, moves: bool) -> Found {
                     continue;
                 }
                 if is_moved && word & CALLS == CALLS {
-                    let _ = entry.compare_exchange(word, foreign_after(word), SeqCst, Relaxed);
+                    let _ = entry.compare_exchange(word, changed(FOREIGN), SeqCst, Relaxed);
                     continue;
                 }
                 let used = if word & USES == USES { 0 } else { USE };
@@ -186,12 +194,15 @@ pub(crate) fn find_expected(number: RawFd) -> Option<Pin> {
     is_expected.then(|| find_now(number))?
 }
 
-fn foreign_after(word: u64) -> u64 {
-    changed(word, FOREIGN)
+/// A word with this meaning from now on.
+fn changed(low: u64) -> u64 {
+    (CHANGES.fetch_add(1, SeqCst) + 1).wrapping_mul(CHANGE) | low
 }
 
-fn changed(word: u64, low: u64) -> u64 {
-    (word & !(CHANGE - 1)).wrapping_add(CHANGE) | low
+/// Whether a word became what it is by one of the changes since so many of them.
+fn is_later(word: u64, changes: u64) -> bool {
+    let age = (changes as u32).wrapping_sub((word / CHANGE) as u32);
+    age.cast_signed() < 0
 }
 
 /// A call that was under way is over.
@@ -232,7 +243,7 @@ fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
         client().look(descriptor)
     };
     let Some(file) = file else {
-        let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
+        let _ = entry.compare_exchange(word, changed(KERNEL), SeqCst, Relaxed);
         return;
     };
     let name = made_as(word);
@@ -240,12 +251,12 @@ fn look(number: RawFd, entry: &'static AtomicU64, word: u64) {
         file.expect_use();
     }
     let Some(pin) = slab::place(Description::new(file, flags, name)) else {
-        let _ = entry.compare_exchange(word, changed(word, KERNEL), SeqCst, Relaxed);
+        let _ = entry.compare_exchange(word, changed(KERNEL), SeqCst, Relaxed);
         return;
     };
     // Others who find the description wait here until it is known whose the position is.
     let position = pin.lock();
-    let ours = changed(word, (pin.index() as u64) << INDEX_SHIFT | OURS);
+    let ours = changed((pin.index() as u64) << INDEX_SHIFT | OURS);
     if entry.compare_exchange(word, ours, SeqCst, Relaxed).is_err() {
         slab::remove_entry(pin.index());
         return;
@@ -277,19 +288,42 @@ pub(crate) fn used() -> std::ops::Range<RawFd> {
     0..RawFd::try_from(USED.load(SeqCst)).unwrap_or(RawFd::MAX)
 }
 
-/// Changes what a number is, and lets go of the description that it led to.
+/// Changes what a number is, and lets go of the description that it led to. While it is given to another file it is the kernel's, whatever else happens.
 fn become_(number: RawFd, low: u64) {
+    become_what(number, |word| match calls_of_kernel(word) {
+        0 => low,
+        calls => calls | KERNEL,
+    });
+}
+
+/// As above; `low` says what. Returns the word, or what is as good if the number is not in the table.
+fn become_what(number: RawFd, low: impl Fn(u64) -> u64) -> u64 {
     let Some(entry) = entry(number) else {
-        return;
+        return KERNEL;
     };
     use_number(number);
     process::settle();
     let mut word = entry.load(Acquire);
-    while let Err(now) = entry.compare_exchange(word, changed(word, low), SeqCst, Acquire) {
-        word = now;
+    loop {
+        let next = changed(low(word));
+        match entry.compare_exchange(word, next, SeqCst, Acquire) {
+            Ok(_) => {
+                if word & TAG == OURS {
+                    slab::remove_entry(index_of(word));
+                }
+                return next;
+            }
+            Err(now) => word = now,
+        }
     }
-    if word & TAG == OURS {
-        slab::remove_entry(((word & (CHANGE - 1)) >> INDEX_SHIFT) as usize);
+}
+
+/// Of a number that is the kernel's: the calls under way that give it to another file.
+fn calls_of_kernel(word: u64) -> u64 {
+    if word & TAG == KERNEL {
+        word & CALLS
+    } else {
+        0
     }
 }
 
@@ -331,7 +365,8 @@ pub(crate) fn opened_for_others(number: RawFd) {
 /// The number is about to be closed.
 #[inline]
 pub(crate) fn closing(number: RawFd) {
-    if !is_kernels(number) {
+    let is_idle = |entry: &AtomicU64| entry.load(Relaxed) & (TAG | CALLS) == KERNEL;
+    if !entry(number).is_none_or(is_idle) || DUPLICATING.load(SeqCst) != 0 {
         become_(number, KERNEL);
     }
 }
@@ -352,7 +387,7 @@ pub(crate) fn share(number: RawFd) {
         match word & TAG {
             FRESH => {
                 if entry
-                    .compare_exchange(word, foreign_after(word), SeqCst, Relaxed)
+                    .compare_exchange(word, changed(FOREIGN), SeqCst, Relaxed)
                     .is_ok()
                 {
                     return;
@@ -398,17 +433,24 @@ pub(crate) struct Source {
     number: RawFd,
     word: u64,
     pin: Option<Pin>,
+    /// Changes of all words before.
+    changes: u64,
 }
 
 /// A number is about to be duplicated. One that was not looked at is looked at now: afterwards two numbers share a position, and one description must hold it.
 pub(crate) fn duplicating(number: RawFd) -> Source {
-    let Some(entry) = entry(number) else {
-        return Source {
-            number,
-            word: KERNEL,
-            pin: None,
-        };
-    };
+    let (word, pin) = entry(number).map_or((KERNEL, None), |entry| looked_at(number, entry));
+    DUPLICATING.fetch_add(1, SeqCst);
+    let changes = CHANGES.load(SeqCst);
+    Source {
+        number,
+        word,
+        pin,
+        changes,
+    }
+}
+
+fn looked_at(number: RawFd, entry: &'static AtomicU64) -> (u64, Option<Pin>) {
     let mut word = entry.load(Acquire);
     if word & TAG == FRESH {
         look(number, entry, word);
@@ -423,32 +465,97 @@ pub(crate) fn duplicating(number: RawFd) -> Source {
     } else {
         None
     };
-    Source { number, word, pin }
+    (word, pin)
+}
+
+/// A number that `dup2` is about to make a duplicate, and its word meanwhile.
+pub(crate) struct Target {
+    number: RawFd,
+    word: u64,
+}
+
+/// As [`replacing`]. Until [`Source::replaced`] the number is the kernel's.
+pub(crate) fn giving(number: RawFd) -> Target {
+    share(number);
+    let word = become_what(number, |word| match calls_of_kernel(word) {
+        // So many that they are not counted any more: for good.
+        CALLS => CALLS | KERNEL,
+        calls => (calls + CALL) | KERNEL,
+    });
+    Target { number, word }
 }
 
 impl Source {
-    /// The kernel has made this number a duplicate.
+    /// The kernel has made this number a duplicate. Nothing has happened to it since, or it is the kernel's.
     pub(crate) fn duplicated(self, copy: RawFd) {
-        let is_same = entry(self.number).is_some_and(|entry| entry.load(SeqCst) == self.word);
+        if copy < 0 || copy == self.number {
+            return;
+        }
+        let low = self.meaning(copy);
+        let word = become_what(copy, |now| match calls_of_kernel(now) {
+            0 if !is_later(now, self.changes) => low,
+            calls => calls | KERNEL,
+        });
+        self.settle(low, word);
+    }
+
+    /// The kernel has made the target a duplicate, or has not.
+    pub(crate) fn replaced(self, target: &Target, is_done: bool) {
+        let low = match is_done {
+            true => self.meaning(target.number),
+            false => KERNEL,
+        };
+        let is_alone = target.word & CALLS == CALL;
+        let word = become_what(target.number, |now| match calls_of_kernel(now) {
+            _ if is_alone && now == target.word => low,
+            calls @ (0 | CALLS) => calls | KERNEL,
+            calls => (calls - CALL) | KERNEL,
+        });
+        if is_done {
+            self.settle(low, word);
+        }
+    }
+
+    /// What a duplicate of this number is.
+    fn meaning(&self, copy: RawFd) -> u64 {
         match (&self.pin, self.word & TAG) {
-            _ if copy < 0 || copy == self.number => {}
-            (Some(pin), OURS) if is_same => {
+            (Some(pin), OURS) if self.is_same() => {
                 // The C library uses the positions of the first three unseen, and of high numbers nobody knows.
                 if copy <= 2 || self.number <= 2 || entry(copy).is_none() {
                     pin.give_up_position(borrow(self.number));
                 }
-                if entry(copy).is_some() {
-                    let low = if pin.add_entry() {
-                        (pin.index() as u64) << INDEX_SHIFT | OURS
-                    } else {
-                        KERNEL
-                    };
-                    become_(copy, low);
+                match entry(copy).is_some() && pin.add_entry() {
+                    true => (pin.index() as u64) << INDEX_SHIFT | OURS,
+                    false => KERNEL,
                 }
             }
-            (None, FOREIGN) => opened_for_others(copy),
-            _ => become_(copy, KERNEL),
+            (None, FOREIGN) if !process::is_off() => FOREIGN,
+            _ => KERNEL,
         }
+    }
+
+    /// The duplicate has become this word, and should have become what `low` says. Whom the kernel serves moves the kernel's position.
+    fn settle(&self, low: u64, word: u64) {
+        if let Some(pin) = &self.pin
+            && word & TAG != OURS
+        {
+            if low & TAG == OURS {
+                slab::remove_entry(pin.index());
+            }
+            if self.is_same() {
+                pin.give_up_position(borrow(self.number));
+            }
+        }
+    }
+
+    fn is_same(&self) -> bool {
+        entry(self.number).is_some_and(|entry| entry.load(SeqCst) == self.word)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        DUPLICATING.fetch_sub(1, SeqCst);
     }
 }
 
@@ -456,8 +563,7 @@ impl Source {
 pub(crate) fn forget() {
     for number in used() {
         if let Some(entry) = entry(number) {
-            let word = entry.load(Relaxed);
-            entry.store(foreign_after(word), SeqCst);
+            entry.store(changed(FOREIGN), SeqCst);
         }
     }
 }

@@ -49,9 +49,9 @@ before! {
             return real::dup2(number, copy);
         }
         let source = table::duplicating(number);
-        table::replacing(copy);
+        let target = table::giving(copy);
         let result = real::dup2(number, copy);
-        source.duplicated(result);
+        source.replaced(&target, result >= 0);
         result
     }
 
@@ -64,9 +64,9 @@ before! {
             return real::dup3(number, copy, flags);
         }
         let source = table::duplicating(number);
-        table::replacing(copy);
+        let target = table::giving(copy);
         let result = real::dup3(number, copy, flags);
-        source.duplicated(result);
+        source.replaced(&target, result >= 0);
         result
     }
 
