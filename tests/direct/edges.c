@@ -1,5 +1,9 @@
 /* What programs seldom do: odd counts, flags for one write, descriptors that are used for the first time. The kernel's answers are the right ones. */
 #include "check.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 
 static off_t place_of(const char *name, const char *mark) {
     static char all[1 << 16];
@@ -133,11 +137,48 @@ static void race_of_duplicates(void) {
     CHECK(close(200) == 0 && close(raced[0]) == 0 && close(raced[1]) == 0);
 }
 
+/* A process that lets through the system calls that it makes, and is ended by any other. */
+static void filtered(void) {
+#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+    struct sock_filter calls[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(SYS_read), ALLOW(SYS_write), ALLOW(SYS_sendmsg), ALLOW(SYS_recvmsg), ALLOW(SYS_vmsplice), ALLOW(SYS_close), ALLOW(SYS_exit_group),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = {sizeof calls / sizeof *calls, calls};
+    int status, sockets[2], ends[2], received;
+    char byte = 'x', control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec one = {&byte, 1};
+    struct msghdr plain = {.msg_iov = &one, .msg_iovlen = 1}, message = plain;
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) == 0 && pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int file = warm_file("filtered", 0);
+        CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+        message.msg_control = control, message.msg_controllen = sizeof control;
+        *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &file, sizeof file);
+        for (int i = 0; i < 10; i++) {
+            CHECK(write(file, "hello", 5) == 5);
+            CHECK(sendmsg(sockets[0], &plain, 0) == 1 && recvmsg(sockets[1], &plain, 0) == 1);
+            CHECK(sendmsg(sockets[0], &message, 0) == 1 && recvmsg(sockets[1], &message, 0) == 1);
+            memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
+            CHECK(write(received, "hello", 5) == 5 && close(received) == 0);
+            CHECK(vmsplice(ends[1], &one, 1, 0) == 1 && read(ends[0], &byte, 1) == 1);
+            memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &file, sizeof file);
+        }
+        _exit(close(file));
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && size_of("filtered") == 100);
+    close(sockets[0]), close(sockets[1]), close(ends[0]), close(ends[1]);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     flagged_appends();
     appends_of_others();
     counts();
     race_of_duplicates();
+    filtered();
     return done("edges");
 }

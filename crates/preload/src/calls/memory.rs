@@ -137,7 +137,8 @@ before! {
     // Pages that are in a pipe stay there, whoever gets their blocks.
     fn vmsplice(pipe: c_int, parts: *const libc::iovec, count: size_t, flags: libc::c_uint) -> libc::ssize_t {
         let count_looked_at = count.min(1024);
-        if is_readable(parts.cast(), count_looked_at * size_of::<libc::iovec>()) && !parts.is_null() {
+        // Without direct access nothing lies on blocks, and each system call may end the process.
+        if !process::is_off() && is_readable(parts.cast(), count_looked_at * size_of::<libc::iovec>()) && !parts.is_null() {
             for part in std::slice::from_raw_parts(parts, count_looked_at) {
                 leave(part.iov_base, part.iov_len);
             }

@@ -1,7 +1,7 @@
 //! Descriptors that are sent away, and that come.
 
 use crate::buffers::is_readable;
-use crate::{real, table};
+use crate::{process, real, table};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, ssize_t};
 
 /// Messages that the kernel looks at in one call.
@@ -12,14 +12,18 @@ const MESSAGES_MAX: c_uint = 1024;
 /// # Safety
 ///
 /// Nobody changes the message meanwhile.
-unsafe fn numbers_with(message: *const msghdr, with: impl Fn(c_int)) {
-    if !is_readable(message.cast(), size_of::<msghdr>()) {
+unsafe fn numbers_with(
+    message: *const msghdr,
+    can_be_read: impl Fn(*const c_void, usize) -> bool,
+    with: impl Fn(c_int),
+) {
+    if !can_be_read(message.cast(), size_of::<msghdr>()) {
         return;
     }
     // SAFETY: it can be read.
     let message = unsafe { message.read_unaligned() };
     let (control, length) = (message.msg_control, message.msg_controllen);
-    if length < size_of::<cmsghdr>() || !is_readable(control, length) {
+    if length < size_of::<cmsghdr>() || !can_be_read(control, length) {
         return;
     }
     let mut at = 0;
@@ -44,24 +48,26 @@ unsafe fn numbers_with(message: *const msghdr, with: impl Fn(c_int)) {
     }
 }
 
-/// Positions of descriptors that go to another process with a message are the kernel's from now on.
+/// Positions of descriptors that go to another process with a message are the kernel's from now on. They all are if direct access is off; then nothing is asked, as each system call may end the process.
 ///
 /// # Safety
 ///
 /// As for `sendmsg`.
 unsafe fn share_sent(message: *const msghdr) {
-    // SAFETY: the caller's promise.
-    unsafe { numbers_with(message, table::share) };
+    if !process::is_off() {
+        // SAFETY: the caller's promise.
+        unsafe { numbers_with(message, is_readable, table::share) };
+    }
 }
 
-/// Descriptors that came with a message are others' too.
+/// Descriptors that came with a message are others' too. The kernel has written it, so it can be read.
 ///
 /// # Safety
 ///
 /// The kernel has filled the message in.
 unsafe fn note_received(message: *const msghdr) {
     // SAFETY: the caller's promise.
-    unsafe { numbers_with(message, table::opened_for_others) };
+    unsafe { numbers_with(message, |_, _| true, table::opened_for_others) };
 }
 
 before! {
