@@ -173,6 +173,38 @@ static void filtered(void) {
     close(sockets[0]), close(sockets[1]), close(ends[0]), close(ends[1]);
 }
 
+/* A log of which one descriptor is written directly, by this process or another one; a second one appends for the first time. */
+static void first_append(int by_child) {
+    int file = -1, log, asks[2], answers[2], status;
+    char byte, text[8];
+    struct iovec one = {"entry", 5};
+    CHECK(pipe(asks) == 0 && pipe(answers) == 0);
+    pid_t child = by_child ? fork() : 0;
+    if (child == 0) {
+        file = longer_file("log", 10000, O_RDWR | O_APPEND, &log);
+        if (by_child) {
+            CHECK(write(answers[1], "x", 1) == 1 && read(asks[0], &byte, 1) == 1);
+            for (int i = 0; i < 100; i++)
+                CHECK(pwrite(file, "more", 4, 10000 + 4 * i) == 4);
+            CHECK(write(answers[1], "x", 1) == 1);
+            _exit(read(asks[0], &byte, 1) != 1);
+        }
+    } else {
+        CHECK(read(answers[0], &byte, 1) == 1 && (log = open("log", O_RDWR | O_APPEND)) >= 0);
+        CHECK(write(asks[1], "x", 1) == 1 && read(answers[0], &byte, 1) == 1);
+    }
+    off_t end = by_child ? 10400 : 10000;
+    CHECK(write(log, "entry", 5) == 5 && place_of("log", "entry") == end);
+    CHECK(lseek(log, 0, SEEK_CUR) == end + 5 && read(log, text, 5) == 0);
+    CHECK(writev(log, &one, 1) == 5 && lseek(log, 0, SEEK_CUR) == end + 10 && size_of("log") == end + 10);
+    if (by_child)
+        CHECK(write(asks[1], "x", 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    else
+        CHECK(close(file) == 0);
+    CHECK(close(log) == 0);
+    close(asks[0]), close(asks[1]), close(answers[0]), close(answers[1]);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     flagged_appends();
@@ -180,5 +212,7 @@ int main(int count, char **arguments) {
     counts();
     race_of_duplicates();
     filtered();
+    first_append(0);
+    first_append(1);
     return done("edges");
 }

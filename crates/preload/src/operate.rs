@@ -4,10 +4,10 @@
 //! be cancelled while the position is locked.
 
 use crate::client::mapped::{MapRequest, Plan};
-use crate::real;
 use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
+use crate::{process, real};
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
 use rustix::fs::{
@@ -210,6 +210,35 @@ pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way
         Found::Kernel => Way::Kernel,
         Found::Counted(word) => Way::Counted(word),
         Found::Ours(pin) => with(&pin),
+    }
+}
+
+/// As [`if_ours`] with a write at the position. Where a file ends that somebody writes directly, the kernel may not know; so it is told before a descriptor that was not looked at yet appends, and its position
+/// behind that is where the server has put the data. A look would need more stack than a handler may have.
+#[inline]
+pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) -> Way {
+    match table::find(number, true) {
+        Found::Kernel => {
+            tell_end(number);
+            Way::Kernel
+        }
+        Found::Counted(word) => {
+            tell_end(number);
+            Way::Counted(word)
+        }
+        Found::Ours(pin) => with(&pin),
+    }
+}
+
+#[cold]
+fn tell_end(number: RawFd) {
+    if !table::is_kernels(number)
+        && process::may_look()
+        && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
+    {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        // What comes of it is the kernel's affair.
+        let _ = statx(borrow(number), c"", flags, StatxFlags::SIZE);
     }
 }
 

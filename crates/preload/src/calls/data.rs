@@ -28,7 +28,7 @@ unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
 unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
-        Named::Memory(data) => operate::if_ours(number, true, |pin| {
+        Named::Memory(data) => operate::if_ours_to_write(number, |pin| {
             let data = slice::from_ref(&data);
             operate::write(number, pin, data, ReadWriteFlags::empty(), false)
         }),
@@ -47,7 +47,7 @@ pub(super) unsafe fn reading_vector(
     flags: ReadWriteFlags,
 ) -> Way {
     // SAFETY: the caller's promise.
-    operate::if_ours(number, true, |pin| unsafe {
+    operate::if_ours_to_write(number, |pin| unsafe {
         buffers::vector_to_read(vector, count, |named| match named {
             Named::Memory(into) => operate::read(number, pin, into, flags),
             Named::Nothing => Way::Kernel,
@@ -66,7 +66,7 @@ pub(super) unsafe fn writing_vector(
     flags: ReadWriteFlags,
     appends: bool,
 ) -> Way {
-    operate::if_ours(number, true, |pin| {
+    operate::if_ours_to_write(number, |pin| {
         // SAFETY: the caller's promise.
         match unsafe { buffers::vector_to_write(vector, count) } {
             Named::Memory(data) => operate::write(number, pin, data, flags, appends),
