@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <sys/sysmacros.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <time.h>
 
 #define PAGE 4096L
@@ -340,6 +341,19 @@ static void changed_mappings(void) {
     for (long at = 0; at < 3 * PAGE; at++)
         CHECK(stranger[at] == 's');
     unmap(map, PAGES, file);
+    /* Shared memory in its place. */
+    for (int by_number = 0; by_number < 2; by_number++) {
+        map = map_file("changed", PAGES, MAP_SHARED, &file);
+        expect_direct(map, file);
+        int segment = shmget(IPC_PRIVATE, BYTES, 0600 | IPC_CREAT);
+        void *put = by_number ? (void *)syscall(SYS_shmat, segment, map, SHM_REMAP) : shmat(segment, map, SHM_REMAP);
+        CHECK(put == map && shmctl(segment, IPC_RMID, NULL) == 0);
+        memset(map, 's', BYTES);
+        other_writes(0, "changed", 7, 0, PAGES, 4 + by_number);
+        for (long at = 0; at < BYTES; at++)
+            CHECK(map[at] == 's');
+        CHECK(shmdt(map) == 0 && close(file) == 0);
+    }
 }
 
 /* A writer through the mount says in shared memory what it has written; whoever reads afterwards must see that, or something newer. */

@@ -134,6 +134,7 @@ behind! {
     mlockall(flags: c_int) -> c_int;
     mlock2(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
     remap_file_pages(at: *mut c_void, bytes: size_t, protection: c_int, page: size_t, flags: c_int) -> c_int;
+    shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void;
     vmsplice(pipe: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t;
     sendfile(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t;
     sendfile64(to: c_int, from: c_int, offset: *mut off_t, bytes: size_t) -> ssize_t;

@@ -6,6 +6,7 @@ use crate::buffers::is_readable;
 use crate::client::mapped::{self, Area, MapRequest};
 use crate::{operate, process, real, table, thread};
 use libc::{c_int, c_void, off_t, size_t};
+use std::mem::MaybeUninit;
 
 /// Calls of `madvise` that change nothing but how soon pages come and go.
 const HARMLESS_ADVICE: [c_int; 8] = [
@@ -49,6 +50,17 @@ fn changing<T>(
     let result = mapped::changing(area(at, bytes), call, succeeded);
     thread::set_errno(errno);
     result
+}
+
+/// How much memory a shared segment is, if the process may know.
+fn bytes_of(segment: c_int) -> Option<usize> {
+    let mut status = MaybeUninit::<libc::shmid_ds>::uninit();
+    let errno = thread::errno();
+    // SAFETY: there is room for what the kernel tells.
+    let answer = unsafe { libc::shmctl(segment, libc::IPC_STAT, status.as_mut_ptr()) };
+    thread::set_errno(errno);
+    // SAFETY: the kernel has filled it in.
+    (answer == 0).then(|| unsafe { status.assume_init() }.shm_segsz)
 }
 
 fn map(
@@ -132,6 +144,13 @@ before! {
     fn remap_file_pages(at: *mut c_void, bytes: size_t, protection: c_int, page: size_t, flags: c_int) -> c_int {
         leave(at, bytes);
         real::remap_file_pages(at, bytes, protection, page, flags)
+    }
+
+    fn shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
+        if flags & libc::SHM_REMAP != 0 && !process::is_off() {
+            leave(at.cast_mut(), bytes_of(segment).unwrap_or(usize::MAX - at.addr()));
+        }
+        real::shmat(segment, at, flags)
     }
 
     // Pages that are in a pipe stay there, whoever gets their blocks.

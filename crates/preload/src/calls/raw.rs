@@ -50,6 +50,7 @@ before! {
             libc::SYS_mlock => c_long::from(memory::mlock(a as _, b as _)),
             libc::SYS_mlockall => c_long::from(memory::mlockall(first)),
             libc::SYS_mlock2 => c_long::from(memory::mlock2(a as _, b as _, c as c_int)),
+            libc::SYS_shmat => memory::shmat(first, b as _, c as c_int) as c_long,
             libc::SYS_vmsplice => memory::vmsplice(first, b as _, c as _, d as c_uint) as c_long,
             libc::SYS_sendmsg => messages::sendmsg(first, b as _, c as c_int) as c_long,
             libc::SYS_sendmmsg => c_long::from(messages::sendmmsg(first, b as _, c as c_uint, d as c_int)),
