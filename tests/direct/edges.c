@@ -2,6 +2,7 @@
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <semaphore.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 
@@ -205,6 +206,64 @@ static void first_append(int by_child) {
     close(asks[0]), close(asks[1]), close(answers[0]), close(answers[1]);
 }
 
+/* Threads are suspended by a signal wherever they are, as collectors of garbage do it, and a line goes to the file that they write. */
+static int shared_log;
+static sem_t is_suspended;
+static volatile long lines_written;
+static void suspend(int signal) {
+    (void)signal;
+    int saved = errno;
+    sigset_t others;
+    sigfillset(&others), sigdelset(&others, SIGUSR2);
+    sem_post(&is_suspended);
+    sigsuspend(&others);
+    errno = saved;
+}
+
+static void resume(int signal) {
+    (void)signal;
+}
+
+static void *write_lines(void *argument) {
+    while (!is_over) {
+        CHECK(write(shared_log, "of the thread\n\n\n", 16) == 16);
+        lines_written++;
+    }
+    return argument;
+}
+
+static void suspended(void) {
+    enum { ROUNDS = 40 };
+    pthread_t thread;
+    char line[16];
+    struct sigaction action = {.sa_handler = suspend, .sa_flags = SA_RESTART};
+    sigfillset(&action.sa_mask);
+    CHECK(sem_init(&is_suspended, 0, 0) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    action.sa_handler = resume;
+    CHECK(sigaction(SIGUSR2, &action, NULL) == 0);
+    shared_log = warm_file("suspended", 0);
+    CHECK(ftruncate(shared_log, 0) == 0);
+    is_over = 0;
+    CHECK(pthread_create(&thread, NULL, write_lines, NULL) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        usleep(1000);
+        CHECK(pthread_kill(thread, SIGUSR1) == 0);
+        while (sem_wait(&is_suspended))
+            CHECK(errno == EINTR);
+        CHECK(write(shared_log, "of the collector", 16) == 16);
+        CHECK(pthread_kill(thread, SIGUSR2) == 0);
+    }
+    is_over = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    long lines = lines_written + ROUNDS, found = 0;
+    CHECK(size_of("suspended") == 16 * lines && lseek(shared_log, 0, SEEK_CUR) == 16 * lines && lseek(shared_log, 0, SEEK_SET) == 0);
+    for (long i = 0; i < lines; i++) {
+        CHECK(read(shared_log, line, 16) == 16 && memcmp(line, "of the ", 7) == 0);
+        found += line[7] == 'c';
+    }
+    CHECK(found == ROUNDS && close(shared_log) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     flagged_appends();
@@ -214,5 +273,6 @@ int main(int count, char **arguments) {
     filtered();
     first_append(0);
     first_append(1);
+    suspended();
     return done("edges");
 }

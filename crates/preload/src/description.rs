@@ -1,23 +1,39 @@
 //! An open file description that is ours: the file, what it was opened for, and the position.
 //!
-//! The position has a lock, held while something is read or written there, as the kernel holds its own. Who holds it is known, so that a signal handler that comes
-//! back to it on the same thread is not locked out.
+//! The position has a lock, held while something is read or written there, as the kernel holds its own. Unlike the kernel's, its holder can be interrupted by a signal. Who holds it is known, so that a handler that comes
+//! back to it on the same thread is not locked out. And a handler may wait for what another thread has, or stop until that has done something: so nobody waits for ever, but passes the
+//! lock by after a while, until it is free again. Therefore each step of the position is one, and right whoever else takes one.
 
 use crate::appender::Appender;
 use crate::client::File;
 use crate::habits::Name;
 use crate::thread;
 use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
 use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 /// Set in the lock's word beside its holder's number: somebody sleeps.
 const SLEEPS: u32 = 1 << 31;
+/// Also set there: somebody has waited in vain, so nobody waits until it is free.
+const PASSED: u32 = 1 << 30;
+const _: () = assert!(thread::NUMBER_MAX < PASSED);
+/// How long one waits.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Looks at a lock that is held before one sleeps.
 const LOOKS: u32 = 100;
+
+/// From here on a position's word says that it is the kernel's (P2).
+const KERNELS: u64 = 1 << 63;
+/// The kernel's, and who holds the lock may take it.
+const FREE: u64 = u64::MAX - 1;
+/// The kernel's for good.
+const GIVEN: u64 = u64::MAX;
 
 /// A description.
 pub(crate) struct Description {
@@ -30,8 +46,6 @@ pub(crate) struct Description {
     appender: Appender,
     /// 0, or the number of the thread that holds the lock.
     lock: AtomicU32,
-    /// The position is the library's (P2). Changed under the lock.
-    is_ours: AtomicBool,
     position: AtomicU64,
 }
 
@@ -51,8 +65,7 @@ impl Description {
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             appender: Appender::default(),
             lock: AtomicU32::new(0),
-            is_ours: AtomicBool::new(false),
-            position: AtomicU64::new(0),
+            position: AtomicU64::new(FREE),
         }
     }
 
@@ -82,7 +95,7 @@ impl Description {
     /// Whether every write goes to the end. Others may see a description whose position is the kernel's, and change that.
     #[inline]
     pub(crate) fn appends(&self, descriptor: BorrowedFd<'_>) -> bool {
-        match self.is_ours.load(Relaxed) {
+        match self.position.load(Relaxed) < KERNELS {
             true => self.appends.load(Relaxed),
             false => self.appends_now(descriptor),
         }
@@ -106,149 +119,214 @@ impl Description {
         self.appends.store(flags.contains(OFlags::APPEND), Relaxed);
     }
 
-    /// Locks the position.
+    /// Locks the position, or passes the lock by.
     #[inline]
     pub(crate) fn lock(&self) -> Position<'_> {
         let me = thread::number();
-        if self.lock.compare_exchange(0, me, Acquire, Relaxed).is_err() {
-            if self.lock.load(Relaxed) & !SLEEPS == me {
-                return Position {
-                    description: self,
-                    is_nested: true,
-                };
-            }
-            self.lock_slowly(me);
-        }
+        let is_locked = self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+            || (self.lock.load(Relaxed) & !(SLEEPS | PASSED) != me && self.lock_slowly(me));
         Position {
             description: self,
-            is_nested: false,
+            is_passing: !is_locked,
         }
     }
 
+    /// Waits for the lock. False if it is to be passed by.
     #[cold]
-    fn lock_slowly(&self, me: u32) {
+    fn lock_slowly(&self, me: u32) -> bool {
         for _ in 0..LOOKS {
             if self.lock.load(Relaxed) == 0
                 && self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok()
             {
-                return;
+                return true;
             }
             std::hint::spin_loop();
         }
+        let end = now() + PATIENCE;
         loop {
             // Whoever slept does not know whether others still do.
             let held = match self.lock.compare_exchange(0, me | SLEEPS, Acquire, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(held) => held,
             };
-            let sleeps = held | SLEEPS;
-            if held == sleeps
+            if held & PASSED != 0 {
+                return false;
+            }
+            let left = end.saturating_sub(now());
+            let mark = if left.is_zero() { PASSED } else { SLEEPS };
+            let marked = held | mark;
+            let is_marked = held == marked
                 || self
                     .lock
-                    .compare_exchange(held, sleeps, Relaxed, Relaxed)
-                    .is_ok()
-            {
-                let _ = futex::wait(&self.lock, futex::Flags::PRIVATE, sleeps, None);
+                    .compare_exchange(held, marked, Relaxed, Relaxed)
+                    .is_ok();
+            match mark {
+                PASSED if is_marked => return false,
+                SLEEPS if is_marked => {
+                    let left = Timespec::try_from(left).ok();
+                    let _ = futex::wait(&self.lock, futex::Flags::PRIVATE, marked, left.as_ref());
+                }
+                _ => {}
             }
         }
     }
 
     /// Gives it to the kernel for good, if it is the library's.
     pub(crate) fn give_up_position(&self, descriptor: BorrowedFd<'_>) {
-        let position = self.lock();
-        if position.is_ours() {
-            position.push(descriptor);
-            position.give_up();
-        }
+        self.lock().give(descriptor);
     }
 }
 
-/// The position, locked. If the lock is held by the same thread, which a signal has interrupted, it is not locked once more (`is_nested`).
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
+
+/// The position, locked; or not (`is_passing`), because this same thread has it locked, which a signal has interrupted, or because who has it does not go on.
 pub(crate) struct Position<'a> {
     description: &'a Description,
-    is_nested: bool,
+    is_passing: bool,
+}
+
+/// A step on from a position.
+pub(crate) enum Step {
+    /// From here.
+    From(u64),
+    /// From here there are not so many bytes to the end of all files, so it stays.
+    TooFar(u64),
+    /// It is the kernel's.
+    Kernels,
 }
 
 impl Position<'_> {
+    /// Whether the lock is not this call's.
+    #[inline]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_passing
+    }
+
     /// Whether it is the library's.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
-        self.description.is_ours.load(Relaxed)
+        self.get().is_some()
     }
 
-    /// Whether this thread was interrupted while it held the lock.
+    /// Where it is, if it is the library's. Else this call is going to use the kernel's; if it passes by who may be about to take that, he must not.
     #[inline]
-    pub(crate) fn is_nested(&self) -> bool {
-        self.is_nested
-    }
-
-    /// The position.
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.description.position.load(Relaxed)
-    }
-
-    /// Moves it.
-    #[inline]
-    pub(crate) fn set(&self, position: u64) {
-        self.description.position.store(position, Relaxed);
-    }
-
-    /// Moves it on, in one step, and says where it was. A signal handler that comes in between moves it by what is its own.
-    #[inline]
-    pub(crate) fn advance(&self, bytes: usize) -> u64 {
-        self.description.position.fetch_add(bytes as u64, Relaxed)
-    }
-
-    /// Moves it from `start` to the end that an append has made, or leaves it where a signal handler has moved it meanwhile, if that is farther.
-    pub(crate) fn reach(&self, start: u64, end: u64) {
-        let position = &self.description.position;
-        if position
-            .compare_exchange(start, end, Relaxed, Relaxed)
-            .is_err()
-        {
-            position.fetch_max(end, Relaxed);
+    pub(crate) fn get(&self) -> Option<u64> {
+        match self.description.position.load(Acquire) {
+            FREE if self.is_passing => self.keep_free(),
+            KERNELS.. => None,
+            place => Some(place),
         }
     }
 
-    /// Moves it back: less was read or written than was meant to be. A signal handler may have given it to the kernel meanwhile.
+    #[cold]
+    fn keep_free(&self) -> Option<u64> {
+        let position = &self.description.position;
+        let found = position.compare_exchange(FREE, GIVEN, AcqRel, Acquire);
+        found.err().filter(|place| *place < KERNELS)
+    }
+
+    /// Changes it, if it is the library's.
+    #[inline]
+    fn change(&self, to: impl Fn(u64) -> u64) -> bool {
+        let position = &self.description.position;
+        let to = |place| (place < KERNELS).then(|| to(place));
+        position.try_update(AcqRel, Acquire, to).is_ok()
+    }
+
+    /// Moves it there, whose ever it is.
+    pub(crate) fn set(&self, descriptor: BorrowedFd<'_>, place: u64) -> Result<u64, Errno> {
+        match self.is_ours() && self.change(|_| place) {
+            true => Ok(place),
+            false => seek(descriptor, SeekFrom::Start(place)),
+        }
+    }
+
+    /// Moves it on, and says where it was. A signal handler that comes in between moves it by what is its own.
+    #[inline]
+    pub(crate) fn advance(&self, bytes: usize) -> Step {
+        let position = &self.description.position;
+        loop {
+            let Some(start) = self.get() else {
+                return Step::Kernels;
+            };
+            let end = start.checked_add(bytes as u64);
+            let Some(end) = end.filter(|end| *end < KERNELS) else {
+                return Step::TooFar(start);
+            };
+            if position
+                .compare_exchange(start, end, AcqRel, Relaxed)
+                .is_ok()
+            {
+                return Step::From(start);
+            }
+        }
+    }
+
+    /// Moves it from `start` to the end that an append has made, or leaves it where somebody has moved it meanwhile, if that is farther.
+    pub(crate) fn reach(&self, descriptor: BorrowedFd<'_>, start: u64, end: u64) {
+        let farther = |place: u64| if place == start { end } else { place.max(end) };
+        if !self.change(farther) {
+            let _ = seek(descriptor, SeekFrom::Start(end));
+        }
+    }
+
+    /// Moves it back: less was read or written than was meant to be. Somebody may have given it to the kernel meanwhile.
     #[inline]
     pub(crate) fn retreat(&self, descriptor: BorrowedFd<'_>, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        if self.is_ours() {
-            self.description.position.fetch_sub(bytes as u64, Relaxed);
-        } else {
+        if bytes > 0 && !self.change(|place| place.saturating_sub(bytes as u64)) {
             let _ = seek(descriptor, SeekFrom::Current(-(bytes as i64)));
         }
     }
 
     /// Tells the kernel where it is.
     pub(crate) fn push(&self, descriptor: BorrowedFd<'_>) {
-        let _ = seek(descriptor, SeekFrom::Start(self.get()));
+        if let Some(place) = self.get() {
+            let _ = seek(descriptor, SeekFrom::Start(place));
+        }
     }
 
-    /// Takes it from the kernel: it is the library's from now on. False if the kernel has none.
+    /// Takes it from the kernel: it is the library's from now on. False if the kernel has none, or somebody uses it.
     pub(crate) fn take(&self, descriptor: BorrowedFd<'_>) -> bool {
-        let Ok(position) = rustix::fs::tell(descriptor) else {
-            return false;
-        };
-        self.set(position);
-        self.description.is_ours.store(true, Relaxed);
-        true
+        let position = &self.description.position;
+        rustix::fs::tell(descriptor).is_ok_and(|place| {
+            position
+                .compare_exchange(FREE, place, AcqRel, Relaxed)
+                .is_ok()
+        })
     }
 
-    /// It is the kernel's from now on.
-    pub(crate) fn give_up(&self) {
-        self.description.is_ours.store(false, Relaxed);
+    /// It is the kernel's from now on, until it is taken. False if it was before.
+    pub(crate) fn lend(&self, descriptor: BorrowedFd<'_>) -> bool {
+        self.hand_over(descriptor, FREE)
+    }
+
+    /// It is the kernel's for good.
+    pub(crate) fn give(&self, descriptor: BorrowedFd<'_>) {
+        self.hand_over(descriptor, GIVEN);
+    }
+
+    /// Others may move it until the kernel knows.
+    fn hand_over(&self, descriptor: BorrowedFd<'_>, word: u64) -> bool {
+        let position = &self.description.position;
+        while let Some(place) = self.get() {
+            let _ = seek(descriptor, SeekFrom::Start(place));
+            if position
+                .compare_exchange(place, word, AcqRel, Relaxed)
+                .is_ok()
+            {
+                return true;
+            }
+        }
+        false
     }
 }
 
 impl Drop for Position<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_nested && self.description.lock.swap(0, Release) & SLEEPS != 0 {
+        if !self.is_passing && self.description.lock.swap(0, Release) & SLEEPS != 0 {
             let _ = futex::wake(&self.description.lock, futex::Flags::PRIVATE, 1);
         }
     }

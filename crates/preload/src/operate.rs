@@ -4,6 +4,7 @@
 //! be cancelled while the position is locked.
 
 use crate::client::mapped::{MapRequest, Plan};
+use crate::description::Step;
 use crate::slab::Pin;
 use crate::table::{self, Found, borrow};
 use crate::thread::{self, Inside, set_errno};
@@ -250,20 +251,21 @@ pub(crate) fn read(
     flags: ReadWriteFlags,
 ) -> Way {
     let position = pin.lock();
-    if !pin.is_readable() || !position.is_ours() {
+    if !pin.is_readable() {
         return Way::Kernel;
     }
     let bytes = into.iter().map(|part| part.len()).sum();
-    if !fits(position.get(), bytes) {
-        return Way::Done(preadv2(borrow(number), into, position.get(), flags));
-    }
-    let inside = if position.is_nested() {
+    // Moved before it is read: a handler that interrupts the read goes on behind it, and so does who gets the position from a handler.
+    let start = match position.advance(bytes) {
+        Step::From(start) => start,
+        Step::TooFar(start) => return Way::Done(preadv2(borrow(number), into, start, flags)),
+        Step::Kernels => return Way::Kernel,
+    };
+    let inside = if position.is_passing() {
         None
     } else {
         Inside::enter()
     };
-    // Moved before it is read: a handler that interrupts the read goes on behind it, and so does who gets the position from a handler.
-    let start = position.advance(bytes);
     let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
     let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
     position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
@@ -279,39 +281,41 @@ pub(crate) fn write(
     appends: bool,
 ) -> Way {
     let position = pin.lock();
-    let inside = if position.is_nested() || !pin.is_writable() {
+    let inside = if position.is_passing() || !pin.is_writable() {
         None
     } else {
         Inside::enter()
     };
     let appends = appends || pin.appends(borrow(number));
     let call = |to: BorrowedFd<'_>| pwritev2(to, data, u64::MAX, flags);
-    match (position.is_ours(), appends) {
-        (true, true) => {
-            let start = position.get();
+    match (position.get(), appends) {
+        (Some(start), true) => {
             let appended = inside.and_then(|_inside| pin.file().append(borrow(number), data));
             Way::Done(match appended {
                 Some(appended) => {
                     let (bytes, end) = append_rest(number, pin, data, appended, None, flags);
-                    position.reach(start, end);
+                    position.reach(borrow(number), start, end);
                     Ok(bytes)
                 }
                 None => {
                     let (outcome, end) = append_by_kernel(number, pin, call);
                     if let (Ok(_), Some(end)) = (outcome, end) {
-                        position.reach(start, end);
+                        position.reach(borrow(number), start, end);
                     }
                     outcome
                 }
             })
         }
-        (true, false) => {
+        (Some(_), false) => {
             let bytes = total(data);
-            if !fits(position.get(), bytes) {
-                return Way::Done(pwritev2(borrow(number), data, position.get(), flags));
-            }
             // Moved before it is written: a handler that interrupts the write goes on behind it.
-            let start = position.advance(bytes);
+            let start = match position.advance(bytes) {
+                Step::From(start) => start,
+                Step::TooFar(start) => {
+                    return Way::Done(pwritev2(borrow(number), data, start, flags));
+                }
+                Step::Kernels => return Way::Kernel,
+            };
             let direct = inside.and_then(|_inside| {
                 let bytes = pin.file().write_at(borrow(number), data, start)?;
                 Some(write_rest(number, data, bytes, start, flags))
@@ -320,7 +324,7 @@ pub(crate) fn write(
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
-        (false, true) => {
+        (None, true) => {
             let appended = inside.and_then(|_inside| {
                 let appended = pin.file().append(borrow(number), data)?;
                 let (bytes, end) = append_rest(number, pin, data, appended, None, flags);
@@ -340,7 +344,7 @@ pub(crate) fn write(
             }
             Way::Done(outcome)
         }
-        (false, false) => Way::Kernel,
+        (None, false) => Way::Kernel,
     }
 }
 
@@ -442,8 +446,11 @@ pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
     }
     let base = match whence {
         libc::SEEK_SET => Some(0),
-        libc::SEEK_CUR => Some(position.get()),
-        libc::SEEK_END => size(number, &pin, position.is_nested()),
+        libc::SEEK_CUR => match position.get() {
+            Some(place) => Some(place),
+            None => return Way::Kernel,
+        },
+        libc::SEEK_END => size(number, &pin, position.is_passing()),
         _ => None,
     };
     let outcome = match base {
@@ -453,22 +460,14 @@ pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
             .ok_or(Errno::INVAL),
         None => seek_by_kernel(number, offset, whence),
     };
-    let outcome = match outcome {
-        Ok(place) if !position.is_ours() => seek(borrow(number), SeekFrom::Start(place)),
-        outcome => outcome,
-    };
-    if let Ok(place) = outcome
-        && position.is_ours()
-    {
-        position.set(place);
-    }
+    let outcome = outcome.and_then(|place| position.set(borrow(number), place));
     Way::Done(outcome.map(|place| place as usize))
 }
 
 /// Where the file ends. Who asks the kernel for a file's attributes gets the server's answer, if it needed one; the kernel's own `lseek` goes by what it made of the answer, and it throws that away
 /// if it was told to drop what it has of the file meanwhile.
-fn size(number: RawFd, pin: &Pin, is_nested: bool) -> Option<u64> {
-    let inside = if is_nested { None } else { Inside::enter() };
+fn size(number: RawFd, pin: &Pin, is_passing: bool) -> Option<u64> {
+    let inside = if is_passing { None } else { Inside::enter() };
     let known = inside.and_then(|_inside| pin.file().size_bytes());
     known.or_else(|| u64::try_from(fstat(borrow(number)).ok()?.st_size).ok())
 }
@@ -566,12 +565,13 @@ pub(crate) fn with_kernels_position(
     let positions = pins.each_ref().map(|pin| {
         let (number, pin) = pin.as_ref()?;
         let position = pin.lock();
-        if !position.is_ours() || position.is_nested() {
+        if position.is_passing() {
+            position.give(borrow(*number));
             return None;
         }
-        position.push(borrow(*number));
-        position.give_up();
-        Some((*number, position))
+        position
+            .lend(borrow(*number))
+            .then_some((*number, position))
     });
     let result = call();
     for (number, position) in positions.into_iter().flatten() {

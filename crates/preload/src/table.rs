@@ -425,10 +425,7 @@ pub(crate) fn ours(number: RawFd) -> Option<Pin> {
 /// Tells the kernel where the position is, and keeps it.
 pub(crate) fn push(number: RawFd) {
     if let Some(pin) = ours(number) {
-        let position = pin.lock();
-        if position.is_ours() {
-            position.push(borrow(number));
-        }
+        pin.lock().push(borrow(number));
     }
 }
 

@@ -13,9 +13,9 @@ thread_local! {
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 /// Highest number of a thread.
-pub(crate) const NUMBER_MAX: u32 = (1 << 31) - 1;
+pub(crate) const NUMBER_MAX: u32 = (1 << 30) - 1;
 
-/// This thread's number, from 1 on. After two thousand million threads they come again.
+/// This thread's number, from 1 on. After a thousand million threads they come again.
 #[inline]
 pub(crate) fn number() -> u32 {
     NUMBER.with(|number| {
