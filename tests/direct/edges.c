@@ -264,8 +264,31 @@ static void suspended(void) {
     CHECK(found == ROUNDS && close(shared_log) == 0);
 }
 
+/* What the library opens for RWF_APPEND takes no number that the program counts on, and costs it no lock. */
+static void numbers_and_locks(void) {
+    int status, file = open("numbers", O_RDWR | O_CREAT | O_TRUNC, 0600), other = open("numbers-locked", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    struct iovec one = {"line", 4};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};
+    int lowest = dup(file);
+    CHECK(close(lowest) == 0);
+    for (int i = 0; i < 5; i++)
+        CHECK(pwritev2(file, &one, 1, 0, RWF_APPEND) == 4);
+    CHECK(open("numbers", O_RDONLY) == lowest && close(lowest) == 0);
+    CHECK(fcntl(other, F_SETLK, &lock) == 0);
+    for (int i = 0; i < 5; i++)
+        CHECK(pwritev2(other, &one, 1, 0, RWF_APPEND) == 4);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(fcntl(other, F_GETLK, &lock) == 0);
+        _exit(lock.l_type != F_WRLCK);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(size_of("numbers") == 20 && size_of("numbers-locked") == 20 && close(other) == 0 && close(file) == 0);
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
+    numbers_and_locks();
     flagged_appends();
     appends_of_others();
     counts();

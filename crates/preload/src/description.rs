@@ -44,6 +44,7 @@ pub(crate) struct Description {
     is_writable: bool,
     appends: AtomicBool,
     appender: Appender,
+    placer: Appender,
     /// 0, or the number of the thread that holds the lock.
     lock: AtomicU32,
     position: AtomicU64,
@@ -64,6 +65,7 @@ impl Description {
                 && limit.current.is_none(),
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             appender: Appender::default(),
+            placer: Appender::default(),
             lock: AtomicU32::new(0),
             position: AtomicU64::new(FREE),
         }
@@ -109,9 +111,18 @@ impl Description {
         }
     }
 
-    /// The file, opened once more for appending, as long as there is this description.
-    pub(crate) fn appender(&self, descriptor: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
-        self.appender.get(descriptor)
+    /// The file, opened once more for appending or for anything but that, as long as there is this description.
+    pub(crate) fn beside(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        appends: bool,
+    ) -> Option<BorrowedFd<'_>> {
+        let opened = if appends {
+            &self.appender
+        } else {
+            &self.placer
+        };
+        opened.get(descriptor, appends)
     }
 
     /// The flags were changed by `fcntl`.

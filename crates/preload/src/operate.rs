@@ -365,7 +365,7 @@ fn append_by_kernel(
     let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
     if !pin.appends(borrow(number)) && access != Ok(OFlags::RDONLY) {
         // Who may not open the file any more does it as he would without the library.
-        if let Some(another) = pin.appender(borrow(number)) {
+        if let Some(another) = pin.beside(borrow(number), true) {
             return append(another);
         }
     }

@@ -3,7 +3,7 @@
 use crate::client::mapped;
 use crate::log::say;
 use crate::thread;
-use crate::{client, slab, table};
+use crate::{appender, client, slab, table};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -129,6 +129,7 @@ fn forget() {
     FORKS.fetch_and(!FORKS_UNDER_WAY, SeqCst);
     table::forget();
     slab::forget();
+    appender::forget();
     client::forget();
     // SAFETY: null, or the page that is never unmapped.
     if let Some(mark) = unsafe { MARK.load(Acquire).as_ref() } {

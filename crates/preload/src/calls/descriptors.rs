@@ -1,7 +1,7 @@
 //! Closing, duplicating, and `fcntl`.
 
 use crate::client::client;
-use crate::{operate, process, real, table};
+use crate::{appender, operate, process, real, table};
 use libc::{c_int, c_long, c_uint, flock, off_t};
 
 /// Numbers from `first` to `last` are about to be closed.
@@ -71,6 +71,9 @@ before! {
     }
 
     fn fcntl(number: c_int, command: c_int, argument: c_long) -> c_int {
+        if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+            appender::locking();
+        }
         if table::is_kernels(number) {
             return real::fcntl(number, command, argument);
         }
@@ -82,6 +85,9 @@ before! {
     }
 
     fn fcntl64(number: c_int, command: c_int, argument: c_long) -> c_int {
+        if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+            appender::locking();
+        }
         if table::is_kernels(number) {
             return real::fcntl64(number, command, argument);
         }
@@ -89,11 +95,13 @@ before! {
     }
 
     fn lockf(number: c_int, command: c_int, bytes: off_t) -> c_int {
+        appender::locking();
         table::push(number);
         real::lockf(number, command, bytes)
     }
 
     fn lockf64(number: c_int, command: c_int, bytes: off_t) -> c_int {
+        appender::locking();
         table::push(number);
         real::lockf64(number, command, bytes)
     }
