@@ -1,5 +1,6 @@
 /* What programs seldom do: odd counts, flags for one write, descriptors that are used for the first time. The kernel's answers are the right ones. */
 #include "check.h"
+#include <linux/fs.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <semaphore.h>
@@ -286,11 +287,39 @@ static void numbers_and_locks(void) {
     CHECK(size_of("numbers") == 20 && size_of("numbers-locked") == 20 && close(other) == 0 && close(file) == 0);
 }
 
+/* RWF_NOAPPEND writes where it is told to, though the file was opened with O_APPEND. Before Linux 6.9 there is none. */
+static void flagged_places(void) {
+#ifdef RWF_NOAPPEND
+    int file = warm_file("places", O_APPEND), other = open("places", O_RDWR | O_APPEND);
+    struct iovec line = {"0123456789", 10}, one = {"at 0", 4}, two = {"position", 8};
+    for (int i = 0; i < 60; i++)
+        CHECK(write(file, "0123456789", 10) == 10);
+    if (pwritev2(other, &one, 1, 0, RWF_NOAPPEND) == -1 && errno == EOPNOTSUPP)
+        return;
+    CHECK(place_of("places", "at 0") == 0 && size_of("places") == 600);
+    for (int i = 1; i < 20; i++) {
+        CHECK(pwritev2(file, &two, 1, 10 * i, RWF_NOAPPEND) == 8 && place_of("places", "position") == 10 * i);
+        CHECK(lseek(file, 0, SEEK_CUR) == 600 && size_of("places") == 600);
+        CHECK(pwritev2(file, &line, 1, 10 * i, RWF_NOAPPEND) == 10 && place_of("places", "position") == -1);
+    }
+    for (int is_shared = 0; is_shared < 2; is_shared++) {
+        if (is_shared && fork() == 0)
+            _exit(0);
+        CHECK(lseek(file, 55, SEEK_SET) == 55 && pwritev2(file, &two, 1, -1, RWF_NOAPPEND) == 8);
+        CHECK(lseek(file, 0, SEEK_CUR) == 63 && place_of("places", "position") == 55 && size_of("places") == 600);
+        CHECK(pwritev2(file, &line, 1, 55, RWF_NOAPPEND) == 10);
+    }
+    CHECK(pwritev2(file, &line, 1, 0, RWF_NOAPPEND | RWF_APPEND) == -1 && errno == EINVAL);
+    CHECK(wait(NULL) > 0 && write(file, "end", 3) == 3 && place_of("places", "end") == 600 && close(file) == 0 && close(other) == 0);
+#endif
+}
+
 int main(int count, char **arguments) {
     begin(count, arguments);
     numbers_and_locks();
     flagged_appends();
     appends_of_others();
+    flagged_places();
     counts();
     race_of_duplicates();
     filtered();

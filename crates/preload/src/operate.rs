@@ -52,6 +52,27 @@ impl Way {
     }
 }
 
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// To the end if the description appends.
+    AsOpened,
+    /// To the end (`RWF_APPEND`).
+    End,
+    /// Where the offset or the position says (`RWF_NOAPPEND`).
+    Named,
+}
+
+impl Place {
+    fn is_end(self, number: RawFd, pin: &Pin) -> bool {
+        match self {
+            Place::AsOpened => pin.appends(borrow(number)),
+            Place::End => true,
+            Place::Named => false,
+        }
+    }
+}
+
 fn fits(start: u64, bytes: usize) -> bool {
     start
         .checked_add(bytes as u64)
@@ -112,13 +133,14 @@ pub(crate) fn read_at(number: RawFd, pin: &Pin, into: &mut [IoSliceMut<'_>], off
     Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
 }
 
-/// `pwritev2` with `RWF_APPEND` and an offset: to the end whatever the offset is, and the position stays.
-pub(crate) fn append_at(
+/// `pwritev2` with an offset, and with a flag that says where it goes. The position stays.
+pub(crate) fn write_flagged_at(
     number: RawFd,
     pin: &Pin,
     data: &[IoSlice<'_>],
     offset: i64,
     flags: ReadWriteFlags,
+    place: Place,
 ) -> Way {
     let Some(offset) = u64::try_from(offset)
         .ok()
@@ -126,12 +148,20 @@ pub(crate) fn append_at(
     else {
         return Way::Kernel;
     };
-    match write_at(number, pin, data, offset.cast_signed(), true) {
-        Way::Kernel => {
-            let call = |to: BorrowedFd<'_>| pwritev2(to, data, offset, flags);
-            Way::Done(append_by_kernel(number, pin, call).0)
-        }
+    let call = |to: BorrowedFd<'_>| pwritev2(to, data, offset, flags);
+    match write_at(number, pin, data, offset.cast_signed(), place) {
+        Way::Kernel if place == Place::End => Way::Done(append_by_kernel(number, pin, call).0),
+        Way::Kernel => Way::Done(call(placing(number, pin))),
         way => way,
+    }
+}
+
+/// A descriptor by which the kernel writes where it is told to. As with [appends](append_by_kernel), the server knows only how a file was opened.
+fn placing(number: RawFd, pin: &Pin) -> BorrowedFd<'_> {
+    let own = borrow(number);
+    match pin.appends(own) {
+        true => pin.beside(own, false).unwrap_or(own),
+        false => own,
     }
 }
 
@@ -169,13 +199,13 @@ pub(crate) unsafe fn append_odd(
     Way::Done(outcome)
 }
 
-/// `pwritev`; to the end whatever the offset is, if `appends`.
+/// `pwritev`.
 pub(crate) fn write_at(
     number: RawFd,
     pin: &Pin,
     data: &[IoSlice<'_>],
     offset: i64,
-    appends: bool,
+    place: Place,
 ) -> Way {
     let Some(offset) = u64::try_from(offset)
         .ok()
@@ -189,17 +219,23 @@ pub(crate) fn write_at(
     let inside = Inside::enter();
     Way::of(inside.and_then(|_inside| {
         // As Linux does it: the offset of a write to a description that appends is ignored.
-        if appends || pin.appends(borrow(number)) {
+        if place.is_end(number, pin) {
             let appended = pin.file().append(borrow(number), data)?;
-            let flags = match appends {
-                true => ReadWriteFlags::APPEND,
-                false => ReadWriteFlags::empty(),
+            let flags = match place {
+                Place::End => ReadWriteFlags::APPEND,
+                _ => ReadWriteFlags::empty(),
             };
             Some(append_rest(number, pin, data, appended, Some(offset), flags).0)
         } else {
             let bytes = pin.file().write_at(borrow(number), data, offset)?;
-            let flags = ReadWriteFlags::empty();
-            Some(write_rest(number, data, bytes, offset, flags))
+            let (to, flags) = match place {
+                Place::Named => (
+                    placing(number, pin),
+                    ReadWriteFlags::from_bits_retain(libc::RWF_NOAPPEND.cast_unsigned()),
+                ),
+                _ => (borrow(number), ReadWriteFlags::empty()),
+            };
+            Some(write_rest(to, data, bytes, offset, flags))
         }
     }))
 }
@@ -272,13 +308,13 @@ pub(crate) fn read(
     Way::Done(outcome)
 }
 
-/// `writev`; to the end, if `appends`.
+/// `writev`.
 pub(crate) fn write(
     number: RawFd,
     pin: &Pin,
     data: &[IoSlice<'_>],
     flags: ReadWriteFlags,
-    appends: bool,
+    place: Place,
 ) -> Way {
     let position = pin.lock();
     let inside = if position.is_passing() || !pin.is_writable() {
@@ -286,7 +322,11 @@ pub(crate) fn write(
     } else {
         Inside::enter()
     };
-    let appends = appends || pin.appends(borrow(number));
+    let appends = place.is_end(number, pin);
+    let to = |number| match place {
+        Place::Named => placing(number, pin),
+        _ => borrow(number),
+    };
     let call = |to: BorrowedFd<'_>| pwritev2(to, data, u64::MAX, flags);
     match (position.get(), appends) {
         (Some(start), true) => {
@@ -312,15 +352,15 @@ pub(crate) fn write(
             let start = match position.advance(bytes) {
                 Step::From(start) => start,
                 Step::TooFar(start) => {
-                    return Way::Done(pwritev2(borrow(number), data, start, flags));
+                    return Way::Done(pwritev2(to(number), data, start, flags));
                 }
                 Step::Kernels => return Way::Kernel,
             };
             let direct = inside.and_then(|_inside| {
                 let bytes = pin.file().write_at(borrow(number), data, start)?;
-                Some(write_rest(number, data, bytes, start, flags))
+                Some(write_rest(to(number), data, bytes, start, flags))
             });
-            let outcome = direct.map_or_else(|| pwritev2(borrow(number), data, start, flags), Ok);
+            let outcome = direct.map_or_else(|| pwritev2(to(number), data, start, flags), Ok);
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
@@ -342,6 +382,14 @@ pub(crate) fn write(
             if let (Ok(_), Some(end)) = (outcome, end) {
                 let _ = seek(borrow(number), SeekFrom::Start(end));
             }
+            Way::Done(outcome)
+        }
+        (None, false) if place == Place::Named => {
+            let outcome = tell(borrow(number)).and_then(|start| {
+                let bytes = pwritev2(placing(number, pin), data, start, flags)?;
+                seek(borrow(number), SeekFrom::Start(start + bytes as u64))?;
+                Ok(bytes)
+            });
             Way::Done(outcome)
         }
         (None, false) => Way::Kernel,
@@ -375,7 +423,7 @@ fn append_by_kernel(
 /// Of a long write `done` bytes were written directly; then it was over, because another process has come to the file or there was no room: the kernel writes the rest. Bytes written.
 #[inline]
 fn write_rest(
-    number: RawFd,
+    to: BorrowedFd<'_>,
     data: &[IoSlice<'_>],
     done: usize,
     offset: u64,
@@ -384,9 +432,7 @@ fn write_rest(
     if done == total(data) {
         return done;
     }
-    let write = |rest: &[IoSlice<'_>]| {
-        pwritev2(borrow(number), rest, offset + done as u64, flags).unwrap_or(0)
-    };
+    let write = |rest: &[IoSlice<'_>]| pwritev2(to, rest, offset + done as u64, flags).unwrap_or(0);
     done + with_rest(data, done, write)
 }
 
@@ -405,7 +451,8 @@ fn append_rest(
         return (done, end);
     }
     with_rest(data, done, |rest| {
-        match append_by_kernel(number, pin, rest, offset, flags) {
+        let call = |to: BorrowedFd<'_>| pwritev2(to, rest, offset.unwrap_or(u64::MAX), flags);
+        match append_by_kernel(number, pin, call) {
             (Ok(bytes), found) => (done + bytes, found.unwrap_or(end + bytes as u64)),
             (Err(_), _) => (done, end),
         }

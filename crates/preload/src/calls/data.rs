@@ -1,7 +1,7 @@
 //! Reading and writing at the position.
 
 use crate::buffers::{self, Named};
-use crate::operate::{self, Way};
+use crate::operate::{self, Place, Way};
 use crate::{real, table};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::ReadWriteFlags;
@@ -30,7 +30,7 @@ unsafe fn writing(number: c_int, data: *const c_void, bytes: size_t) -> Way {
     match unsafe { buffers::to_write(data, bytes) } {
         Named::Memory(data) => operate::if_ours_to_write(number, |pin| {
             let data = slice::from_ref(&data);
-            operate::write(number, pin, data, ReadWriteFlags::empty(), false)
+            operate::write(number, pin, data, ReadWriteFlags::empty(), Place::AsOpened)
         }),
         Named::Nothing => Way::Kernel,
         Named::Odd => operate::odd(number),
@@ -64,15 +64,15 @@ pub(super) unsafe fn writing_vector(
     vector: *const iovec,
     count: c_int,
     flags: ReadWriteFlags,
-    appends: bool,
+    place: Place,
 ) -> Way {
     operate::if_ours_to_write(number, |pin| {
         // SAFETY: the caller's promise.
         match unsafe { buffers::vector_to_write(vector, count) } {
-            Named::Memory(data) => operate::write(number, pin, data, flags, appends),
+            Named::Memory(data) => operate::write(number, pin, data, flags, place),
             Named::Nothing => Way::Kernel,
             // SAFETY: the caller's promise.
-            Named::Odd if appends => unsafe {
+            Named::Odd if place == Place::End => unsafe {
                 operate::append_odd(number, pin, vector, count, -1, flags)
             },
             Named::Odd => operate::odd(number),
@@ -121,7 +121,7 @@ before! {
         if table::is_kernels(number) {
             return real::writev(number, vector, count);
         }
-        writing_vector(number, vector, count, ReadWriteFlags::empty(), false).or(number, || real::writev(number, vector, count))
+        writing_vector(number, vector, count, ReadWriteFlags::empty(), Place::AsOpened).or(number, || real::writev(number, vector, count))
     }
 
     fn lseek(number: c_int, offset: off_t, whence: c_int) -> off_t {

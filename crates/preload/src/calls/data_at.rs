@@ -2,7 +2,7 @@
 
 use super::data::{reading_vector, writing_vector};
 use crate::buffers::{self, Named};
-use crate::operate::{self, Way};
+use crate::operate::{self, Place, Way};
 use crate::{real, table};
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
@@ -69,7 +69,7 @@ unsafe fn writing_at(number: c_int, data: *const c_void, bytes: size_t, offset: 
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_write(data, bytes) } {
         Named::Memory(data) => operate::if_ours(number, false, |pin| {
-            operate::write_at(number, pin, slice::from_ref(&data), offset, false)
+            operate::write_at(number, pin, slice::from_ref(&data), offset, Place::AsOpened)
         }),
         _ => Way::Kernel,
     }
@@ -112,30 +112,35 @@ unsafe fn writing_vector_at(
     offset: off_t,
     flags: c_int,
 ) -> Way {
-    let appends = flags & libc::RWF_APPEND != 0;
-    let Some(others) = without_effect(flags & !libc::RWF_APPEND) else {
-        return operate::odd(number);
+    const PLACES: c_int = libc::RWF_APPEND | libc::RWF_NOAPPEND;
+    let place = match flags & PLACES {
+        0 => Place::AsOpened,
+        libc::RWF_APPEND => Place::End,
+        libc::RWF_NOAPPEND => Place::Named,
+        _ => return operate::odd(number),
     };
+    if without_effect(flags & !PLACES).is_none() {
+        return operate::odd(number);
+    }
+    let flags = ReadWriteFlags::from_bits_retain(flags.unsigned_abs());
+    if place != Place::AsOpened {
+        // However seldom it was used: the kernel may take the end to be elsewhere.
+        drop(table::find_now(number));
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        let flags = match appends {
-            true => others | ReadWriteFlags::APPEND,
-            false => others,
-        };
-        if appends {
-            // However seldom it was used: the kernel may take the end to be elsewhere.
-            drop(table::find_now(number));
-        }
         if offset == -1 {
-            return writing_vector(number, vector, count, flags, appends);
+            return writing_vector(number, vector, count, flags, place);
         }
         operate::if_ours(number, false, |pin| {
             match buffers::vector_to_write(vector, count) {
-                Named::Memory(data) if appends => {
-                    operate::append_at(number, pin, data, offset, flags)
+                Named::Memory(data) if place == Place::AsOpened => {
+                    operate::write_at(number, pin, data, offset, place)
                 }
-                Named::Memory(data) => operate::write_at(number, pin, data, offset, false),
-                Named::Odd if appends => {
+                Named::Memory(data) => {
+                    operate::write_flagged_at(number, pin, data, offset, flags, place)
+                }
+                Named::Odd if place == Place::End => {
                     operate::append_odd(number, pin, vector, count, offset, flags)
                 }
                 _ => Way::Kernel,
