@@ -33,6 +33,8 @@ enum Pages {
     Given,
     /// The same of a former owner: those of leaves that have not been cleared since are not to be used.
     Left,
+    /// A former server has given them to nobody knows whom: free blocks as of `Left`, and those in use may be in hands of the present owner's processes.
+    Former,
 }
 
 /// Of each segment that processes were given.
@@ -49,7 +51,7 @@ impl GivenPages {
     pub(crate) fn read(&self, files: &[File]) {
         for (pages, file) in self.0.iter().zip(files) {
             if were_given(file) {
-                *pages.lock() = Pages::Left;
+                *pages.lock() = Pages::Former;
             }
         }
     }
@@ -80,7 +82,7 @@ impl GivenPages {
     pub(crate) fn change_hands(&self, segment: SegmentNumber) {
         if let Some(pages) = self.of(segment) {
             let mut pages = pages.lock();
-            if *pages == Pages::Given {
+            if matches!(*pages, Pages::Given | Pages::Former) {
                 *pages = Pages::Left;
             }
         }
@@ -89,7 +91,7 @@ impl GivenPages {
     /// Whether leaves are listed because of somebody's pages.
     pub(crate) fn are_left(&self, segment: SegmentNumber) -> bool {
         self.of(segment)
-            .is_some_and(|pages| *pages.lock() == Pages::Left)
+            .is_some_and(|pages| matches!(*pages.lock(), Pages::Left | Pages::Former))
     }
 
     /// All leaves of a segment have been cleared. If it `is_held`, its owner's process has the new pages.
@@ -98,14 +100,15 @@ impl GivenPages {
             return;
         };
         let mut pages = pages.lock();
-        if *pages == Pages::Left {
-            *pages = match is_held {
-                true => Pages::Given,
-                false => Pages::Ours,
-            };
-            if !is_held {
+        match *pages {
+            // Only free blocks were cleared. Those in use are its owner's, and have the pages that they had.
+            Pages::Former => *pages = Pages::Given,
+            Pages::Left if is_held => *pages = Pages::Given,
+            Pages::Left => {
+                *pages = Pages::Ours;
                 note(file, false);
             }
+            Pages::Ours | Pages::Given => {}
         }
     }
 }
@@ -231,9 +234,14 @@ mod tests {
         assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
         pages.renewed(SEGMENT, Some(&file), false);
         assert!(pages.are_given(SEGMENT), "its owner keeps them");
-        // The next server does not know whose they are.
+        // The next server does not know whose they are; blocks in use keep them until the segment gets another owner.
         let next = GivenPages::none_of(1);
         next.read(std::slice::from_ref(&file));
+        assert!(next.are_given(SEGMENT) && next.are_left(SEGMENT));
+        next.renewed(SEGMENT, Some(&file), false);
+        assert!(next.are_given(SEGMENT) && !next.are_left(SEGMENT));
+        next.read(std::slice::from_ref(&file));
+        assert!(next.are_left(SEGMENT), "it is still noted");
         for pages in [&pages, &next] {
             pages.change_hands(SEGMENT);
             assert!(pages.are_given(SEGMENT) && pages.are_left(SEGMENT));

@@ -1,0 +1,123 @@
+//! Segments that processes were given, and whose pages somebody may still have.
+
+use lease::Place;
+use perdure_fs::{FileSystem, MountOptions, NewInode, Node, mkfs};
+use pmem::{BLOCK_BYTES, BlockNumber};
+use scatter::SegmentNumber;
+use std::fs::File;
+use std::io::{PipeReader, Read};
+use std::path::{Path, PathBuf};
+use txn::{Domain, FormatOptions, Mode, PmemStore, Store, pool};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Whose processes get segments.
+const USER: u32 = 1000;
+
+fn new_pool(folder: &Path, size_bytes: u64, segment_bytes: u64) -> PathBuf {
+    let path = folder.join("pool");
+    let options = FormatOptions {
+        size_bytes,
+        segment_bytes,
+        journals: 2,
+        journal_bytes: 64 << 10,
+        volatile: true,
+    };
+    mkfs(&path, &options, (0, 0)).expect("mkfs");
+    path
+}
+
+fn open(path: &Path) -> FileSystem {
+    let store = PmemStore::open(path, Mode::ReadWrite, true).expect("open");
+    FileSystem::mount(store, MountOptions::default()).expect("mount")
+}
+
+fn create(files: &FileSystem, name: &str, user: u32) -> Node {
+    let new = NewInode {
+        uid: user,
+        ..NewInode::file(0o600)
+    };
+    files
+        .create(&files.root(), name.as_bytes(), &new)
+        .expect("create")
+}
+
+/// Appends as long as there is room. How many blocks it was.
+fn fill(files: &FileSystem, node: &Node, byte: u8) -> u64 {
+    let mut blocks = 0;
+    while files.append(node, &[byte; BLOCK_BYTES]).is_ok() {
+        blocks += 1;
+    }
+    blocks
+}
+
+/// Where the first block of a file is.
+fn first_block(files: &FileSystem, node: &Node) -> BlockNumber {
+    let mut found = Place::Hole;
+    files
+        .places(node, 0, 1, |_, place| found = place)
+        .expect("places");
+    match found {
+        Place::At(block) => block,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A process of [`USER`] gets the segment of a block.
+fn give(files: &FileSystem, block: BlockNumber) -> SegmentNumber {
+    let store = files.store();
+    let segment = store.allocator().geometry().segment_of(block);
+    let segment = segment.expect("in a segment");
+    let owner = store.hand_out(segment);
+    assert!(matches!(owner, Some(Domain::Owner { uid: USER, .. })));
+    while !store.prepare(segment, u64::MAX).0 {}
+    segment
+}
+
+/// Puts the page of a block into a pipe, not what is in it.
+fn keep(files: &FileSystem, pool: &Path, block: BlockNumber) -> PipeReader {
+    let (kept, into) = std::io::pipe().expect("a pipe");
+    let segment = files.store().allocator().geometry().segment_of(block);
+    let name = pool::segment_file(segment.expect("in a segment").0);
+    let file = File::open(pool.join(name)).expect("a segment");
+    let geometry = files.store().geometry();
+    let block = block.get() - geometry.first_block().get();
+    let mut at = block % geometry.segment_blocks * BLOCK;
+    let sent = rustix::fs::sendfile(&into, &file, Some(&mut at), BLOCK_BYTES);
+    assert_eq!(sent, Ok(BLOCK_BYTES));
+    kept
+}
+
+#[test]
+fn who_keeps_pages_does_not_see_what_the_next_owner_writes() {
+    for is_mounted_again in [false, true] {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let path = new_pool(folder.path(), 32 << 20, 4 << 20);
+        let mut files = open(&path);
+        let node = create(&files, "kept", USER);
+        files.write(&node, 0, &[b'x'; BLOCK_BYTES]).expect("write");
+        let block = first_block(&files, &node);
+        let segment = give(&files, block);
+        let mut kept = keep(&files, &path, block);
+        assert!(files.store().take_in(segment), "nobody has it");
+        drop(node);
+        if is_mounted_again {
+            files.unmount();
+            files = open(&path);
+        }
+        // Its owner uses all of the segment, which he has had, and gives it up.
+        fill(&files, &create(&files, "filler", USER), b'f');
+        for name in ["kept", "filler"] {
+            files
+                .unlink(&files.root(), name.as_bytes())
+                .expect("unlink");
+        }
+        files.checkpoint();
+        fill(&files, &create(&files, "others", 2000), b'o');
+        let owner = files.store().allocator().domain_of(block);
+        let others = Domain::of_file(0o600, 2000, 0);
+        assert_eq!(owner, Some(files.store().domain_number(others)));
+        let mut seen = [0; BLOCK_BYTES];
+        kept.read_exact(&mut seen).expect("read");
+        assert!(seen.iter().all(|&byte| byte == b'x'), "{is_mounted_again}");
+    }
+}
