@@ -6,6 +6,7 @@ use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::SegmentNumber;
 use std::fs::File;
 use std::io::{PipeReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use txn::{Domain, FormatOptions, Mode, PmemStore, Store, pool};
 
@@ -119,5 +120,54 @@ fn who_keeps_pages_does_not_see_what_the_next_owner_writes() {
         let mut seen = [0; BLOCK_BYTES];
         kept.read_exact(&mut seen).expect("read");
         assert!(seen.iter().all(|&byte| byte == b'x'), "{is_mounted_again}");
+    }
+}
+
+/// How many segments were given to processes, as their files say.
+fn noted_as_given(files: &FileSystem, pool: &Path) -> usize {
+    let segments = 0..files.store().geometry().segments;
+    let is_noted = |&segment: &u32| {
+        let metadata = std::fs::metadata(pool.join(pool::segment_file(segment)));
+        metadata.expect("a segment").permissions().mode() & 0o1000 != 0
+    };
+    segments.filter(is_noted).count()
+}
+
+#[test]
+fn segments_that_nobody_gets_serve_everybody() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let path = new_pool(folder.path(), 64 << 20, 4 << 20);
+    let mut files = open(&path);
+    for user in 2000..2008 {
+        let node = create(&files, &format!("of {user}"), user);
+        files.write(&node, 0, &[1; BLOCK_BYTES]).expect("write");
+    }
+    // Asked for, and not handed out.
+    let segments = files.store().geometry().segments;
+    let owned = (0..segments).map(SegmentNumber).filter(|&segment| {
+        let owner = files.store().hand_out(segment);
+        assert!(owner.is_none() || files.store().take_in(segment));
+        owner.is_some()
+    });
+    assert!(owned.count() > 4);
+    for is_mounted_again in [false, true] {
+        if is_mounted_again {
+            files.unmount();
+            files = open(&path);
+        }
+        assert_eq!(noted_as_given(&files, &path), 0);
+        let available = files.statistics().available_blocks;
+        let node = create(&files, "filler", 5000);
+        let blocks = fill(&files, &node, b'f');
+        assert!(blocks > available / 10 * 9, "{blocks} of {available}");
+        let own = files
+            .lookup(&files.root(), b"of 2000")
+            .expect("it is there");
+        files
+            .write(&own, 0, &[2; BLOCK_BYTES])
+            .expect("overwritten");
+        drop((node, own));
+        files.unlink(&files.root(), b"filler").expect("unlink");
+        files.checkpoint();
     }
 }

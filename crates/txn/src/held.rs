@@ -81,6 +81,7 @@ impl HeldSegments {
             if set.insert(segment) && !self.hold(SegmentNumber(segment)) {
                 set.remove(&segment);
             }
+            self.give(SegmentNumber(segment));
         }
     }
 
@@ -175,9 +176,13 @@ impl HeldSegments {
         count.is_some_and(|count| {
             self.were_any.store(true, Ordering::SeqCst);
             count.fetch_add(1, Ordering::SeqCst);
-            self.pages.give(segment, self.own_file(segment));
             true
         })
+    }
+
+    /// A process gets a segment that is held: from here on somebody may have its pages.
+    pub fn give(&self, segment: SegmentNumber) {
+        self.pages.give(segment, self.own_file(segment));
     }
 
     /// Undoes one [`hold`](Self::hold): the process is gone, or does not want the segment any more. `false` if somebody has it all the same, who is nobody that this server knows of: it lingers.

@@ -68,11 +68,11 @@ pub trait Store: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
     /// The number by which allocations name `domain`.
     fn domain_number(&self, domain: Domain) -> DomainId;
-    /// A process is going to map the segment: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
+    /// A process is going to map the segment, if it may: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
     /// handed out.
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
     /// Before a process gets a segment that was handed out: no record is judged by what is in it any more, and what others than its owner have left there is overwritten, until so many `blocks` were
-    /// looked at. Whether nothing is left, and how many blocks were looked at.
+    /// looked at. Whether nothing is left, and how many blocks were looked at. If nothing is, it counts as given from here on: somebody may have its pages when nobody has it any more.
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
     /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that, and if it `is_sealed` cannot take any away.
     /// `None` if the segments are no files.
@@ -409,7 +409,11 @@ impl Store for PmemStore {
         if self.journals.checks_any(is_there) && !deliberate::is(Bug::TrustHeldData) {
             self.checkpoint();
         }
-        self.allocator().clear(segment, blocks)
+        let (is_clear, looked_at) = self.allocator().clear(segment, blocks);
+        if is_clear {
+            self.domains.held().give(segment);
+        }
+        (is_clear, looked_at)
     }
 
     fn segment_file(&self, segment: SegmentNumber, is_sealed: bool) -> io::Result<Option<File>> {

@@ -109,18 +109,16 @@ impl<S: Store> Session<S> {
         owners: &mut Owners,
         patience_blocks: &mut u64,
     ) -> Result<Option<File>, Refusal> {
+        // Who may not have it changes nothing by asking.
+        let domain = self
+            .may_have(number, for_writing, owners)
+            .ok_or(Refusal::NotYours)?;
         let store = self.service.files().store();
-        let domain = store
+        let owner = store
             .hand_out(SegmentNumber(number))
             .ok_or(Refusal::NotYours)?;
-        let is_allowed = self
-            .domains
-            .iter()
-            .any(|&(known, may_write)| known == domain && may_write >= for_writing);
-        let is_allowed = is_allowed
-            && self.service.may_have_segments(owners.sender.user)
-            && owners.allows(domain);
-        let opened = match is_allowed {
+        // It may have changed hands before it was held.
+        let opened = match owner == domain {
             true if !self.clear(number, patience_blocks) => Ok(None),
             true => self
                 .service
@@ -139,6 +137,19 @@ impl<S: Store> Session<S> {
         let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
         self.segments.insert(number, for_writing);
         Ok(Some(file))
+    }
+
+    /// Whose a segment is just now, if the process may have it.
+    fn may_have(&self, number: u32, for_writing: bool, owners: &mut Owners) -> Option<Domain> {
+        let store = self.service.files().store();
+        let owner = store.allocator().owner_of(SegmentNumber(number))?;
+        let mut domains = self.domains.iter();
+        let (domain, _) = domains.find(|&&(domain, may_write)| {
+            may_write >= for_writing && store.domain_number(domain) == owner
+        })?;
+        let is_allowed =
+            self.service.may_have_segments(owners.sender.user) && owners.allows(*domain);
+        is_allowed.then_some(*domain)
     }
 
     /// Clears what others have left in a segment, as far as there is patience for it. Whether nothing is left.
