@@ -69,14 +69,15 @@ impl Group {
         self.shape.blocks - self.used(local)
     }
 
-    /// Finds out whether the segment is held, or may not be shared for another reason, and counts its room accordingly.
+    /// Finds out whether the segment is held, or may not be shared for another reason, and counts its room accordingly. That of the file system's own and of mixed segments serves everybody all the same.
     pub(crate) fn count_held(&mut self, shared: &Shared, local: u32) {
         self.uncount_held(local);
         // An empty one goes to whoever needs it, unless it is held.
         let may_not_be_shared =
             || self.used(local) > 0 && !shared.ledger.may_be_shared(self.number(shared, local));
         let is_kept = || self.is_held(shared, local) || may_not_be_shared();
-        if self.owner(local).is_some() && is_kept() {
+        let is_ones_own = self.owner(local).is_some_and(|it| !it.is_server_only());
+        if is_ones_own && is_kept() {
             self.segments[local as usize].is_held = true;
             self.held_free += u64::from(self.free_in(local));
         }

@@ -108,6 +108,8 @@ impl Group {
         if residue.count == 0 {
             segment.residue = None;
             shared.ledger.cleared(self.number(shared, local));
+            // Its room may be everybody's now.
+            self.count_held(shared, local);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Segments that processes were given, and whose pages somebody may still have.
 
 use lease::Place;
-use perdure_fs::{FileSystem, MountOptions, NewInode, Node, mkfs};
+use perdure_fs::{AllocateOptions, FileSystem, MountOptions, NewInode, Node, mkfs};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::SegmentNumber;
 use std::fs::File;
@@ -170,4 +170,43 @@ fn segments_that_nobody_gets_serve_everybody() {
         files.unlink(&files.root(), b"filler").expect("unlink");
         files.checkpoint();
     }
+}
+
+#[test]
+fn segments_all_of_whose_pages_are_new_serve_everybody() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let path = new_pool(folder.path(), 64 << 20, 4 << 20);
+    let files = open(&path);
+    let node = create(&files, "big", USER);
+    fill(&files, &node, b'f');
+    let store = files.store();
+    let own = store.domain_number(Domain::of_file(0o600, USER, 0));
+    let segments = (0..store.geometry().segments).map(SegmentNumber);
+    for segment in segments.filter(|&segment| store.allocator().owner_of(segment) == Some(own)) {
+        assert!(store.hand_out(segment).is_some());
+        while !store.prepare(segment, u64::MAX).0 {}
+        assert!(store.take_in(segment), "nobody has it");
+    }
+    assert!(noted_as_given(&files, &path) > 10);
+    drop(node);
+    files.unlink(&files.root(), b"big").expect("unlink");
+    files.checkpoint();
+    // Somebody else fills the pool, and keeps little of each segment.
+    let node = create(&files, "others", 2000);
+    let blocks = fill(&files, &node, b'o');
+    let holes = AllocateOptions {
+        punch_hole: true,
+        keep_size: true,
+        ..AllocateOptions::default()
+    };
+    for first in (0..blocks).step_by(256) {
+        files
+            .allocate(&node, (first + 1) * BLOCK, 255 * BLOCK, holes)
+            .expect("punched");
+    }
+    files.checkpoint();
+    assert_eq!(noted_as_given(&files, &path), 0);
+    let available = files.statistics().available_blocks;
+    let blocks = fill(&files, &create(&files, "third", 3000), b't');
+    assert!(blocks > available / 10 * 9, "{blocks} of {available}");
 }
