@@ -164,7 +164,7 @@ impl HeldSegments {
 
     /// All leaves of a segment have been cleared.
     pub(crate) fn renewed(&self, segment: SegmentNumber) {
-        let is_held = self.is_held(segment);
+        let is_held = || self.is_held(segment);
         self.pages.renewed(segment, self.own_file(segment), is_held);
     }
 

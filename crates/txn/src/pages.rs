@@ -94,8 +94,13 @@ impl GivenPages {
             .is_some_and(|pages| matches!(*pages.lock(), Pages::Left | Pages::Former))
     }
 
-    /// All leaves of a segment have been cleared. If it `is_held`, its owner's process has the new pages.
-    pub(crate) fn renewed(&self, segment: SegmentNumber, file: Option<&File>, is_held: bool) {
+    /// All leaves of a segment have been cleared. If it `is_held`, its owner's process has the new pages; that is asked while nobody can be [given](Self::give) it.
+    pub(crate) fn renewed(
+        &self,
+        segment: SegmentNumber,
+        file: Option<&File>,
+        is_held: impl FnOnce() -> bool,
+    ) {
         let (Some(pages), Some(file)) = (self.of(segment), file) else {
             return;
         };
@@ -103,7 +108,7 @@ impl GivenPages {
         match *pages {
             // Only free blocks were cleared. Those in use are its owner's, and have the pages that they had.
             Pages::Former => *pages = Pages::Given,
-            Pages::Left if is_held => *pages = Pages::Given,
+            Pages::Left if is_held() => *pages = Pages::Given,
             Pages::Left => {
                 *pages = Pages::Ours;
                 note(file, false);
@@ -223,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_given_a_segment_between_the_question_and_what_follows() {
+        let file = file(0);
+        let pages = GivenPages::none_of(1);
+        pages.give(SEGMENT, Some(&file));
+        pages.change_hands(SEGMENT);
+        let mut was_asked = false;
+        pages.renewed(SEGMENT, Some(&file), || {
+            was_asked = true;
+            assert!(pages.0[0].try_lock().is_none());
+            false
+        });
+        assert!(was_asked && !pages.are_given(SEGMENT));
+    }
+
+    #[test]
     fn that_a_segment_was_given_is_known_until_its_pages_are_others() {
         let file = file(0);
         file.set_permissions(Permissions::from_mode(0o600))
@@ -232,13 +252,13 @@ mod tests {
         assert!(!pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
         pages.give(SEGMENT, Some(&file));
         assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
-        pages.renewed(SEGMENT, Some(&file), false);
+        pages.renewed(SEGMENT, Some(&file), || false);
         assert!(pages.are_given(SEGMENT), "its owner keeps them");
         // The next server does not know whose they are; blocks in use keep them until the segment gets another owner.
         let next = GivenPages::none_of(1);
         next.read(std::slice::from_ref(&file));
         assert!(next.are_given(SEGMENT) && next.are_left(SEGMENT));
-        next.renewed(SEGMENT, Some(&file), false);
+        next.renewed(SEGMENT, Some(&file), || false);
         assert!(next.are_given(SEGMENT) && !next.are_left(SEGMENT));
         next.read(std::slice::from_ref(&file));
         assert!(next.are_left(SEGMENT), "it is still noted");
@@ -246,10 +266,10 @@ mod tests {
             pages.change_hands(SEGMENT);
             assert!(pages.are_given(SEGMENT) && pages.are_left(SEGMENT));
         }
-        pages.renewed(SEGMENT, Some(&file), true);
+        pages.renewed(SEGMENT, Some(&file), || true);
         assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
         pages.change_hands(SEGMENT);
-        pages.renewed(SEGMENT, Some(&file), false);
+        pages.renewed(SEGMENT, Some(&file), || false);
         assert!(!pages.are_given(SEGMENT));
         let last = GivenPages::none_of(1);
         last.read(std::slice::from_ref(&file));
