@@ -2,6 +2,7 @@
 
 use super::format::{NODE_BLOCKS, RawLease};
 use super::leaves::{Leaves, Run};
+use super::own::OwnSegments;
 use super::{Holder, blocks_of};
 use crate::block_map::{BlockMap, MapEditor, Slot};
 use crate::error::{FsError, damaged_inode};
@@ -15,9 +16,9 @@ use lease::{
 };
 use pmem::deliberate::{self, Bug};
 use pmem::{BlockNumber, Offset};
-use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose};
+use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use std::time::{Duration, Instant};
-use txn::{CommitError, HomeOffset, Store, Transaction};
+use txn::{CommitError, Corruption, HomeOffset, Store, Transaction};
 
 /// Bytes that a pointer makes of a transaction, with where it goes. A record changes one of the file's and one of the lease's.
 const LOGGED_BYTES: usize = 16;
@@ -51,6 +52,8 @@ pub(crate) struct LeaseBlocks {
     /// Those for nodes that are left, with their place in the lease.
     nodes: Vec<(u64, BlockNumber)>,
     pub(super) spares: Vec<Option<BlockNumber>>,
+    /// Why it is not known of a spare block whether it counts.
+    unknown: Option<Corruption>,
     /// Lowest nodes of the file's map, and of the lease's.
     file_leaves: Leaves,
     leaves: Leaves,
@@ -69,14 +72,22 @@ fn records_per_fold(record_bytes_max: usize, spare_blocks: usize) -> u64 {
     (records.max(RECORDS_PER_FOLD_MIN) as u64).min(RECORDS_AT_ONCE_MAX)
 }
 
-/// Reads where the blocks of a lease are. L5: spare blocks outside of the domain's segments do not count.
+/// Reads where the blocks of a lease are. L5: spare blocks outside of the domain's segments do not count. Where it is not known whose a segment is, nothing can be folded.
 pub(super) fn lease_blocks<S: Store>(
     core: &Core<S>,
     (number, raw): (InodeNumber, &RawInode),
     words: &RawLease,
     domain: DomainId,
 ) -> Result<LeaseBlocks, FsError> {
-    let mut own = OwnSegments::new(core.store.allocator(), domain);
+    let mut own = OwnSegments::new(&core.store, domain);
+    let mut unknown = None;
+    let mut is_own = |block: &BlockNumber| {
+        let have = own.have(*block);
+        have.unwrap_or_else(|why| {
+            unknown = Some(why);
+            false
+        })
+    };
     let mut ring = Vec::with_capacity(words.ring_blocks as usize);
     let mut nodes = Vec::with_capacity(NODE_BLOCKS as usize);
     let mut spares = Vec::with_capacity(words.spare_blocks as usize);
@@ -85,7 +96,7 @@ pub(super) fn lease_blocks<S: Store>(
         let block = pointer.map(|pointer| pointer.block);
         match block {
             _ if index >= words.first_spare() => {
-                spares.push(block.filter(|&block| own.have(block)));
+                spares.push(block.filter(&mut is_own));
             }
             Some(block) if index < words.first_node() => ring.push(block),
             Some(block) => nodes.push((index, block)),
@@ -100,6 +111,7 @@ pub(super) fn lease_blocks<S: Store>(
         nodes,
         records_per_fold: records_per_fold(core.begin().record_bytes().1, spares.len()),
         spares,
+        unknown,
         file_leaves: Leaves::new(),
         leaves: Leaves::new(),
     })
@@ -121,38 +133,12 @@ impl<S: Store> lease::Medium for Medium<'_, S> {
     }
 }
 
-/// Which segments are the domain's of a leased file. Each is asked about once: one that gets another owner meanwhile keeps its blocks, and in those is what its owner has left.
-struct OwnSegments<'s> {
-    allocator: &'s Allocator,
-    domain: DomainId,
-    known: Vec<Option<bool>>,
-}
-
-impl<'s> OwnSegments<'s> {
-    fn new(allocator: &'s Allocator, domain: DomainId) -> OwnSegments<'s> {
-        OwnSegments {
-            known: vec![None; allocator.geometry().segments as usize],
-            allocator,
-            domain,
-        }
-    }
-
-    #[inline]
-    fn have(&mut self, block: BlockNumber) -> bool {
-        let Some(segment) = self.allocator.geometry().segment_of(block) else {
-            return false;
-        };
-        let is_domains = || self.allocator.owner_of(segment) == Some(self.domain);
-        *self.known[segment.0 as usize].get_or_insert_with(is_domains)
-    }
-}
-
 /// Where the blocks of a leased file are.
 struct Places<'p, S> {
     store: &'p S,
     map: BlockMap,
     leaves: &'p mut Leaves,
-    own: OwnSegments<'p>,
+    own: OwnSegments<'p, S>,
 }
 
 impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
@@ -160,12 +146,16 @@ impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
     fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, FsError> {
         let slot = self.leaves.slot(self.store, &self.map, index)?;
         let pointer = self.map.pointer(self.store, slot, index)?;
-        Ok(pointer.map(|pointer| pointer.block))
+        let block = pointer.map(|pointer| pointer.block);
+        if let Some(block) = block {
+            self.own.have(block)?;
+        }
+        Ok(block)
     }
 
     #[inline]
     fn is_holders(&mut self, block: BlockNumber) -> bool {
-        self.own.have(block)
+        self.own.have(block).unwrap_or(false)
     }
 
     #[inline]
@@ -273,6 +263,9 @@ impl<S: Store> Core<S> {
         records_max: u64,
     ) -> Result<Effects, FsError> {
         let blocks = &mut *parties.blocks;
+        if let Some(why) = &blocks.unknown {
+            return Err(why.clone().into());
+        }
         let terms = Terms {
             ring: &blocks.ring,
             salt: RawLease::salt(parties.lease, parties.raw.generation),
@@ -287,7 +280,7 @@ impl<S: Store> Core<S> {
             store: &self.store,
             map,
             leaves: &mut blocks.file_leaves,
-            own: OwnSegments::new(self.store.allocator(), parties.body.domain),
+            own: OwnSegments::new(&self.store, parties.body.domain),
         };
         let effects = lease::judge(&Medium(&self.store), &terms, trust, places)?;
         if let Some(fault) = effects.fault {

@@ -15,6 +15,7 @@
 mod fold;
 mod format;
 mod leaves;
+mod own;
 mod recovery;
 mod settle;
 

@@ -1,20 +1,47 @@
 //! Leases that the power, or the death of the server, has ended.
 
 use super::fold::{Parties, lease_blocks};
-use super::{RawLease, TakenBack, is_leasable};
+use super::{FileLease, Holder, LeaseRemains, RawLease, TakenBack, is_leasable};
 use crate::error::FsError;
 use crate::file_system::Core;
 use crate::format::{InodeNumber, RawInode};
-use crate::node::validate;
-use lease::Trust;
-use txn::Store;
+use crate::node::{Node, validate};
+use crate::rights;
+use lease::{Spare, Trust};
+use std::sync::Arc;
+use txn::{Domain, Store};
+
+/// How far whoever had a lease is to be believed.
+const AT_REST: TakenBack = TakenBack {
+    trust: Trust::IfDataFits,
+    busy_block: None,
+};
+
+/// Who had a lease that cannot be folded.
+struct Gone;
+
+impl Holder for Gone {
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    fn take_back(&self) -> TakenBack {
+        AT_REST
+    }
+
+    fn folded(&self, _next: u64, _refilled: &[Spare]) {}
+
+    fn ended(&self, _remains: LeaseRemains, _next: u64) {}
+
+    fn attributes_changed(&self) {}
+}
 
 /// What is to be done with an inode without a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Orphan {
     /// It can be freed.
     Free,
-    /// It holds what somebody was told is durable, and cannot be folded: it stays as it is.
+    /// It holds what somebody was told is durable, and cannot be folded: it stays as it is, and nobody gets at its file.
     Keep,
 }
 
@@ -49,6 +76,11 @@ impl<S: Store> Core<S> {
         if !is_leasable(&body.raw, &raw, &words) {
             return Ok(());
         }
+        // What has come to give rights since has no lease. So if the attributes cannot be read, they do not say so.
+        if !rights::gives_rights(self, node.number(), &body.raw).unwrap_or(false) {
+            let RawInode { mode, uid, gid, .. } = body.raw;
+            body.domain = self.store.domain_number(Domain::of_file(mode, uid, gid));
+        }
         let mut blocks = lease_blocks(self, (number, &raw), &words, body.domain)?;
         let mut parties = Parties {
             file: node.number(),
@@ -57,10 +89,21 @@ impl<S: Store> Core<S> {
             raw: &mut raw,
             blocks: &mut blocks,
         };
-        let taken = TakenBack {
-            trust: Trust::IfDataFits,
-            busy_block: None,
-        };
-        self.settle(&mut parties, taken)
+        let outcome = self.settle(&mut parties, AT_REST);
+        match outcome {
+            Ok(()) => body.domain = self.domain(node.number(), &body.raw),
+            // As when a lease is taken back: nobody changes what the next mount folds over.
+            Err(_) if !self.options.read_only => {
+                body.lease = Some(Box::new(FileLease {
+                    _file: node.clone(),
+                    lease: Node(Arc::new(self.state(number, raw))),
+                    blocks,
+                    holder: Arc::new(Gone),
+                    taken: Some(AT_REST),
+                }));
+            }
+            Err(_) => {}
+        }
+        outcome
     }
 }

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod damaged;
 mod foreign;
 mod process;
 mod room;
