@@ -376,7 +376,7 @@ fn check(
     if !is_known && !deliberate::is(Bug::BelieveHoldersBlock) {
         return Err(Fault::NoSuchBlock { sequence, index });
     }
-    let grows_in_its_block = record.size / BLOCK == index || record.size == (index + 1) * BLOCK;
+    let grows_in_its_block = record.size.div_ceil(BLOCK) == index + 1;
     let is_possible = record.size == size_bytes
         || (record.size > size_bytes && record.size <= terms.size_bytes_max && grows_in_its_block);
     let is_possible = is_possible || deliberate::is(Bug::BelieveHoldersSize);

@@ -188,6 +188,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// What a record may say of a file's size: that it ends within a block, or at its end.
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..6 * BLOCK,
+        (0..7_u64).prop_map(|blocks| blocks * BLOCK),
+        any::<u64>()
+    ]
+}
+
 proptest! {
     /// What a holder was told is written is what the server finds, whenever it looks and however far it trusts.
     #[test]
@@ -274,7 +283,7 @@ proptest! {
     fn no_ring_gets_at_a_block_of_somebody_else(
         size_bytes in 0..FILE * BLOCK,
         records in prop::collection::vec(
-            (0..7_u64, 0..8_u32, prop_oneof![0..6 * BLOCK, any::<u64>()], 0..2_u32, any::<bool>()),
+            (0..7_u64, 0..8_u32, size(), 0..2_u32, any::<bool>()),
             1..64,
         ),
         trust in prop_oneof![Just(Trust::All), Just(Trust::IfDataFits)],
@@ -306,6 +315,38 @@ proptest! {
         let indexes: Vec<u64> = bed.file.keys().copied().collect();
         prop_assert_eq!(indexes, (0..bed.size_bytes.div_ceil(BLOCK)).collect::<Vec<_>>());
     }
+}
+
+/// The file ends where the block of the record begins, so that block is none of it.
+#[test]
+fn a_block_behind_the_end_is_not_believed() {
+    let mut bed = Bed::new(2 * BLOCK + 100);
+    let record = Record {
+        sequence: 1,
+        index: 3,
+        size: 3 * BLOCK,
+        modified: 0,
+        slot: 0,
+        continues: 0,
+        data_at: 0,
+        data_bytes: 0,
+        data_checksum: 0,
+        checksum: 0,
+        reserved: 0,
+    };
+    let bytes = record.sealed(SALT);
+    let _ = bed
+        .region
+        .store(bed.ring.place(1), zerocopy::IntoBytes::as_bytes(&bytes));
+    let effects = bed.judge(Trust::All);
+    assert!(effects.fault.is_some());
+    let blocks = bed.file.clone();
+    bed.fold(effects);
+    assert_eq!(
+        (bed.size_bytes, &bed.file),
+        (2 * BLOCK + 100, &blocks),
+        "neither the block nor the size"
+    );
 }
 
 /// A record whose data never came is not believed when the power went, and nothing behind it either.

@@ -175,6 +175,8 @@ impl Hand {
             _ => (value >> 8) % (behind_end + 2),
         };
         let size = match flags >> 2 & 3 {
+            // The end of a block: of this one, or of the one before.
+            _ if flags & 0x80 != 0 => (index + (value >> 16 & 1)) * BLOCK,
             _ if index >= behind_end => index * BLOCK + 1 + (value >> 16) % BLOCK,
             0 | 1 => self.size_bytes,
             2 => (index + 1) * BLOCK,
