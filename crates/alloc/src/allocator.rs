@@ -22,6 +22,9 @@ struct Slot {
 /// Extents that are freed under one lock.
 const EXTENTS_PER_LOCK: usize = 8;
 
+/// Runs that a request has got so far: group, place, blocks.
+pub(crate) type Taken = SmallVec<[(usize, Place, u32); 4]>;
+
 /// The free space of a pool. All methods may be called from any thread.
 pub struct Allocator {
     shared: Shared,
@@ -231,13 +234,17 @@ impl Allocator {
             drop(groups);
             return Err(self.out_of_space(request));
         }
-        let mut taken: SmallVec<[(usize, Place, u32); 4]> = SmallVec::new();
+        let mut taken = Taken::new();
         let mut left = blocks;
         let is_direct = request.purpose == Purpose::Direct;
         let domains: &[DomainId] = match is_direct {
             true => &[request.domain],
             false => &[request.domain, DomainId::MIXED, DomainId::METADATA],
         };
+        if usable < kept + u64::from(blocks) {
+            // What is the domain's alone first: else a search would find what the reserve needs, and the request be refused.
+            left = self.gather_held(&mut groups, request, left, &mut taken);
+        }
         for &domain in domains {
             left = self.gather_from(&mut groups, request, domain, left, &mut taken);
         }
@@ -287,7 +294,7 @@ impl Allocator {
         request: &Request,
         domain: DomainId,
         mut left: u32,
-        taken: &mut SmallVec<[(usize, Place, u32); 4]>,
+        taken: &mut Taken,
     ) -> u32 {
         let unit = request.unit.blocks();
         let mut wanted = left.min(self.shared.shape.blocks / unit * unit);

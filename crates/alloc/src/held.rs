@@ -1,7 +1,10 @@
 //! Room in segments that processes have mapped: it is their owner's alone, so it is nobody else's reserve.
 
-use crate::group::{Group, Shared};
-use crate::{Allocator, DomainId, SegmentNumber};
+use crate::allocator::Taken;
+use crate::group::{Group, Place, Shared};
+use crate::run::{Leaves, Run};
+use crate::sync::MutexGuard;
+use crate::{Allocator, DomainId, Request, SegmentNumber};
 
 impl Allocator {
     /// The ledger holds the segment: from here on its room does not count for others. Who owns it, and stays so; `None` if it is free or does not exist.
@@ -41,7 +44,53 @@ impl Allocator {
     }
 }
 
+impl Allocator {
+    /// Takes up to `left` blocks from held segments of the request's domain, longest runs first. Returns what is still missing.
+    pub(crate) fn gather_held(
+        &self,
+        groups: &mut [MutexGuard<'_, Group>],
+        request: &Request,
+        mut left: u32,
+        taken: &mut Taken,
+    ) -> u32 {
+        let unit = request.unit.blocks();
+        while left > 0 {
+            let wanted = left.min(self.shared().shape.blocks / unit * unit);
+            let runs = groups.iter_mut().enumerate().filter_map(|(index, group)| {
+                let (blocks, place) = group.held_run(request.domain, wanted, unit)?;
+                Some((blocks, index, place))
+            });
+            let Some((blocks, index, place)) = runs.max_by_key(|(blocks, ..)| *blocks) else {
+                break;
+            };
+            groups[index].take_at(self.shared(), request.domain, place, blocks);
+            taken.push((index, place, blocks));
+            left -= blocks;
+        }
+        left
+    }
+}
+
 impl Group {
+    /// The longest run of up to `wanted` blocks, in multiples of `unit`, in the domain's held segments.
+    fn held_run(&mut self, domain: DomainId, wanted: u32, unit: u32) -> Option<(u32, Place)> {
+        if self.held_free == 0 {
+            return None;
+        }
+        let segments = 0..self.segments.len() as u32;
+        let own = segments.filter(|&local| {
+            self.segments[local as usize].is_held && self.owner(local) == Some(domain)
+        });
+        let own: Vec<u32> = own.collect();
+        let runs = own.into_iter().map(|local| {
+            match self.tree(local).find_run(0, wanted, unit, Leaves::All) {
+                Run::At(start) => (wanted, (local, start)),
+                Run::Longest { start, blocks } => (blocks, (local, start)),
+            }
+        });
+        runs.filter(|(blocks, _)| *blocks > 0).max()
+    }
+
     /// Free blocks that are not in segments which somebody has mapped.
     #[inline]
     pub(crate) fn usable_blocks(&self) -> u64 {

@@ -141,6 +141,16 @@ impl Group {
         Some((local, offset))
     }
 
+    /// Books a free run that was found in a segment of the domain.
+    pub(crate) fn take_at(&mut self, shared: &Shared, domain: DomainId, place: Place, blocks: u32) {
+        let pool = self.pool(domain).expect("an owner has a pool");
+        self.take(shared, pool, place.0, (place.1, blocks));
+        if shared.options.policy == Policy::Steered {
+            let class = self.pools[pool].class;
+            self.zones.add(class, place.0, u64::from(blocks));
+        }
+    }
+
     fn take_run_of_own(
         &mut self,
         shared: &Shared,

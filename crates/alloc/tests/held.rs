@@ -103,6 +103,50 @@ fn a_segment_that_is_held_late_leaves_the_reserve_to_the_others() {
     assert_eq!(take_all(&allocator, OTHER, Purpose::Ordinary), 64 - RESERVE);
 }
 
+/// The owner's held segment has a free leaf; what else is free is the reserve, in another segment of his.
+#[test]
+fn who_has_room_that_is_his_alone_gets_it_whatever_the_reserve() {
+    for seed in 0..8 {
+        let geometry = Geometry {
+            first_block: BlockNumber::new(0),
+            blocks_per_segment: 2048,
+            segments: 4,
+            groups: 2,
+        };
+        let options = Options {
+            reserve_blocks: RESERVE,
+            seed,
+            ..Options::default()
+        };
+        let held = Arc::new(AtomicU32::new(NONE));
+        let ledger = Box::new(Ledger(Arc::clone(&held)));
+        let allocator = Allocator::new(geometry, options, ledger);
+        take_all(&allocator, OWNER, Purpose::Ordinary);
+        assert_eq!(allocator.free_blocks(), RESERVE);
+        let usage = allocator.usage();
+        let full = usage.iter().position(|segment| segment.free_blocks == 0);
+        let full = SegmentNumber(full.expect("the reserve is small") as u32);
+        held.store(full.0, Ordering::Relaxed);
+        assert_eq!(allocator.hold(full), Some(OWNER));
+        let leaf = Extent {
+            start: BlockNumber::new(u64::from(full.0) * 2048 + 512),
+            blocks: 512,
+        };
+        allocator.free(leaf).expect("it was taken");
+        let request = Request {
+            domain: OWNER,
+            blocks: 100,
+            unit: Unit::Block4K,
+            purpose: Purpose::Ordinary,
+            home: 0,
+        };
+        let extents = allocator.allocate(&request).expect("there is room");
+        assert!(leaf.start <= extents[0].start && extents[0].blocks == 100);
+        assert_eq!(take_all(&allocator, OWNER, Purpose::Ordinary), 412);
+        assert_eq!(take_all(&allocator, OTHER, Purpose::Overwrite), RESERVE);
+    }
+}
+
 #[test]
 fn what_a_process_maps_comes_from_its_own_segments_only() {
     let (allocator, _held) = new_allocator();
