@@ -3,7 +3,7 @@
 use super::format::{NODE_BLOCKS, RawLease};
 use super::leaves::{Leaves, Run};
 use super::own::OwnSegments;
-use super::{Holder, blocks_of};
+use super::{Holder, LeaseSize, blocks_of};
 use crate::block_map::{BlockMap, MapEditor, Slot};
 use crate::error::{FsError, damaged_inode};
 use crate::file::FILE_BYTES_MAX;
@@ -70,6 +70,14 @@ fn records_per_fold(record_bytes_max: usize, spare_blocks: usize) -> u64 {
     let records = most / LOGGED_BYTES - spares;
     // Who counts fewer than this has come to the newest one, so it must not be more than are judged.
     (records.max(RECORDS_PER_FOLD_MIN) as u64).min(RECORDS_AT_ONCE_MAX)
+}
+
+/// Whether all that one transaction has to fold fits a journal.
+pub(super) fn can_be_folded(record_bytes_max: usize, size: LeaseSize) -> bool {
+    let ring = size.ring_blocks as usize * RECORDS_PER_BLOCK as usize;
+    let records = ring.min(RECORDS_PER_FOLD_MIN + GROUP_RECORDS_MAX as usize);
+    let pointers = records + records.min(size.spare_blocks as usize);
+    pointers * LOGGED_BYTES + LOGGED_BESIDES <= record_bytes_max
 }
 
 /// Reads where the blocks of a lease are. L5: spare blocks outside of the domain's segments do not count. Where it is not known whose a segment is, nothing can be folded.

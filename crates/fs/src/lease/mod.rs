@@ -29,7 +29,7 @@ use crate::format::{FileType, Pointer, RawInode};
 use crate::node::{Body, Node};
 use crate::rights;
 use crate::types::NewInode;
-use fold::{Folded, LeaseBlocks, Parties};
+use fold::{Folded, LeaseBlocks, Parties, can_be_folded};
 use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, RECORD_NUMBERS, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -126,7 +126,7 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// [`FsError::NotPermitted`] if it is leased already or has no name; [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file, or if who executes it gets rights: a write through the kernel
+    /// [`FsError::NotPermitted`] if it is leased already or has no name; [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file, if what its holder is told is durable might not fit a journal when it is folded, or if who executes it gets rights: a write through the kernel
     /// takes those away, a direct one would not;
     /// [`FsError::NoSpace`], [`FsError::QuotaExceeded`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
     pub fn lease(
@@ -141,6 +141,9 @@ impl<S: Store> FileSystem<S> {
         body.require_regular()?;
         if !is_possible_size(size.ring_blocks, size.spare_blocks) {
             return Err(FsError::InvalidArgument("an impossible size of a lease"));
+        }
+        if !can_be_folded(core.begin().record_bytes().1, size) {
+            return Err(FsError::InvalidArgument("journals too small for a lease"));
         }
         if body.lease.is_some() || body.raw.links == 0 {
             return Err(FsError::NotPermitted("the file cannot be leased now"));
