@@ -587,3 +587,20 @@ fn who_reads_blocks_is_told_before_they_change() {
     let refused = files.watch(&node, Arc::new(Reader::default()));
     assert!(matches!(refused, Err(FsError::NotPermitted(_))));
 }
+
+#[test]
+fn who_stops_watching_takes_nobody_else_off() {
+    let files = new_pool(4 << 20);
+    let node = file(&files, "a", 5000);
+    let watch = || {
+        let reader = Arc::new(Reader::default());
+        assert_eq!(files.watch(&node, Arc::clone(&reader) as _), Ok(5000));
+        reader
+    };
+    let (before, reader) = (watch(), watch());
+    files.end_watch(&node, &*before);
+    assert!(!reader.0.load(Ordering::Relaxed), "another one");
+    files.end_watch(&node, &*reader);
+    assert!(reader.0.load(Ordering::Relaxed));
+    assert_eq!(Arc::strong_count(&reader), 1, "the file keeps it no longer");
+}

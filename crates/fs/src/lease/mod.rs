@@ -309,9 +309,11 @@ impl<S: Store> FileSystem<S> {
         Ok(body.raw.size)
     }
 
-    /// Tells the file's watcher, if it has one, that it is one no longer.
-    pub fn end_watch(&self, node: &Node) {
-        if let Some(watcher) = node.write().watcher.take() {
+    /// Tells this watcher of the file that it is one no longer, if it still is; another one stays.
+    pub fn end_watch(&self, node: &Node, watcher: &dyn Watcher) {
+        let mut body = node.write();
+        let is_it = |there: &mut Arc<dyn Watcher>| std::ptr::addr_eq(&raw const **there, watcher);
+        if let Some(watcher) = body.watcher.take_if(is_it) {
             watcher.ended();
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// What there is only so much of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Goods {
-    /// Files that processes have attached: a mapping of the server's, and mostly a descriptor.
+    /// Files that processes have attached, one or several together: a mapping of the server's, and mostly a descriptor.
     Attachments,
     /// Bytes of the memory in which processes see where blocks are.
     MapBytes,
@@ -198,22 +198,16 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Makes it so much, if that is less, or the user may have it: whether it is.
-    pub(super) fn resize(&mut self, amount: u64) -> bool {
-        let (user, goods) = (self.account.user, self.goods as usize);
-        let mut book = self.account.accounts.0.lock();
-        match amount.checked_sub(self.amount) {
-            Some(more) if !book.allows(user, goods, more) => return more == 0,
-            Some(more) => book.add(user, goods, more),
-            None => book.give_back(user, goods, self.amount - amount),
-        }
-        self.amount = amount;
-        true
-    }
-
     /// Takes so much more, if the user may have it: whether he does.
     pub(super) fn grow(&mut self, more: u64) -> bool {
-        self.resize(self.amount + more)
+        let (user, goods) = (self.account.user, self.goods as usize);
+        let mut book = self.account.accounts.0.lock();
+        let is_allowed = book.allows(user, goods, more);
+        if is_allowed {
+            book.add(user, goods, more);
+            self.amount += more;
+        }
+        is_allowed
     }
 }
 
@@ -242,13 +236,14 @@ mod tests {
         let mut first = accounts.of(1000).nothing(Goods::Attachments);
         let mut again = accounts.of(1000).nothing(Goods::Attachments);
         let mut second = accounts.of(1001).nothing(Goods::Attachments);
-        assert!(first.resize(30) && again.grow(20) && !again.grow(1));
+        assert!(first.grow(30) && again.grow(20) && !again.grow(1));
         assert!(second.grow(25) && !second.grow(1));
         let mut root = accounts.of(0).nothing(Goods::Attachments);
         assert!(root.grow(25) && !root.grow(1));
         drop(root);
-        assert!(first.resize(10) && second.grow(10), "given back");
-        drop((first, again, second));
+        drop(first);
+        assert!(second.grow(10), "given back");
+        drop((again, second));
         assert!(accounts.0.lock().users.is_empty(), "nothing is left");
     }
 

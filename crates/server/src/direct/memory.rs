@@ -26,6 +26,8 @@ pub(crate) struct FileMemory {
     descriptor: Mutex<Option<OwnedFd>>,
     /// Chunks of the map that are filled in: each once, because a holder changes his copy of them.
     filled: Mutex<Filled>,
+    /// It counts as one of its maker's user's attachments as long as it is there, whoever has let the file go.
+    _place: Taken,
 }
 
 /// What of a map is filled in.
@@ -48,10 +50,11 @@ impl FileMemory {
     ) -> Result<FileMemory, Refusal> {
         let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
         let chunks = (layout.capacity_blocks / MAP_CHUNK).div_ceil(64);
+        let mut place = account.nothing(Goods::Attachments);
         let mut taken = account.nothing(Goods::MapBytes);
         // With the first chunk, which hardly any attachment goes without.
         let first_bytes = layout.map_at() as u64 + CHUNK_BYTES + chunks * WORD_BYTES;
-        if !taken.grow(first_bytes) {
+        if !place.grow(1) || !taken.grow(first_bytes) {
             return Err(Refusal::NoRoom);
         }
         let (shared, descriptor) = SharedMemory::make(layout.bytes()).map_err(failed)?;
@@ -64,6 +67,7 @@ impl FileMemory {
                 is_hole: false,
                 taken,
             }),
+            _place: place,
         })
     }
 
@@ -259,5 +263,30 @@ impl<'f, S: Store> Segments<'f, S> {
         let answer = store.allocator().owner_of(SegmentNumber(segment)) == Some(number);
         self.last = Some((segment, answer));
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::accounts::{Accounts, Limits};
+
+    fn account(attachments: u64) -> Account {
+        let limits = Limits {
+            attachments,
+            map_bytes: 1 << 40,
+            seen_blocks: 0,
+        };
+        Accounts::new(limits).of(0)
+    }
+
+    #[test]
+    fn an_attachment_counts_as_long_as_its_memory_is_there() {
+        let account = account(1);
+        let memory = FileMemory::new(100, 0, 0, &account).expect("the only one");
+        let refused = FileMemory::new(100, 0, 0, &account);
+        assert_eq!(refused.err(), Some(Refusal::NoRoom));
+        drop(memory);
+        assert!(FileMemory::new(100, 0, 0, &account).is_ok());
     }
 }

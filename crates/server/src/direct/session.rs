@@ -9,7 +9,6 @@ mod unused;
 mod waiting;
 
 use super::Service;
-use super::accounts::{Goods, Taken};
 use super::closing::{self, Closing};
 use super::counts::Counts;
 use super::leased::{Lessee, Process};
@@ -60,8 +59,6 @@ pub(super) struct Session<S: Store> {
     /// The process's file, until it has it.
     process_file: Option<File>,
     attached: BTreeMap<u32, Held>,
-    /// What they count for, those that have not ended for good as well.
-    places: Taken,
     /// Attachments that it has let go, but has not given back what it has mapped of them.
     not_given_back: Vec<Arc<Reader>>,
     /// Leases that were forced from it in the middle of a write, which it has not come to the end of.
@@ -114,7 +111,6 @@ impl<S: Store> Session<S> {
         });
         service.shared.direct.profiles.add(&profile);
         let looks = Looks::new(service.lease_timeout);
-        let places = process.account.nothing(Goods::Attachments);
         let expecting = Expecting::new(Bell::new()?, &service.shared.direct.awake);
         Ok(Session {
             service,
@@ -124,7 +120,6 @@ impl<S: Store> Session<S> {
             process,
             process_file: Some(file),
             attached: BTreeMap::new(),
-            places,
             not_given_back: Vec::new(),
             still_busy: Vec::new(),
             left_memory: None,
@@ -283,9 +278,8 @@ impl<S: Store> Session<S> {
         &self.service.shared.direct.counts
     }
 
-    /// Keeps what is counted and what users are shown up to date.
-    fn describe(&mut self) {
-        self.count_places(0);
+    /// Keeps what users are shown up to date.
+    fn describe(&self) {
         let mut holdings = Holdings {
             segments: self.segments.len(),
             ..Holdings::default()
@@ -399,11 +393,9 @@ impl<S: Store> Session<S> {
         match held {
             Held::Reading(reader, node, _) => {
                 if reader.leave() {
-                    let was_live = reader.is_live();
                     reader.end();
-                    if was_live {
-                        files.end_watch(&node);
-                    }
+                    // What the kernel has read ends it, and not that: the file may still change while somebody sees its blocks.
+                    files.end_watch(&node, &*reader);
                 }
             }
             Held::Leased(lessee, node, _) => {

@@ -36,7 +36,7 @@ impl<S: Store> Session<S> {
     ) -> Answer {
         let (for_writing, prospect) = (request.first == 1, Prospect::of(request));
         let left = self.take_left(request.file);
-        if !self.count_places(1) {
+        if self.has_all_it_may() {
             return Err(Refusal::NoRoom);
         }
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
@@ -139,7 +139,7 @@ impl<S: Store> Session<S> {
                 }
                 let watched = self.service.files().watch(&node, Arc::clone(&reader) as _);
                 if watched.as_ref().ok() != Some(&attributes.size_bytes) {
-                    self.service.files().end_watch(&node);
+                    self.service.files().end_watch(&node, &*reader);
                     reader.end();
                     return Err(watched.map_or_else(refused, |_| Refusal::Busy));
                 }
@@ -272,10 +272,10 @@ impl<S: Store> Session<S> {
         })
     }
 
-    /// Counts the attachments, and so many more that are about to be made: whether the process may have them.
-    pub(super) fn count_places(&mut self, more: usize) -> bool {
-        let all = self.attached.len() + self.still_busy.len() + self.not_given_back.len() + more;
-        (more == 0 || all <= ATTACHMENTS_OF_ONE) && self.places.resize(all as u64)
+    /// Whether the process has as many attachments as one may, with those that have not ended for good.
+    fn has_all_it_may(&self) -> bool {
+        let all = self.attached.len() + self.still_busy.len() + self.not_given_back.len();
+        all >= ATTACHMENTS_OF_ONE
     }
 }
 

@@ -1,0 +1,116 @@
+//! What the server keeps for processes that attach files, until they have let them go, and no longer. The processes here speak the protocol themselves, without a library that is kind to the server.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use common::Mounted;
+use common::direct::LATEST;
+use direct::protocol::{Attached, Kind, Reply, Request, VERSION};
+use direct::transport;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+const FOR_READING: u64 = 0;
+
+/// The process's side of a conversation.
+struct Talk {
+    socket: OwnedFd,
+}
+
+impl Talk {
+    /// With the server of a mount, one of whose files this is.
+    fn begin(file: &File) -> Talk {
+        let name = direct::server_of(file.as_fd()).expect("a server");
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
+        let socket = socket.expect("a socket");
+        let address = SocketAddrUnix::new_abstract_name(&name).expect("an address");
+        rustix::net::connect(&socket, &address).expect("connect");
+        ask(&socket, Kind::Hello, [0, u64::from(VERSION)], None);
+        Talk { socket }
+    }
+
+    fn ask(&self, kind: Kind, words: [u64; 2], beside: Option<&File>) -> (Reply, Vec<OwnedFd>) {
+        ask(&self.socket, kind, words, beside)
+    }
+
+    fn attach(&self, file: &File, how: u64) -> Result<(Attached, Vec<OwnedFd>), u32> {
+        let (reply, beside) = self.ask(Kind::Attach, [0, how], Some(file));
+        match reply.refusal {
+            0 => Ok((Attached::of(&reply), beside)),
+            refusal => Err(refusal),
+        }
+    }
+
+    fn detach(&self, attached: &Attached) {
+        let (reply, _) = self.ask(Kind::Detach, [attached.file, 0], None);
+        assert_eq!(reply.refusal, 0);
+    }
+}
+
+/// Asks about attachment `words[0]`, and waits for the answer.
+fn ask(
+    socket: &OwnedFd,
+    kind: Kind,
+    words: [u64; 2],
+    beside: Option<&File>,
+) -> (Reply, Vec<OwnedFd>) {
+    let request = Request {
+        kind: kind as u32,
+        file: words[0] as u32,
+        first: words[1],
+        second: 0,
+    };
+    let beside = beside.map(AsFd::as_fd);
+    let flags = SendFlags::empty();
+    transport::send(socket.as_fd(), &request, beside.as_slice(), flags).expect("asked");
+    let answer = transport::receive(socket.as_fd()).expect("an answer");
+    answer.expect("an answer, not the end")
+}
+
+/// A file of so many bytes, opened for both.
+fn make(mounted: &Mounted, name: &str, bytes: usize) -> File {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(true);
+    let file = options.open(mounted.path(name)).expect("a file");
+    file.write_all_at(&vec![7; bytes], 0).expect("written");
+    file
+}
+
+/// Memories of attachments that this process has open, which is the server too.
+fn memories() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").expect("open files");
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets
+        .filter(|target| target.starts_with("/memfd:perdure (deleted)"))
+        .count()
+}
+
+/// Waits until it is so.
+fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LATEST, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_attachment_that_a_reader_by_the_kernel_has_ended_goes_when_it_is_let_go() {
+    const FILES: usize = 100;
+    let mounted = Mounted::new();
+    let first = make(&mounted, "first", 10);
+    let talk = Talk::begin(&first);
+    for number in 0..FILES {
+        let file = make(&mounted, &number.to_string(), 10);
+        let (attached, memory) = talk.attach(&file, FOR_READING).expect("attached");
+        file.read_exact_at(&mut [0; 10], 0).expect("read");
+        drop(memory);
+        talk.detach(&attached);
+    }
+    // Tests beside this one have a few.
+    await_that("they stay", || memories() < FILES / 2);
+}
