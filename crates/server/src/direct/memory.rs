@@ -11,7 +11,7 @@ use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::SegmentNumber;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use txn::{Domain, Store};
 
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
@@ -26,6 +26,8 @@ pub(crate) struct FileMemory {
     descriptor: Mutex<Option<OwnedFd>>,
     /// Chunks of the map that are filled in: each once, because a holder changes his copy of them.
     filled: Mutex<Filled>,
+    /// A bit for each chunk in which there may be blocks, for who must not wait for the lock above.
+    touched: Vec<AtomicU64>,
     /// It counts as one of its maker's user's attachments as long as it is there, whoever has let the file go.
     _place: Taken,
 }
@@ -53,7 +55,7 @@ impl FileMemory {
         let mut place = account.nothing(Goods::Attachments);
         let mut taken = account.nothing(Goods::MapBytes);
         // With the first chunk, which hardly any attachment goes without.
-        let first_bytes = layout.map_at() as u64 + CHUNK_BYTES + chunks * WORD_BYTES;
+        let first_bytes = layout.map_at() as u64 + CHUNK_BYTES + 2 * chunks * WORD_BYTES;
         if !place.grow(1) || !taken.grow(first_bytes) {
             return Err(Refusal::NoRoom);
         }
@@ -67,6 +69,7 @@ impl FileMemory {
                 is_hole: false,
                 taken,
             }),
+            touched: (0..chunks).map(|_| AtomicU64::new(0)).collect(),
             _place: place,
         })
     }
@@ -90,13 +93,13 @@ impl FileMemory {
         spare_blocks: u64,
     ) -> Option<FileMemory> {
         let layout = layout_for(size_bytes, ring_blocks, spare_blocks);
-        let filled = self.filled.get_mut();
-        let (first, others) = filled.chunks.split_first_mut()?;
-        let is_first_only = *first <= 1 && others.iter().all(|word| *word == 0);
+        let is_first_only = self.touched_chunks().all(|chunk| chunk == 0);
         if layout != self.layout || !is_first_only {
             return None;
         }
-        *first = 0;
+        *self.touched[0].get_mut() = 0;
+        let filled = self.filled.get_mut();
+        filled.chunks[0] = 0;
         let words = (0..layout::head::BYTES).step_by(size_of::<u64>());
         for at in words {
             self.shared.word(at).store(0, Ordering::Relaxed);
@@ -171,6 +174,8 @@ impl FileMemory {
             if chunk > 0 && !filled.taken.grow(CHUNK_BYTES) {
                 return Err(FsError::NoSpace);
             }
+            // First, because who locks the file in between has to find what processes have seen by then.
+            self.touched[word].fetch_or(bit, Ordering::SeqCst);
             files.places(node, chunk * MAP_CHUNK, MAP_CHUNK, |index, place| {
                 let entry = match place {
                     lease::Place::At(block) | lease::Place::Unwritten(block)
@@ -195,10 +200,11 @@ impl FileMemory {
         word.store(next, Ordering::Release);
     }
 
-    /// The blocks of a file of `size_bytes` that processes may know of. Takes no lock.
-    pub(super) fn blocks_at(&self, size_bytes: u64) -> Vec<BlockNumber> {
-        let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
-        let entries = (0..blocks.min(self.layout.capacity_blocks)).map(|index| {
+    /// The blocks of a file that processes may know of. The file is locked, so none come to be known meanwhile. Takes no lock, and looks at nothing that takes no memory yet.
+    pub(super) fn known_blocks(&self) -> Vec<BlockNumber> {
+        let indices = self.touched_chunks();
+        let indices = indices.flat_map(|chunk| chunk * MAP_CHUNK..(chunk + 1) * MAP_CHUNK);
+        let entries = indices.map(|index| {
             let word = self.shared.word(self.layout.entry_at(index));
             Entry::of(word.load(Ordering::Acquire))
         });
@@ -210,8 +216,16 @@ impl FileMemory {
             .collect()
     }
 
+    fn touched_chunks(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..).zip(&self.touched).flat_map(|(index, word)| {
+            let word = word.load(Ordering::SeqCst);
+            let chunks = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            chunks.map(move |bit| index * 64 + bit)
+        })
+    }
+
     /// A word of the head.
-    pub(super) fn head(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
+    pub(super) fn head(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at < layout::head::BYTES);
         self.shared.word(at)
     }
@@ -288,5 +302,27 @@ mod tests {
         assert_eq!(refused.err(), Some(Refusal::NoRoom));
         drop(memory);
         assert!(FileMemory::new(100, 0, 0, &account).is_ok());
+    }
+
+    #[test]
+    fn looking_for_blocks_takes_no_memory_for_what_nobody_has_asked_for() {
+        let memory = FileMemory::new(1 << 40, 0, 0, &account(1)).expect("memory");
+        let taken = || {
+            let descriptor = memory.share().expect("a descriptor").expect("it has one");
+            rustix::fs::fstat(descriptor).expect("attributes").st_blocks
+        };
+        let before = taken();
+        assert!(memory.known_blocks().is_empty());
+        assert_eq!(taken(), before);
+        let last = (1 << 40) / BLOCK_BYTES as u64 / MAP_CHUNK - 1;
+        let block = BlockNumber::new(1000);
+        let at = memory.layout.entry_at(last * MAP_CHUNK);
+        let entry = Entry::Place(lease::Place::At(block));
+        memory
+            .shared
+            .word(at)
+            .store(entry.word(), Ordering::Relaxed);
+        memory.touched[last as usize / 64].store(1 << (last % 64), Ordering::Relaxed);
+        assert_eq!(memory.known_blocks(), [block]);
     }
 }

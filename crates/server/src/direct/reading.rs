@@ -95,7 +95,7 @@ impl Watcher for Reader {
         let counts = &self.registry.counts;
         if self
             .mappers
-            .keep_seen(counts, || self.memory.blocks_at(self.size_bytes))
+            .keep_seen(counts, || self.memory.known_blocks())
         {
             tracing::info!(
                 inode = self.inode,
