@@ -84,8 +84,23 @@ impl Reader {
         self.mappers.take_back(&self.registry.counts);
     }
 
+    /// Whether somebody still sees blocks that the file may not have any more. If nobody does, they are held no longer.
+    pub(super) fn is_seen(&self) -> bool {
+        let is_seen = self.mappers.are_seen();
+        if !is_seen {
+            self.registry.remove_seen(self.inode, &self.this);
+        }
+        is_seen
+    }
+
     fn state(&self) -> &AtomicU64 {
         self.memory.head(head::STATE)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.registry.remove_seen(self.inode, &self.this);
     }
 }
 

@@ -132,21 +132,27 @@ impl Registry {
             .push(Arc::downgrade(reader));
     }
 
-    /// Whether a process still sees blocks that the file has, or had: then nobody can lease it, who would use them for other parts of it.
-    pub(super) fn is_seen(&self, inode: u64) -> bool {
+    /// No process sees blocks of this one any more.
+    pub(super) fn remove_seen(&self, inode: u64, reader: &Weak<Reader>) {
         let mut seen = self.seen.lock();
         let Some(readers) = seen.get_mut(&inode) else {
-            return false;
+            return;
         };
-        readers.retain(|reader| {
-            let reader = reader.upgrade();
-            reader.is_some_and(|reader| reader.mappers.are_seen())
-        });
-        let is_seen = !readers.is_empty();
-        if !is_seen {
+        readers.retain(|there| !there.ptr_eq(reader));
+        if readers.is_empty() {
             seen.remove(&inode);
         }
-        is_seen
+    }
+
+    /// Whether a process still sees blocks that the file has, or had: then nobody can lease it, who would use them for other parts of it.
+    pub(super) fn is_seen(&self, inode: u64) -> bool {
+        // Looked at without the lock, which those take that are seen no longer.
+        let readers: Vec<Arc<Reader>> = {
+            let seen = self.seen.lock();
+            let readers = seen.get(&inode).into_iter().flatten();
+            readers.filter_map(Weak::upgrade).collect()
+        };
+        readers.iter().filter(|reader| reader.is_seen()).count() > 0
     }
 
     /// Files that are leased, and files that are read.
@@ -269,5 +275,36 @@ impl Registry {
         if let Some(dropper) = self.dropper.get() {
             dropper.want(inode, end);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::accounts::{Accounts, Limits};
+    use crate::direct::memory::FileMemory;
+
+    #[test]
+    fn who_is_seen_by_nobody_is_remembered_no_longer() {
+        let limits = Limits {
+            attachments: 10,
+            map_bytes: 1 << 30,
+            seen_blocks: 10,
+        };
+        let (accounts, registry) = (Accounts::new(limits), Arc::new(Registry::default()));
+        let reader = |inode| {
+            let memory = FileMemory::new(100, 0, 0, &accounts.of(0)).expect("memory");
+            Reader::new(memory, inode, 100, &registry, &Arc::default())
+        };
+        let (first, again, other) = (reader(1), reader(1), reader(2));
+        for reader in [&first, &again, &other] {
+            registry.add_seen(reader);
+        }
+        drop(other);
+        assert_eq!(registry.seen.lock().len(), 1, "it is gone");
+        assert!(!first.is_seen());
+        assert_eq!(registry.seen.lock()[&1].len(), 1, "the other one stays");
+        assert!(!registry.is_seen(1));
+        assert!(registry.seen.lock().is_empty());
     }
 }

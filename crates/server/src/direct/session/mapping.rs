@@ -38,14 +38,14 @@ impl<S: Store> Session<S> {
         let process = &self.process;
         for held in self.attached.values() {
             if let Held::Reading(reader, ..) = held {
-                reader.mappers.are_seen();
+                reader.is_seen();
             }
         }
         let mut free = Vec::new();
         self.not_given_back.retain(|reader| {
             let slot = reader.mappers.remove(process);
             free.extend(slot);
-            reader.mappers.are_seen();
+            reader.is_seen();
             slot.is_none()
         });
         self.free_slots.append(&mut free);
