@@ -5,12 +5,15 @@ mod common;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::Mounted;
-use common::direct::LATEST;
+use common::direct::{BLOCK, LATEST};
+use direct::layout::{PROCESS_BYTES, slot_at};
 use direct::protocol::{Attached, Kind, Reply, Request, VERSION};
-use direct::transport;
+use direct::{SharedMemory, transport};
+use rustix::fs::FallocateFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 const FOR_READING: u64 = 0;
@@ -18,6 +21,7 @@ const FOR_READING: u64 = 0;
 /// The process's side of a conversation.
 struct Talk {
     socket: OwnedFd,
+    words: SharedMemory,
 }
 
 impl Talk {
@@ -29,16 +33,17 @@ impl Talk {
         let socket = socket.expect("a socket");
         let address = SocketAddrUnix::new_abstract_name(&name).expect("an address");
         rustix::net::connect(&socket, &address).expect("connect");
-        ask(&socket, Kind::Hello, [0, u64::from(VERSION)], None);
-        Talk { socket }
+        let (_, beside) = ask(&socket, Kind::Hello, [0, u64::from(VERSION), 0], None);
+        let words = SharedMemory::map_file(&beside[0], PROCESS_BYTES, true).expect("mapped");
+        Talk { socket, words }
     }
 
-    fn ask(&self, kind: Kind, words: [u64; 2], beside: Option<&File>) -> (Reply, Vec<OwnedFd>) {
+    fn ask(&self, kind: Kind, words: [u64; 3], beside: Option<&File>) -> (Reply, Vec<OwnedFd>) {
         ask(&self.socket, kind, words, beside)
     }
 
     fn attach(&self, file: &File, how: u64) -> Result<(Attached, Vec<OwnedFd>), u32> {
-        let (reply, beside) = self.ask(Kind::Attach, [0, how], Some(file));
+        let (reply, beside) = self.ask(Kind::Attach, [0, how, 0], Some(file));
         match reply.refusal {
             0 => Ok((Attached::of(&reply), beside)),
             refusal => Err(refusal),
@@ -46,7 +51,7 @@ impl Talk {
     }
 
     fn detach(&self, attached: &Attached) {
-        let (reply, _) = self.ask(Kind::Detach, [attached.file, 0], None);
+        let (reply, _) = self.ask(Kind::Detach, [attached.file, 0, 0], None);
         assert_eq!(reply.refusal, 0);
     }
 }
@@ -55,14 +60,14 @@ impl Talk {
 fn ask(
     socket: &OwnedFd,
     kind: Kind,
-    words: [u64; 2],
+    words: [u64; 3],
     beside: Option<&File>,
 ) -> (Reply, Vec<OwnedFd>) {
     let request = Request {
         kind: kind as u32,
         file: words[0] as u32,
         first: words[1],
-        second: 0,
+        second: words[2],
     };
     let beside = beside.map(AsFd::as_fd);
     let flags = SendFlags::empty();
@@ -113,4 +118,36 @@ fn an_attachment_that_a_reader_by_the_kernel_has_ended_goes_when_it_is_let_go() 
     }
     // Tests beside this one have a few.
     await_that("they stay", || memories() < FILES / 2);
+}
+
+/// Has a process that has a file attached say that it has mapped it, which is then made empty: the word by which it says so.
+fn keep_mapped(talk: &Talk, attached: &Attached, file: &File) -> usize {
+    let (reply, _) = talk.ask(Kind::Mapping, [attached.file, 0, 0], None);
+    assert_eq!(reply.refusal, 0);
+    let word = slot_at(reply.words[0] as usize);
+    talk.words.word(word).store(1, Ordering::SeqCst);
+    file.set_len(0).expect("made empty");
+    word
+}
+
+#[test]
+fn blocks_are_free_when_who_saw_them_has_let_go_though_others_have_the_file_attached() {
+    const BYTES: u64 = 48 << 20;
+    let mounted = Mounted::new();
+    let file = make(&mounted, "file", BYTES as usize);
+    let (one, other) = (Talk::begin(&file), Talk::begin(&file));
+    let (attached, _) = one.attach(&file, FOR_READING).expect("attached");
+    let _others = other.attach(&file, FOR_READING).expect("attached");
+    one.ask(Kind::Map, [attached.file, 0, BYTES / BLOCK as u64], None);
+    let word = keep_mapped(&one, &attached, &file);
+    let status = rustix::fs::statvfs(mounted.path("").as_path()).expect("statvfs");
+    let most = status.f_bavail * BLOCK as u64 - BYTES / 2;
+    let has_room = || {
+        let room = make(&mounted, "room", 0);
+        rustix::fs::fallocate(&room, FallocateFlags::empty(), 0, most).is_ok()
+    };
+    assert!(!has_room(), "they are seen");
+    one.words.word(word).store(0, Ordering::SeqCst);
+    one.detach(&attached);
+    await_that("they are held", has_room);
 }

@@ -56,13 +56,16 @@ impl<S: Store> Session<S> {
         if reader.mappers.slot_of(&self.process).is_none() {
             return;
         }
-        if let Some(slot) = reader.mappers.remove(&self.process) {
-            return self.free_slots.push(slot);
+        let mut slot = reader.mappers.remove(&self.process);
+        if slot.is_none() {
+            reader.end();
+            slot = reader.mappers.remove(&self.process);
         }
-        reader.end();
-        match reader.mappers.remove(&self.process) {
+        match slot {
             Some(slot) => self.free_slots.push(slot),
             None => self.not_given_back.push(Arc::clone(reader)),
         }
+        // It may have been the last one that saw the blocks, and others may keep the attachment.
+        reader.is_seen();
     }
 }
