@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use common::Mounted;
 use common::direct::{BLOCK, LATEST};
-use direct::layout::{PROCESS_BYTES, slot_at};
+use direct::layout::{PROCESS_BYTES, head, slot_at};
 use direct::protocol::{Attached, Kind, Reply, Request, VERSION};
 use direct::{SharedMemory, transport};
 use rustix::fs::FallocateFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 const FOR_READING: u64 = 0;
+const FOR_WRITING: u64 = 1;
 
 /// The process's side of a conversation.
 struct Talk {
@@ -150,4 +151,19 @@ fn blocks_are_free_when_who_saw_them_has_let_go_though_others_have_the_file_atta
     one.words.word(word).store(0, Ordering::SeqCst);
     one.detach(&attached);
     await_that("they are held", has_room);
+}
+
+#[test]
+fn a_lease_that_is_refused_leaves_nobody_reading_beside_the_kernel() {
+    let mounted = Mounted::new();
+    let file = make(&mounted, "file", 2 * BLOCK);
+    let (reader, writer) = (Talk::begin(&file), Talk::begin(&file));
+    std::fs::remove_file(mounted.path("file")).expect("removed");
+    let (_, memory) = reader.attach(&file, FOR_READING).expect("attached");
+    let memory = SharedMemory::map_file(&memory[0], head::BYTES, false).expect("mapped");
+    let state = || memory.word(head::STATE).load(Ordering::SeqCst);
+    let live = state();
+    assert!(writer.attach(&file, FOR_WRITING).is_err(), "it has no name");
+    file.read_exact_at(&mut [0; 10], 0).expect("read");
+    assert_ne!(state(), live);
 }

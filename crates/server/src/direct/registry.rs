@@ -14,6 +14,7 @@ use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
 use fuser::Notifier;
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -171,20 +172,13 @@ impl Registry {
         self.files.lock().get(&inode).cloned()
     }
 
-    /// Attaches the file, unless `may_replace` says that what is there must stay.
-    pub(super) fn insert(
-        &self,
-        inode: u64,
-        attachment: Attachment,
-        may_replace: impl FnOnce(&Attachment) -> bool,
-    ) -> bool {
+    /// Attaches the file, if it is not attached: whether it is by this.
+    pub(super) fn insert(&self, inode: u64, attachment: Attachment) -> bool {
         let mut files = self.files.lock();
-        if let Some(there) = files.get(&inode)
-            && !may_replace(there)
-        {
+        let Entry::Vacant(place) = files.entry(inode) else {
             return false;
-        }
-        files.insert(inode, attachment);
+        };
+        place.insert(attachment);
         self.count.store(files.len(), Ordering::Release);
         true
     }

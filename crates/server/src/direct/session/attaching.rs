@@ -131,7 +131,7 @@ impl<S: Store> Session<S> {
                 let seen = self.service.files().store().seen_blocks();
                 let reader = Reader::new(memory, inode, attributes.size_bytes, registry, seen);
                 let attachment = Attachment::Reading(Arc::clone(&reader));
-                if !registry.insert(inode, attachment, |_| false) {
+                if !registry.insert(inode, attachment) {
                     return Err(Refusal::Busy);
                 }
                 if deliberate::is(Bug::JoinUnwatched) {
@@ -206,10 +206,13 @@ impl<S: Store> Session<S> {
                 return Err(refusal);
             }
         };
+        // Before its place is taken, whatever becomes of the lease: a read through the kernel would not end it any more.
+        if let Some(Attachment::Reading(reader)) = registry.get(inode) {
+            reader.end();
+        }
         // First, so that no attributes of before the lease stay with the kernel.
         let attachment = Attachment::Leased(Arc::clone(&lessee));
-        let is_reading = |there: &Attachment| matches!(there, Attachment::Reading(_));
-        if !registry.insert(inode, attachment.clone(), is_reading) {
+        if !registry.insert(inode, attachment.clone()) {
             self.free_slots.push(slot);
             return Err(Refusal::Busy);
         }
