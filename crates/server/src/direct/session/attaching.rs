@@ -53,6 +53,8 @@ impl<S: Store> Session<S> {
             refresh(descriptor.as_fd());
         }
         let number = self.next_attachment;
+        // Before there is anything that would have to be let go.
+        let next = number.checked_add(1).ok_or(Refusal::NoRoom)?;
         let mut segments = Vec::new();
         let (held, attached) = match for_writing {
             false => {
@@ -65,7 +67,7 @@ impl<S: Store> Session<S> {
                 (lease.held, lease.attached)
             }
         };
-        self.next_attachment = number.checked_add(1).ok_or(Refusal::NoRoom)?;
+        self.next_attachment = next;
         self.attached.insert(number, held);
         self.counts().attached.add(1);
         self.allow(domain, for_writing);
