@@ -47,6 +47,7 @@ use fs::FileSystem;
 use fs::lease::LeaseSize;
 use fuser::Notifier;
 use makers::Bell;
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use scatter::SegmentNumber;
@@ -95,10 +96,11 @@ const LOOK_AGAIN: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How soon it is looked whether connections are closed that nobody was taken in from.
+/// How soon it is looked whether connections are closed that nobody was taken in from, or whether any can be taken in.
+const MOMENT: Duration = Duration::from_millis(10);
 const A_MOMENT: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: 10_000_000,
+    tv_nsec: MOMENT.subsec_nanos() as i64,
 };
 
 const _: () = {
@@ -308,11 +310,21 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
         }
         if !is_full && let Err(error) = take_in(service, socket, number) {
             tracing::debug!(%error, "a process was not taken in");
+            pause_if_none_can_be(&error);
         }
     }
     let have_ended = service.sessions.join();
     if have_ended && store.take_in_rest() == 0 {
         service.users.forget();
+    }
+}
+
+/// What waits to be taken in, and cannot be for want of descriptors or memory, still waits: there is no use in looking at once.
+fn pause_if_none_can_be(error: &io::Error) {
+    use rustix::io::Errno;
+    let wanting = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    if Errno::from_io_error(error).is_some_and(|errno| wanting.contains(&errno)) {
+        std::thread::sleep(MOMENT);
     }
 }
 
@@ -322,25 +334,44 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
         Err(rustix::io::Errno::AGAIN) => return Ok(()),
         connection => connection?,
     };
-    let peer = sender::begun_by(connection.as_fd())?;
-    let user = peer.user;
-    let process = rustix::process::Pid::from_raw(peer.process);
-    let Some(process) = process else {
-        // It cannot be seen from here, so its death could not be noticed.
-        service.rejected.close(connection);
-        return Err(io::ErrorKind::NotFound.into());
-    };
-    let mut connection = Some(connection);
-    let taken_in = service.sessions.take_in(user, || {
-        let connection = connection.take().ok_or(io::ErrorKind::NotFound)?;
-        let session = Session::new(Arc::clone(service), connection, (process, user), number)?;
-        std::thread::Builder::new()
-            .name("perdure-process".to_owned())
-            .spawn(move || session.run())
-    });
-    if let Some(connection) = connection {
+    // Whatever lies in it may take as long to close as who has sent it likes: that is nothing for this thread.
+    let place = Arc::new(Mutex::new(Some(connection)));
+    let outcome = converse(service, &place, number);
+    if !matches!(outcome, Ok(true))
+        && let Some(connection) = place.lock().take()
+    {
         // It finds that nobody answers, and uses the kernel.
         service.rejected.close(connection);
+    }
+    outcome.map(drop)
+}
+
+/// Has a thread talk to who has connected, if there is a place for him: whether there was. Then the thread has the connection, otherwise it stays.
+fn converse<S: Store>(
+    service: &Arc<Service<S>>,
+    connection: &Arc<Mutex<Option<OwnedFd>>>,
+    number: u64,
+) -> io::Result<bool> {
+    let peer = match &*connection.lock() {
+        Some(connection) => sender::begun_by(connection.as_fd())?,
+        None => return Ok(false),
+    };
+    // One that cannot be seen from here has no number, and its death could not be noticed.
+    let process = rustix::process::Pid::from_raw(peer.process).ok_or(io::ErrorKind::NotFound)?;
+    let user = peer.user;
+    let has_place = service.sessions.take_in(user, || {
+        let session = Session::new(Arc::clone(service), (process, user), number)?;
+        let connection = Arc::clone(connection);
+        std::thread::Builder::new()
+            .name("perdure-process".to_owned())
+            .spawn(move || {
+                let connection = connection.lock().take();
+                if let Some(connection) = connection {
+                    session(connection).run();
+                }
+            })
+    })?;
+    if !has_place {
         service.shared.direct.counts.not_taken_in.add(1);
         tracing::debug!(
             process = peer.process,
@@ -348,5 +379,5 @@ fn take_in<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd, number: u64) -
             "too many processes, or too many of this user"
         );
     }
-    taken_in.map(drop)
+    Ok(has_place)
 }

@@ -81,13 +81,12 @@ pub(super) struct Session<S: Store> {
 }
 
 impl<S: Store> Session<S> {
-    /// A conversation with the process `id`, which runs as `uid`.
+    /// A conversation with the process `id`, which runs as `uid`, as soon as there is its socket.
     pub(super) fn new(
         service: Arc<Service<S>>,
-        socket: OwnedFd,
         (id, uid): (rustix::process::Pid, u32),
         number: u64,
-    ) -> io::Result<Session<S>> {
+    ) -> io::Result<impl FnOnce(OwnedFd) -> Session<S>> {
         let flags = rustix::process::PidfdFlags::empty();
         let process_ended = rustix::process::pidfd_open(id, flags)?;
         let raw = id.as_raw_nonzero().get();
@@ -112,7 +111,7 @@ impl<S: Store> Session<S> {
         service.shared.direct.profiles.add(&profile);
         let looks = Looks::new(service.lease_timeout);
         let expecting = Expecting::new(Bell::new()?, &service.shared.direct.awake);
-        Ok(Session {
+        Ok(move |socket| Session {
             service,
             socket,
             process_ended,
