@@ -113,6 +113,16 @@ impl Book {
         }
     }
 
+    /// Whether there is any patience left with the user.
+    fn is_patient(&mut self, user: u32, now: Instant) -> bool {
+        self.waits.refill(now);
+        let own = self.users.get_mut(&user).map(|entry| {
+            entry.waits.refill(now);
+            entry.waits.left
+        });
+        user == 0 || !self.waits.left.is_zero() && own.is_none_or(|left| !left.is_zero())
+    }
+
     /// Others have waited for the user so much longer: whether there is any patience left.
     fn spend(&mut self, user: u32, time: Duration, now: Instant) -> bool {
         if user == 0 {
@@ -180,6 +190,12 @@ impl Account {
     pub(super) fn is_within(&self, goods: Goods) -> bool {
         let book = self.accounts.0.lock();
         book.allows(self.user, goods as usize, 0)
+    }
+
+    /// Whether others would wait for one of his processes at all.
+    pub(super) fn is_patient(&self) -> bool {
+        let mut book = self.accounts.0.lock();
+        book.is_patient(self.user, Instant::now())
     }
 
     /// Others have waited for one of his processes so much longer: whether there is any patience left with him.

@@ -3,7 +3,9 @@
 //! While a request to write is under way, the kernel has the page locked, and dropping waits for the page. So a thread that answers requests does not drop by itself: when all
 //! of them waited for the page of one request, nobody would answer that one. (Two threads, and a program that appends faster than they drop: the mount stood still.)
 
+use super::accounts::Account;
 use super::drops::Drops;
+use super::patience;
 use fuser::{INodeNo, Notifier};
 use std::collections::BTreeMap;
 use std::io;
@@ -45,11 +47,13 @@ impl Dropper {
         let _ = self.0.send(Wanted::Ended(inode, end));
     }
 
-    /// Now, if that is possible before the caller has answered his request: whether it was.
-    pub(super) fn drop_now(&self, inode: u64) -> bool {
+    /// Now, if that is possible before the caller has answered his request: whether it was. The user is the one who wrote, and can choose that it is not; if others have waited for him too long already, it is
+    /// done behind the answer.
+    pub(super) fn drop_now(&self, inode: u64, writer: &Account) -> bool {
         let (done, is_done) = channel();
         let _ = self.0.send(Wanted::Now(inode, done));
-        is_done.recv_timeout(PATIENCE).is_ok()
+        let is_dropped = patience::wait_for(writer, || is_done.recv_timeout(PATIENCE).is_ok());
+        is_dropped.unwrap_or(false)
     }
 }
 

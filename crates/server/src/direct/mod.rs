@@ -210,6 +210,7 @@ impl Direct {
             accounts: Accounts::new(limits),
             _room: room,
         });
+        let accounts = Arc::clone(&service.accounts);
         let dropper = Dropper::start(notifier.clone(), Arc::clone(&shared.direct.drops))?;
         let listening = Arc::clone(&service);
         let listener = std::thread::Builder::new()
@@ -217,7 +218,7 @@ impl Direct {
             .spawn(move || accept(&listening, &socket))?;
         shared
             .direct
-            .open(name, mounting.in_place, notifier, dropper);
+            .open(name, mounting.in_place, notifier, dropper, accounts);
         Ok(Direct {
             stop: Box::new(move || {
                 let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());

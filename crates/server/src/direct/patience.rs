@@ -3,6 +3,7 @@
 //! Those requests are answered by as many threads as there are processors, so who waits keeps others waiting. An honest process takes microseconds. One that was late is not waited for again soon, however many
 //! files it has; and all processes of a user together are waited for so long only (`accounts`). Nothing depends on it that the wait was long enough: a lease is forced, and blocks are held.
 
+use super::accounts::Account;
 use super::leased::Process;
 use std::time::{Duration, Instant};
 
@@ -76,9 +77,48 @@ impl Wait<'_> {
     }
 }
 
+/// Waits with `wait` for what processes of this user may make last, if there is any patience with him: what came of it.
+pub(super) fn wait_for<T>(account: &Account, wait: impl FnOnce() -> T) -> Option<T> {
+    if !account.is_patient() {
+        return None;
+    }
+    let begin = Instant::now();
+    let outcome = wait();
+    let time = begin.elapsed().saturating_sub(FREE);
+    if !time.is_zero() {
+        account.spend(time);
+    }
+    Some(outcome)
+}
+
 /// Between two looks, of a wait that began then.
 pub(super) fn pause(waited: Duration) {
     if waited > SPIN {
         std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::accounts::{Accounts, Limits};
+
+    #[test]
+    fn who_has_made_others_wait_too_long_is_not_waited_for_and_others_are() {
+        let accounts = Accounts::new(Limits {
+            attachments: 0,
+            map_bytes: 0,
+            seen_blocks: 0,
+        });
+        let (slow, other) = (accounts.of(1000), accounts.of(1001));
+        let sleep = || std::thread::sleep(Duration::from_millis(20));
+        let begin = Instant::now();
+        let mut waits = 0_u32;
+        while wait_for(&slow, sleep).is_some() {
+            waits += 1;
+            assert!(begin.elapsed() < Duration::from_secs(20), "waited for");
+        }
+        assert!(waits > 10, "{waits}");
+        assert_eq!(wait_for(&other, || 7), Some(7));
     }
 }

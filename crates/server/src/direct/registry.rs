@@ -3,6 +3,7 @@
 //! While a file is attached, in whatever way, the kernel has no page of it; while it is leased, no attributes either. An attachment begins with dropping both, and every request of the kernel for the file's
 //! content ends it. So there is never a page in the kernel that a process could make stale.
 
+use super::accounts::Accounts;
 use super::awake::Awake;
 use super::counts::{Counts, Present};
 use super::dropper::{Dropper, End, drop_from_kernel};
@@ -59,6 +60,7 @@ pub(crate) struct Registry {
     is_in_place: AtomicBool,
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
+    accounts: OnceLock<Arc<Accounts>>,
     pub(super) drops: Arc<Drops>,
     pub(super) makers: Makers,
     pub(super) awake: Arc<Awake>,
@@ -74,7 +76,9 @@ impl Registry {
         is_in_place: bool,
         notifier: Notifier,
         dropper: Dropper,
+        accounts: Arc<Accounts>,
     ) {
+        let _ = self.accounts.set(accounts);
         self.is_in_place.store(is_in_place, Ordering::Relaxed);
         let _ = self.dropper.set(dropper);
         let _ = self.notifier.set(notifier);
@@ -228,20 +232,23 @@ impl Registry {
         }
     }
 
-    /// The kernel has written to the file, and waits for the answer. What it may have read before that, and kept, is gone when this returns; but if it has the page locked that it writes, it has read nothing of it.
+    /// The kernel has written to the file for this user, and waits for the answer. What it may have read before that, and kept, is gone when this returns; but if it has the page locked that it writes, it has read
+    /// nothing of it, and if others have waited too long for the user, it goes a moment later.
     #[inline]
-    pub(crate) fn kernel_has_written(&self, inode: u64) {
+    pub(crate) fn kernel_has_written(&self, inode: u64, writer: u32) {
         if self.drops.written(inode) {
-            self.drop_again(inode);
+            self.drop_again(inode, writer);
         }
     }
 
     #[cold]
-    fn drop_again(&self, inode: u64) {
+    fn drop_again(&self, inode: u64, writer: u32) {
+        let accounts = self.accounts.get();
         let is_dropped = self
             .dropper
             .get()
-            .is_some_and(|dropper| dropper.drop_now(inode));
+            .zip(accounts)
+            .is_some_and(|(dropper, accounts)| dropper.drop_now(inode, &accounts.of(writer)));
         if is_dropped {
             self.drops.dropped_again(inode);
         }
@@ -275,7 +282,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::accounts::{Accounts, Limits};
+    use crate::direct::accounts::Limits;
     use crate::direct::memory::FileMemory;
 
     #[test]

@@ -278,7 +278,7 @@ impl<S: Store> Filesystem for Handler<S> {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -303,7 +303,9 @@ impl<S: Store> Filesystem for Handler<S> {
         });
         // Pages that it writes back stay with it meanwhile.
         if !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.shared.direct.kernel_has_written(number.0);
+            self.shared
+                .direct
+                .kernel_has_written(number.0, request.uid());
         }
         reply_written(written, reply);
         if went_to != offset
