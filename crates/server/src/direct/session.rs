@@ -171,6 +171,8 @@ impl<S: Store> Session<S> {
         }
         self.stop_expecting();
         self.detach_all();
+        // What it had let go before it died is given back as well.
+        self.look_at_mappings();
         if listens && !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
             self.process.user.leave_behind();
         }
