@@ -113,14 +113,17 @@ impl Book {
         }
     }
 
-    /// Whether there is any patience left with the user.
-    fn is_patient(&mut self, user: u32, now: Instant) -> bool {
+    /// How long others may wait for the user yet.
+    fn patience(&mut self, user: u32, now: Instant) -> Duration {
+        if user == 0 {
+            return Duration::MAX;
+        }
         self.waits.refill(now);
-        let own = self.users.get_mut(&user).map(|entry| {
+        let own = self.users.get_mut(&user).map_or(WAIT_AT_ONCE, |entry| {
             entry.waits.refill(now);
             entry.waits.left
         });
-        user == 0 || !self.waits.left.is_zero() && own.is_none_or(|left| !left.is_zero())
+        own.min(self.waits.left)
     }
 
     /// Others have waited for the user so much longer: whether there is any patience left.
@@ -192,10 +195,10 @@ impl Account {
         book.allows(self.user, goods as usize, 0)
     }
 
-    /// Whether others would wait for one of his processes at all.
-    pub(super) fn is_patient(&self) -> bool {
+    /// How long others may wait for his processes yet.
+    pub(super) fn patience(&self) -> Duration {
         let mut book = self.accounts.0.lock();
-        book.is_patient(self.user, Instant::now())
+        book.patience(self.user, Instant::now())
     }
 
     /// Others have waited for one of his processes so much longer: whether there is any patience left with him.

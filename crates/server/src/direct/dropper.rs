@@ -52,8 +52,8 @@ impl Dropper {
     pub(super) fn drop_now(&self, inode: u64, writer: &Account) -> bool {
         let (done, is_done) = channel();
         let _ = self.0.send(Wanted::Now(inode, done));
-        let is_dropped = patience::wait_for(writer, || is_done.recv_timeout(PATIENCE).is_ok());
-        is_dropped.unwrap_or(false)
+        let wait = |time| is_done.recv_timeout(time).is_ok();
+        patience::wait_for(writer, PATIENCE, wait).unwrap_or(false)
     }
 }
 

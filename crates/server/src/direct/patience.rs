@@ -77,17 +77,19 @@ impl Wait<'_> {
     }
 }
 
-/// Waits with `wait` for what processes of this user may make last, if there is any patience with him: what came of it.
-pub(super) fn wait_for<T>(account: &Account, wait: impl FnOnce() -> T) -> Option<T> {
-    if !account.is_patient() {
+/// Has `wait` wait for what processes of this user may make last, for as long as there is patience with him, and `most` at most: what came of it, or `None` if there is none.
+pub(super) fn wait_for<T>(
+    account: &Account,
+    most: Duration,
+    wait: impl FnOnce(Duration) -> T,
+) -> Option<T> {
+    let most = most.min(account.patience());
+    if most.is_zero() {
         return None;
     }
     let begin = Instant::now();
-    let outcome = wait();
-    let time = begin.elapsed().saturating_sub(FREE);
-    if !time.is_zero() {
-        account.spend(time);
-    }
+    let outcome = wait(most);
+    account.spend(begin.elapsed());
     Some(outcome)
 }
 
@@ -110,15 +112,18 @@ mod tests {
             map_bytes: 0,
             seen_blocks: 0,
         });
-        let (slow, other) = (accounts.of(1000), accounts.of(1001));
-        let sleep = || std::thread::sleep(Duration::from_millis(20));
-        let begin = Instant::now();
-        let mut waits = 0_u32;
-        while wait_for(&slow, sleep).is_some() {
-            waits += 1;
-            assert!(begin.elapsed() < Duration::from_secs(20), "waited for");
+        let (slow, most) = (accounts.of(1000), Duration::from_millis(20));
+        let (begin, mut waited) = (Instant::now(), Duration::ZERO);
+        while begin.elapsed() < Duration::from_millis(1500) {
+            let sleep = |time| {
+                std::thread::sleep(time);
+                time
+            };
+            waited += wait_for(&slow, most, sleep).unwrap_or_default();
         }
-        assert!(waits > 10, "{waits}");
-        assert_eq!(wait_for(&other, || 7), Some(7));
+        let allowed = Duration::from_secs(1) + begin.elapsed() / 10 + most;
+        assert!(waited <= allowed, "{waited:?} of {allowed:?}");
+        assert_eq!(wait_for(&accounts.of(1001), most, |time| time), Some(most));
+        assert_eq!(wait_for(&accounts.of(0), most, |time| time), Some(most));
     }
 }
