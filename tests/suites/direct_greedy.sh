@@ -28,7 +28,17 @@ greedy() {
     done
     fail "greedy $1 is not done: $(cat "$work/greedy.log")"
 }
-enough() { kill -9 -- "-$greedy"; wait "$greedy" 2>/dev/null || true; }
+# Ends it, and waits until the server has taken back what it had.
+enough() {
+    kill -9 -- "-$greedy"
+    wait "$greedy" 2>/dev/null || true
+    : >"$work/greedy.log"
+    for _ in {1..250}; do
+        ! "$PERDURE" stat "$mnt" --json | grep -q '"processes": 0,' || return 0
+        sleep 0.02
+    done
+    fail "$("$PERDURE" stat "$mnt" --clients)"
+}
 
 # others WHAT MOST - what another user does for two seconds takes no longer than so many ms at a time.
 others() {
@@ -89,6 +99,7 @@ enough
 
 greedy attach "$mnt/home" 5000
 under "files that one process has attached" "$said" 4096
+[ "$said" -gt 1000 ] || fail "a process alone may attach more than $said files"
 served "many files"
 enough
 rm -f "$mnt"/home/*
