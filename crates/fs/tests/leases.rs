@@ -543,15 +543,18 @@ fn folding_what_came_before_does_not_turn_the_time_of_change_back() {
     assert!(attributes.changed.nanoseconds() > 5);
 }
 
+/// Somebody who reads the blocks of a file of 5,000 bytes.
+fn watch(files: &FileSystem, node: &Node) -> Arc<Reader> {
+    let reader = Arc::new(Reader::default());
+    assert_eq!(files.watch(node, Arc::clone(&reader) as _), Ok(5000));
+    reader
+}
+
 #[test]
 fn who_reads_blocks_is_told_before_they_change() {
     let files = new_pool(4 << 20);
     let node = file(&files, "a", 5000);
-    let watch = || {
-        let reader = Arc::new(Reader::default());
-        assert_eq!(files.watch(&node, Arc::clone(&reader) as _), Ok(5000));
-        reader
-    };
+    let watch = || watch(&files, &node);
     let is_told = |reader: &Reader| reader.0.load(Ordering::Relaxed);
     let changes: [(&str, &dyn Fn()); 5] = [
         ("write", &|| assert!(files.write(&node, 10, b"x").is_ok())),
@@ -592,11 +595,7 @@ fn who_reads_blocks_is_told_before_they_change() {
 fn who_stops_watching_takes_nobody_else_off() {
     let files = new_pool(4 << 20);
     let node = file(&files, "a", 5000);
-    let watch = || {
-        let reader = Arc::new(Reader::default());
-        assert_eq!(files.watch(&node, Arc::clone(&reader) as _), Ok(5000));
-        reader
-    };
+    let watch = || watch(&files, &node);
     let (before, reader) = (watch(), watch());
     files.end_watch(&node, &*before);
     assert!(!reader.0.load(Ordering::Relaxed), "another one");

@@ -12,6 +12,8 @@ pub(crate) use direct::{Client, File};
 use crate::description::Description;
 use crate::leaked::Leaked;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 static CLIENT: Leaked<Client> = Leaked::new();
@@ -42,8 +44,18 @@ fn with_count<R>(
     change(&mut map, Arc::as_ptr(file).addr())
 }
 
+/// A file of a mount has been used, by this process or by one that it is a child of.
+static KNOWS_MOUNTS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a file of a mount has been used: what is done for such files costs others nothing.
+#[inline]
+pub(crate) fn knows_mounts() -> bool {
+    KNOWS_MOUNTS.load(Relaxed)
+}
+
 /// A description of the file has come.
 pub(crate) fn arrive(file: &Arc<File>) {
+    KNOWS_MOUNTS.store(true, Relaxed);
     with_count(file, |map, address| *map.entry(address).or_default() += 1);
 }
 

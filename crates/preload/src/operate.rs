@@ -3,6 +3,7 @@
 //! What the file does not do directly is done by a system call at the library's position, so the kernel's need not be set. Those calls are no cancellation points, as nothing may
 //! be cancelled while the position is locked.
 
+use crate::client::knows_mounts;
 use crate::client::mapped::{MapRequest, Plan};
 use crate::description::Step;
 use crate::slab::Pin;
@@ -269,7 +270,8 @@ pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) ->
 
 #[cold]
 fn tell_end(number: RawFd) {
-    if !table::is_kernels(number)
+    if knows_mounts()
+        && !table::is_kernels(number)
         && process::may_look()
         && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
     {
