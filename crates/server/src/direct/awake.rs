@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 /// Who gives the processor to another thread and gets it back so late is in the way: no request through the kernel takes as long.
 const IN_THE_WAY: Duration = Duration::from_micros(200);
 
-/// For how long nobody waits awake after that: at first, and at most. To find out that others want the processor may take as long as they get it for, some milliseconds.
+/// Twice within so long, and others want the processor: who computes has it for some milliseconds each time. Once is what a kernel's thread or a program that starts takes of a quiet machine, a few times in a second.
+const SOON: Duration = Duration::from_millis(20);
+
+/// For how long nobody waits awake after that: at first, and at most. To find out that others want the processor may take as long as they get it for, twice.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Pause {
+    /// When somebody was in the way, if it was once since the last pause.
+    last: Option<Instant>,
     length: Duration,
     until: Option<Instant>,
 }
@@ -51,29 +56,38 @@ impl Awake {
         (!had_it).then(|| AwakeForAll(Arc::clone(self)))
     }
 
-    /// Gives the processor to whoever wants it, perhaps to who is waited for: whether to go on waiting. If others need it for longer, it is theirs.
+    /// Gives the processor to whoever wants it, perhaps to who is waited for: whether to go on waiting. If others need it for longer, and again, it is theirs.
     pub(super) fn give_way(&self) -> bool {
         let (begin, before) = (Instant::now(), times_others_ran());
         sched_yield();
         let back = Instant::now();
         // The host of a virtual machine may have had the processor too.
         let is_in_the_way = back.duration_since(begin) > IN_THE_WAY && times_others_ran() != before;
-        if is_in_the_way {
-            self.pause(back);
-        }
-        !is_in_the_way
+        !(is_in_the_way && self.is_unwelcome(back))
     }
 
-    /// Nobody waits awake for some time.
-    pub(super) fn pause(&self, back: Instant) {
+    /// Somebody was in the way: whether nobody waits awake for some time.
+    pub(super) fn is_unwelcome(&self, back: Instant) -> bool {
         let mut pause = self.pause.lock();
-        // Twice as long each time, unless it was long ago.
-        let is_again = pause.until.is_some_and(|until| back < until + pause.length);
-        pause.length = match is_again {
-            true => (2 * pause.length).min(PAUSE_MAX),
+        let last = pause.last.replace(back);
+        let is_soon = last.is_some_and(|last| back.duration_since(last) < SOON);
+        if is_soon {
+            pause.begin(back);
+        }
+        is_soon
+    }
+}
+
+impl Pause {
+    /// Twice as long each time, unless the last one was long ago.
+    fn begin(&mut self, now: Instant) {
+        let is_again = self.until.is_some_and(|until| now < until + self.length);
+        self.length = match is_again {
+            true => (2 * self.length).min(PAUSE_MAX),
             false => PAUSE_MIN,
         };
-        pause.until = Some(back + pause.length);
+        self.until = Some(now + self.length);
+        self.last = None;
     }
 }
 
@@ -105,19 +119,31 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_way_sleeps_for_longer_and_longer() {
+    fn who_is_in_the_way_twice_sleeps_for_longer_and_longer() {
         let (awake, mut now) = (Awake::default(), Instant::now());
         assert!(awake.is_allowed(now));
         for length in [1, 2, 4, 8, 16, 25, 25].map(|times| times * PAUSE_MIN) {
-            awake.pause(now);
+            assert!(!awake.is_unwelcome(now), "once");
+            assert!(awake.is_allowed(now), "once");
+            assert!(awake.is_unwelcome(now), "twice");
             let end = now + length;
             assert!(!awake.is_allowed(end - PAUSE_MIN / 2), "{length:?}");
             assert!(awake.is_allowed(end), "{length:?}");
             now = end;
         }
         now += PAUSE_MAX;
-        awake.pause(now);
+        assert!(!awake.is_unwelcome(now) && awake.is_unwelcome(now));
         assert!(awake.is_allowed(now + PAUSE_MIN), "that was long ago");
+    }
+
+    #[test]
+    fn who_is_in_the_way_now_and_then_stays_awake() {
+        let (awake, mut now) = (Awake::default(), Instant::now());
+        for _ in 0..10 {
+            assert!(!awake.is_unwelcome(now));
+            now += SOON;
+        }
+        assert!(awake.is_allowed(now));
     }
 
     #[test]

@@ -261,7 +261,7 @@ mod tests {
     fn nobody_is_awake_where_others_want_the_processor() {
         let awake = Arc::new(Awake::default());
         let (mut expecting, now) = (expecting(&awake), Instant::now());
-        awake.pause(now);
+        assert!(!awake.is_unwelcome(now) && awake.is_unwelcome(now));
         expecting.next_question();
         assert_eq!(expecting.look(now), Look::Asleep);
         for at in [now, now + SHORT] {
