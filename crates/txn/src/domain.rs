@@ -278,7 +278,8 @@ impl SegmentLedger for Ledger {
     fn assign(&self, segment: SegmentNumber, domain: DomainId) {
         let domain = self.0.domain(domain);
         self.0.tell(segment, Some(domain));
-        self.0.held.change_hands(segment);
+        let bytes = self.0.geometry.segment_bytes();
+        self.0.held.change_hands(segment, bytes);
         self.0.write_assignment(segment.0, Some(domain));
     }
 

@@ -17,7 +17,8 @@ use zerocopy::IntoBytes;
 const SEGMENTS_WANTED: u64 = 2048;
 /// Of a journal, where a segment has room for it.
 const JOURNAL_BYTES: u64 = 256 << 10;
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// What the kernel has as one page of memory, at most.
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 
 /// Parameters of a new pool.

@@ -5,6 +5,7 @@
 //! very descriptors that were mapped are kept, and asked about.
 
 use crate::descriptors::DescriptorRoom;
+use crate::format::HUGE_PAGE_BYTES;
 use crate::pages::{self, GivenPages};
 use crate::seals::{self, Seals};
 use parking_lot::Mutex;
@@ -135,9 +136,13 @@ impl HeldSegments {
         self.pages.are_given(segment)
     }
 
-    /// The segment gets another owner. From here on its pages are renewed by the leaf, until [`renewed`](Self::renewed) says that all are.
-    pub(crate) fn change_hands(&self, segment: SegmentNumber) {
+    /// The segment gets another owner, and if its pages were given, no block of it is in use. From here on they are renewed by the leaf, until [`renewed`](Self::renewed) says that all are.
+    pub(crate) fn change_hands(&self, segment: SegmentNumber, bytes: u64) {
         self.pages.change_hands(segment);
+        // All at once, if a leaf is less than the kernel may have as one page: a part of that cannot be replaced while somebody has it.
+        if bytes < HUGE_PAGE_BYTES {
+            self.renew(segment, 0, bytes);
+        }
     }
 
     /// Whether pages have to be renewed before they are used.
@@ -154,7 +159,7 @@ impl HeldSegments {
         let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
             return false;
         };
-        let renew = || pages::renew(file, at, bytes);
+        let renew = || pages::renew(segment, file, at, bytes);
         let outcome = self.seals.without(segment, file, renew);
         if let Err(error) = &outcome {
             tracing::error!(segment = segment.0, %error, "pages that a process had cannot be replaced; it may see what comes to lie in them");

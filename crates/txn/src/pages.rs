@@ -7,6 +7,7 @@
 //! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
 
 use crate::alarm::Alarm;
+use crate::format::HUGE_PAGE_BYTES;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -16,8 +17,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-/// For room that was there a moment ago.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is said that there is no room.
+const REMINDER: Duration = Duration::from_secs(5);
 /// Who has to wait for so long waits for somebody.
 const PINNED_AFTER: Duration = Duration::from_millis(1);
 /// "Sticky".
@@ -159,17 +160,34 @@ pub(crate) fn are_pinned(file: &File) -> bool {
 
 /// Takes pages of a segment out of its file and puts others in their place, which hold zeros.
 ///
+/// Of a page of which only a part is named the kernel makes small ones first, and where it cannot, because somebody has it, it only overwrites that part: he would see what comes to lie there. So whole leaves are named, which are empty then, or whole segments.
+///
+/// If others have taken the room meanwhile, on a file system that they may write to as well, it waits for some. With a hole in the file the next access would end this process; and with the pages that it had, somebody would be shown what is not his.
+///
 /// # Errors
 ///
-/// What the system says. If there is no room any more, the file has a hole there, and the next access ends this process: nobody is shown what is somebody else's.
-pub(crate) fn renew(file: &File, at: u64, bytes: u64) -> io::Result<()> {
+/// What the system says. The file may have a hole there.
+pub(crate) fn renew(segment: SegmentNumber, file: &File, at: u64, bytes: u64) -> io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, hole, at, bytes)?;
-    let begin = Instant::now();
+    // What lies behind the file's end is a part of its last page.
+    let end = match at + bytes {
+        end if end == file.metadata()?.len() => end.next_multiple_of(HUGE_PAGE_BYTES),
+        end => end,
+    };
+    fallocate(file, hole, at, end - at)?;
+    let mut said = Instant::now();
     loop {
         match fallocate(file, FallocateFlags::empty(), at, bytes) {
-            // On a file system that others use as well, somebody was faster.
-            Err(Errno::NOSPC) if begin.elapsed() < PATIENCE => {
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                if said.elapsed() >= REMINDER {
+                    said = Instant::now();
+                    tracing::error!(
+                        segment = segment.0,
+                        bytes,
+                        "the file system that the pool lies on is full, and pages that a process had have to be replaced: the mount waits for room; remove files there"
+                    );
+                }
                 std::thread::sleep(Duration::from_millis(1));
             }
             outcome => return Ok(outcome?),
@@ -180,9 +198,14 @@ pub(crate) fn renew(file: &File, at: u64, bytes: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptors::DescriptorRoom;
+    use crate::held::{HeldSegments, SegmentFiles};
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
+    use std::process::Command;
+    use tempfile::TempDir;
 
     const BYTES: u64 = 4 << 12;
     const SEGMENT: SegmentNumber = SegmentNumber(0);
@@ -193,9 +216,38 @@ mod tests {
         file
     }
 
+    /// A file system of its own in memory.
+    struct Tmpfs(TempDir);
+
+    impl Tmpfs {
+        /// `None` if nothing can be mounted here.
+        fn mount(options: &str) -> Option<Tmpfs> {
+            if !rustix::process::geteuid().is_root() {
+                eprintln!("skipped: mounting needs root");
+                return None;
+            }
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", options, "none"]);
+            let status = mount.arg(folder.path()).status().expect("mount");
+            assert!(status.success());
+            Some(Tmpfs(folder))
+        }
+
+        fn path(&self) -> &Path {
+            self.0.path()
+        }
+    }
+
+    impl Drop for Tmpfs {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+        }
+    }
+
     /// Puts the file's pages into a pipe, not what is in them.
-    fn splice(file: &File, into: &io::PipeWriter) -> isize {
-        let mut from = 0;
+    fn splice(file: &File, at: u64, into: &io::PipeWriter) -> isize {
+        let mut from = at.cast_signed();
         // SAFETY: both descriptors are open, and the position is a variable of this function's.
         unsafe {
             libc::splice(
@@ -214,10 +266,10 @@ mod tests {
         for is_renewed in [false, true] {
             let file = file(1);
             let (mut kept, into) = io::pipe().expect("a pipe");
-            assert_eq!(splice(&file, &into), BYTES as isize);
+            assert_eq!(splice(&file, 0, &into), BYTES as isize);
             drop(into);
             if is_renewed {
-                renew(&file, 0, BYTES).expect("renewed");
+                renew(SEGMENT, &file, 0, BYTES).expect("renewed");
             }
             file.write_all_at(&[2; BYTES as usize], 0).expect("written");
             let mut seen = Vec::new();
@@ -225,6 +277,56 @@ mod tests {
             let wanted = if is_renewed { 1 } else { 2 };
             assert!(seen.iter().all(|byte| *byte == wanted), "{is_renewed}");
         }
+    }
+
+    #[test]
+    fn nor_if_the_kernel_has_more_than_a_leaf_as_one_page() {
+        const LEAF_BYTES: u64 = 256 << 10;
+        const SEGMENT_BYTES: u64 = 4 * LEAF_BYTES;
+        let Some(tmpfs) = Tmpfs::mount("huge=always,size=16M") else {
+            return;
+        };
+        let mut file = File::create_new(tmpfs.path().join("0")).expect("a file");
+        file.write_all(&[1; SEGMENT_BYTES as usize])
+            .expect("written");
+        let options = File::options().read(true).write(true).clone();
+        let file = options.open(tmpfs.path().join("0")).expect("open");
+        let held = HeldSegments::none_of(1);
+        let files = vec![file.try_clone().expect("a descriptor")];
+        let _room = DescriptorRoom::new(0);
+        held.watch(SegmentFiles { files, _room }, &[], false);
+        held.give(SEGMENT);
+        let (mut kept, into) = io::pipe().expect("a pipe");
+        assert_eq!(splice(&file, LEAF_BYTES, &into), BYTES as isize);
+        drop(into);
+        held.change_hands(SEGMENT, SEGMENT_BYTES);
+        assert!(held.renew(SEGMENT, LEAF_BYTES, LEAF_BYTES));
+        file.write_all_at(&[2; BYTES as usize], LEAF_BYTES)
+            .expect("written");
+        let mut seen = Vec::new();
+        kept.read_to_end(&mut seen).expect("read");
+        assert!(seen.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn who_finds_no_room_for_other_pages_waits_for_it() {
+        const ROOM: u64 = 1 << 20;
+        let Some(tmpfs) = Tmpfs::mount("size=1M") else {
+            return;
+        };
+        let file = File::create_new(tmpfs.path().join("segment")).expect("a file");
+        file.set_len(BYTES).expect("a hole");
+        let filler = File::create_new(tmpfs.path().join("other")).expect("a file");
+        fallocate(&filler, FallocateFlags::empty(), 0, ROOM).expect("all the room");
+        std::thread::scope(|scope| {
+            let renewing = scope.spawn(|| renew(SEGMENT, &file, 0, BYTES));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!renewing.is_finished(), "there is no room");
+            filler.set_len(0).expect("room");
+            let outcome = renewing.join().expect("no panic");
+            outcome.expect("renewed");
+        });
+        assert_eq!(file.metadata().expect("metadata").blocks() * 512, BYTES);
     }
 
     #[test]
