@@ -19,6 +19,7 @@ use crate::socket::WAIT;
 use crate::turn::{Changing, Reading, Turns};
 use pmem::BLOCK_BYTES;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
+use rustix::thread::sched_getcpu;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -496,6 +497,7 @@ impl File {
         let prospect = Prospect {
             writes_little: purpose == Purpose::Writing && state.policy.writes_little(),
             first_block: offset.map(|offset| offset / BLOCK),
+            processor: u16::try_from(sched_getcpu()).ok(),
         };
         let answer = match purpose {
             Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, prospect)

@@ -92,21 +92,40 @@ pub struct Prospect {
     pub writes_little: bool,
     /// The block that it uses first: its chunk of the map is filled in before the reply.
     pub first_block: Option<u64>,
+    /// The processor that it runs on. Who waits awake for its next question does so on another one.
+    pub processor: Option<u16>,
 }
 
 impl Prospect {
+    /// Of [`Request::second`], from the first on: whether it writes little; the block and 1; the processor and 1, in the rest.
+    const BLOCK_AT: u32 = 1;
+    const PROCESSOR_AT: u32 = 48;
+    const BLOCK_MASK: u64 = (1 << (Prospect::PROCESSOR_AT - Prospect::BLOCK_AT)) - 1;
+
     /// What a request says.
     pub fn of(request: &Request) -> Prospect {
+        let word = request.second;
+        let block = word >> Prospect::BLOCK_AT & Prospect::BLOCK_MASK;
+        let processor = (word >> Prospect::PROCESSOR_AT) as u16;
         Prospect {
-            writes_little: request.second & 1 == 1,
-            first_block: (request.second >> 1).checked_sub(1),
+            writes_little: word & 1 == 1,
+            first_block: block.checked_sub(1),
+            processor: processor.checked_sub(1),
         }
     }
 
-    /// The prospect as [`Request::second`].
+    /// The prospect as [`Request::second`]. What does not fit in there is left out.
     pub fn word(&self) -> u64 {
-        let block = self.first_block.filter(|block| *block < u64::MAX >> 1);
-        u64::from(self.writes_little) | block.map_or(0, |block| block + 1) << 1
+        let block = self.first_block.map_or(0, |block| block.saturating_add(1));
+        let block = if block > Prospect::BLOCK_MASK {
+            0
+        } else {
+            block
+        };
+        let processor = self.processor.map_or(0, |number| number.wrapping_add(1));
+        u64::from(self.writes_little)
+            | block << Prospect::BLOCK_AT
+            | u64::from(processor) << Prospect::PROCESSOR_AT
     }
 }
 
@@ -355,19 +374,29 @@ mod tests {
             second,
         };
         for writes_little in [false, true] {
-            for first_block in [None, Some(0), Some(1), Some((u64::MAX >> 1) - 1)] {
-                let prospect = Prospect {
-                    writes_little,
-                    first_block,
-                };
-                assert_eq!(Prospect::of(&request(prospect.word())), prospect);
+            for first_block in [None, Some(0), Some(1), Some((1 << 47) - 2)] {
+                for processor in [None, Some(0), Some(1), Some(u16::MAX - 1)] {
+                    let prospect = Prospect {
+                        writes_little,
+                        first_block,
+                        processor,
+                    };
+                    assert_eq!(Prospect::of(&request(prospect.word())), prospect);
+                }
             }
         }
-        let far = Prospect {
-            writes_little: false,
-            first_block: Some(u64::MAX),
-        };
-        assert_eq!(Prospect::of(&request(far.word())).first_block, None);
+        for far in [(1 << 47) - 1, u64::MAX] {
+            let far = Prospect {
+                writes_little: true,
+                first_block: Some(far),
+                processor: Some(u16::MAX),
+            };
+            let known = Prospect {
+                writes_little: true,
+                ..Prospect::default()
+            };
+            assert_eq!(Prospect::of(&request(far.word())), known);
+        }
     }
 
     #[test]

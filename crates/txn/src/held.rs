@@ -159,8 +159,9 @@ impl HeldSegments {
         let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
             return false;
         };
-        let renew = || pages::renew(segment, file, at, bytes);
-        let outcome = self.seals.without(segment, file, renew);
+        let take_out = || pages::take_out(file, at, bytes);
+        let taken_out = self.seals.without(segment, file, take_out);
+        let outcome = taken_out.and_then(|()| pages::put_others(segment, file, at, bytes));
         if let Err(error) = &outcome {
             tracing::error!(segment = segment.0, %error, "pages that a process had cannot be replaced; it may see what comes to lie in them");
         }

@@ -158,23 +158,36 @@ pub(crate) fn are_pinned(file: &File) -> bool {
         .is_err()
 }
 
-/// Takes pages of a segment out of its file and puts others in their place, which hold zeros.
+/// Takes pages of a segment out of its file, so that others come in their [place](put_others).
 ///
 /// Of a page of which only a part is named the kernel makes small ones first, and where it cannot, because somebody has it, it only overwrites that part: he would see what comes to lie there. So whole leaves are named, which are empty then, or whole segments.
 ///
-/// If others have taken the room meanwhile, on a file system that they may write to as well, it waits for some. With a hole in the file the next access would end this process; and with the pages that it had, somebody would be shown what is not his.
-///
 /// # Errors
 ///
-/// What the system says. The file may have a hole there.
-pub(crate) fn renew(segment: SegmentNumber, file: &File, at: u64, bytes: u64) -> io::Result<()> {
+/// What the system says. The pages are still there.
+pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // What lies behind the file's end is a part of its last page.
     let end = match at + bytes {
         end if end == file.metadata()?.len() => end.next_multiple_of(HUGE_PAGE_BYTES),
         end => end,
     };
-    fallocate(file, hole, at, end - at)?;
+    Ok(fallocate(file, hole, at, end - at)?)
+}
+
+/// Puts pages that hold zeros into a segment's file where some were [taken out](take_out).
+///
+/// If others have taken the room meanwhile, on a file system that they may write to as well, it waits for some: with a hole in the file the next access would end this process.
+///
+/// # Errors
+///
+/// What the system says. The file may have a hole there, in which nobody sees what was or comes to lie there.
+pub(crate) fn put_others(
+    segment: SegmentNumber,
+    file: &File,
+    at: u64,
+    bytes: u64,
+) -> io::Result<()> {
     let mut said = Instant::now();
     loop {
         match fallocate(file, FallocateFlags::empty(), at, bytes) {
@@ -261,6 +274,10 @@ mod tests {
         }
     }
 
+    fn renew(file: &File) -> io::Result<()> {
+        take_out(file, 0, BYTES).and_then(|()| put_others(SEGMENT, file, 0, BYTES))
+    }
+
     #[test]
     fn who_has_pages_of_a_file_does_not_see_what_comes_after_them() {
         for is_renewed in [false, true] {
@@ -269,7 +286,7 @@ mod tests {
             assert_eq!(splice(&file, 0, &into), BYTES as isize);
             drop(into);
             if is_renewed {
-                renew(SEGMENT, &file, 0, BYTES).expect("renewed");
+                renew(&file).expect("renewed");
             }
             file.write_all_at(&[2; BYTES as usize], 0).expect("written");
             let mut seen = Vec::new();
@@ -319,7 +336,7 @@ mod tests {
         let filler = File::create_new(tmpfs.path().join("other")).expect("a file");
         fallocate(&filler, FallocateFlags::empty(), 0, ROOM).expect("all the room");
         std::thread::scope(|scope| {
-            let renewing = scope.spawn(|| renew(SEGMENT, &file, 0, BYTES));
+            let renewing = scope.spawn(|| renew(&file));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!renewing.is_finished(), "there is no room");
             filler.set_len(0).expect("room");

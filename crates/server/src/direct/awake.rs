@@ -4,7 +4,7 @@
 
 use nix::sys::resource::{UsageWho, getrusage};
 use parking_lot::Mutex;
-use rustix::thread::sched_yield;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +37,44 @@ pub(super) struct Awake {
 
 /// The turn of who stays awake between journals, until it is dropped.
 pub(super) struct AwakeForAll(Arc<Awake>);
+
+/// Where the thread of a conversation runs. While it waits awake it keeps clear of the processor of who asks next: between two looks it would have to get back the processor that the other one needs for himself and for who answers his requests to the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// Where else it may run.
+    allowed: Option<CpuSet>,
+    /// The one that it keeps clear of.
+    cleared: Option<u16>,
+}
+
+impl Place {
+    /// Keeps clear of a processor, if there is another one. The caller is the thread, here and below.
+    pub(super) fn clear(&mut self, processor: Option<u16>) {
+        if processor == self.cleared {
+            return;
+        }
+        self.return_to_all();
+        let known = processor.filter(|number| usize::from(*number) < CpuSet::MAX_CPU);
+        let (Some(number), Ok(allowed)) = (known, sched_getaffinity(None)) else {
+            return;
+        };
+        let mut others = allowed;
+        others.unset(usize::from(number));
+        if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
+            self.allowed = Some(allowed);
+        }
+        self.cleared = processor;
+    }
+
+    /// It may run everywhere again.
+    pub(super) fn return_to_all(&mut self) {
+        self.cleared = None;
+        if let Some(allowed) = self.allowed.take() {
+            // If it may not any more, it stays where it is.
+            let _ = sched_setaffinity(None, &allowed);
+        }
+    }
+}
 
 impl Drop for AwakeForAll {
     fn drop(&mut self) {
@@ -99,7 +137,6 @@ fn times_others_ran() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     /// One of those that this thread may use.
     struct Processor(CpuSet);
@@ -164,6 +201,31 @@ mod tests {
             is_over.store(true, Ordering::Relaxed);
         });
         assert!(!awake.is_allowed(Instant::now()));
+    }
+
+    #[test]
+    fn a_place_is_another_processor_where_there_is_one() {
+        let all = || sched_getaffinity(None).expect("processors");
+        let (before, mut place) = (all(), Place::default());
+        let is_in = |set: &CpuSet| (0..CpuSet::MAX_CPU).filter(|it| set.is_set(*it)).collect();
+        let mine: Vec<usize> = is_in(&before);
+        for processor in mine.iter().map(|it| *it as u16).chain([u16::MAX, 1023]) {
+            for _ in 0..2 {
+                place.clear(Some(processor));
+                let others: Vec<usize> = is_in(&all());
+                let wanted: Vec<usize> = mine
+                    .iter()
+                    .copied()
+                    .filter(|it| *it != usize::from(processor) || mine.len() == 1)
+                    .collect();
+                assert_eq!(others, wanted);
+            }
+        }
+        place.clear(None);
+        assert_eq!(all(), before);
+        place.clear(Some(mine[0] as u16));
+        place.return_to_all();
+        assert_eq!(all(), before);
     }
 
     #[test]

@@ -265,7 +265,8 @@ impl<S: Store> Session<S> {
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
         match kind {
             Kind::Attach if Prospect::of(&request).writes_little => {
-                self.journal_answered(reply.refusal == 0);
+                let processor = Prospect::of(&request).processor;
+                self.journal_answered(reply.refusal == 0, processor);
             }
             Kind::Hello | Kind::Attach | Kind::Segments | Kind::Map => {
                 self.expecting.next_question();

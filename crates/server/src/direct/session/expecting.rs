@@ -1,7 +1,7 @@
 //! Questions that are about to come: they are waited for awake, because to wake a processor takes as long as to answer.
 
 use super::{Held, Session};
-use crate::direct::awake::{Awake, AwakeForAll};
+use crate::direct::awake::{Awake, AwakeForAll, Place};
 use crate::direct::makers::Bell;
 use rustix::thread::sched_yield;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(super) struct Expecting {
     until: Option<Instant>,
     /// That this conversation is the one that stays awake between journals.
     between: Option<AwakeForAll>,
+    /// Where it is, then.
+    place: Place,
 }
 
 /// How a question is waited for.
@@ -50,6 +52,7 @@ impl Expecting {
             is_journal_made: false,
             until: None,
             between: None,
+            place: Place::default(),
         }
     }
 
@@ -72,9 +75,9 @@ impl Expecting {
         self.next_question();
     }
 
-    /// A journal was attached, or not: the next question is about the next one.
-    fn journal_answered(&mut self, now: Instant, attachment: Option<u32>) {
-        self.sleep();
+    /// A journal was attached, or not: the next question is about the next one. Who makes them runs on this processor.
+    fn journal_answered(&mut self, now: Instant, attachment: Option<u32>, processor: Option<u16>) {
+        self.expect_nothing();
         let last = self.journal.take();
         self.journal = attachment.map(|number| (number, now));
         let is_soon = |(_, at): (u32, Instant)| now.duration_since(at) < AWAKE_BETWEEN;
@@ -82,13 +85,19 @@ impl Expecting {
             self.between = self.awake.stay();
             self.until = self.between.as_ref().map(|_| now + AWAKE_BETWEEN);
         }
+        self.place.clear(self.between.as_ref().and(processor));
+    }
+
+    fn expect_nothing(&mut self) {
+        self.until = None;
+        self.between = None;
+        self.is_journal_made = false;
     }
 
     /// Nothing is expected that is worth to be awake for.
     fn sleep(&mut self) {
-        self.until = None;
-        self.between = None;
-        self.is_journal_made = false;
+        self.expect_nothing();
+        self.place.return_to_all();
     }
 
     fn look(&mut self, now: Instant) -> Look {
@@ -128,7 +137,7 @@ impl<S: Store> Session<S> {
     }
 
     /// The process has its answer about a journal: it is expected to make another one, and to ask nothing before that.
-    pub(super) fn journal_answered(&mut self, is_attached: bool) {
+    pub(super) fn journal_answered(&mut self, is_attached: bool, processor: Option<u16>) {
         let shared = Arc::clone(&self.service.shared);
         let makers = &shared.direct.makers;
         let last = match self.attached.last_key_value() {
@@ -138,7 +147,8 @@ impl<S: Store> Session<S> {
             _ => None,
         };
         let number = last.map(|(number, _)| number);
-        self.expecting.journal_answered(Instant::now(), number);
+        let now = Instant::now();
+        self.expecting.journal_answered(now, number, processor);
         let maker = last.and_then(|(_, inode)| makers.maker_of(inode));
         if maker.is_some() && maker != self.expecting.maker {
             self.expect_none();
@@ -202,7 +212,7 @@ mod tests {
         assert_eq!(expecting.look(Instant::now() + AWAKE), Look::AwakeInVain);
         assert_eq!(expecting.look(now), Look::Asleep);
         expecting.file_made();
-        expecting.journal_answered(now, Some(1));
+        expecting.journal_answered(now, Some(1), None);
         assert_eq!(expecting.look(now), Look::Asleep);
     }
 
@@ -213,22 +223,22 @@ mod tests {
         let second = now + AWAKE_BETWEEN - SHORT;
         for (journal, at) in [(1, now), (2, second)] {
             assert_eq!(expecting.look(at), Look::Asleep, "before {journal}");
-            expecting.journal_answered(at, Some(journal));
-            other.journal_answered(at, Some(journal));
+            expecting.journal_answered(at, Some(journal), None);
+            other.journal_answered(at, Some(journal), None);
         }
         assert_eq!(expecting.look(second), Look::Awake);
         assert_eq!(other.look(second), Look::Asleep, "one is enough");
         // While another file is made too.
         expecting.file_made();
         assert_eq!(expecting.look(second + AWAKE_BETWEEN - SHORT), Look::Awake);
-        expecting.journal_answered(second + AWAKE_BETWEEN - SHORT, Some(3));
+        expecting.journal_answered(second + AWAKE_BETWEEN - SHORT, Some(3), None);
         let third = second + AWAKE_BETWEEN - SHORT;
         assert_eq!(expecting.look(third), Look::Awake);
         assert_eq!(expecting.look(third + AWAKE_BETWEEN), Look::Asleep);
-        expecting.journal_answered(third + AWAKE_BETWEEN, Some(4));
+        expecting.journal_answered(third + AWAKE_BETWEEN, Some(4), None);
         let fourth = third + AWAKE_BETWEEN;
         assert_eq!(expecting.look(fourth), Look::Asleep, "it came late");
-        other.journal_answered(second + SHORT, Some(3));
+        other.journal_answered(second + SHORT, Some(3), None);
         assert_eq!(other.look(second + SHORT), Look::Awake, "nobody else is");
     }
 
@@ -237,12 +247,12 @@ mod tests {
         let (awake, now) = (Arc::default(), Instant::now());
         let [mut expecting, mut other] = [(); 2].map(|()| expecting(&awake));
         for journal in [1, 2] {
-            expecting.journal_answered(now, Some(journal));
+            expecting.journal_answered(now, Some(journal), None);
         }
         assert_eq!(expecting.look(now), Look::Awake);
         expecting.sleep();
         for journal in [1, 2] {
-            other.journal_answered(now, Some(journal));
+            other.journal_answered(now, Some(journal), None);
         }
         assert_eq!(other.look(now), Look::Awake);
         assert_eq!(expecting.look(now), Look::Asleep);
@@ -251,9 +261,9 @@ mod tests {
     #[test]
     fn a_journal_that_was_refused_is_followed_by_none() {
         let (mut expecting, now) = (expecting(&Arc::default()), Instant::now());
-        expecting.journal_answered(now, Some(1));
-        expecting.journal_answered(now, None);
-        expecting.journal_answered(now, Some(2));
+        expecting.journal_answered(now, Some(1), None);
+        expecting.journal_answered(now, None, None);
+        expecting.journal_answered(now, Some(2), None);
         assert_eq!(expecting.look(now), Look::Asleep);
     }
 
@@ -265,7 +275,7 @@ mod tests {
         expecting.next_question();
         assert_eq!(expecting.look(now), Look::Asleep);
         for at in [now, now + SHORT] {
-            expecting.journal_answered(at, Some(1));
+            expecting.journal_answered(at, Some(1), None);
         }
         assert_eq!(expecting.look(now), Look::Asleep);
         expecting.file_made();
