@@ -28,14 +28,20 @@ impl SegmentLedger for Ledger {
 
 /// Four segments of 64 blocks.
 fn new_allocator() -> (Allocator, Arc<AtomicU32>) {
+    new_allocator_of(64, Options::default().seed)
+}
+
+/// Four segments of so many blocks.
+fn new_allocator_of(blocks_per_segment: u64, seed: u64) -> (Allocator, Arc<AtomicU32>) {
     let geometry = Geometry {
         first_block: BlockNumber::new(0),
-        blocks_per_segment: 64,
+        blocks_per_segment,
         segments: 4,
         groups: 2,
     };
     let options = Options {
         reserve_blocks: RESERVE,
+        seed,
         ..Options::default()
     };
     let held = Arc::new(AtomicU32::new(NONE));
@@ -107,20 +113,7 @@ fn a_segment_that_is_held_late_leaves_the_reserve_to_the_others() {
 #[test]
 fn who_has_room_that_is_his_alone_gets_it_whatever_the_reserve() {
     for seed in 0..8 {
-        let geometry = Geometry {
-            first_block: BlockNumber::new(0),
-            blocks_per_segment: 2048,
-            segments: 4,
-            groups: 2,
-        };
-        let options = Options {
-            reserve_blocks: RESERVE,
-            seed,
-            ..Options::default()
-        };
-        let held = Arc::new(AtomicU32::new(NONE));
-        let ledger = Box::new(Ledger(Arc::clone(&held)));
-        let allocator = Allocator::new(geometry, options, ledger);
+        let (allocator, held) = new_allocator_of(2048, seed);
         take_all(&allocator, OWNER, Purpose::Ordinary);
         assert_eq!(allocator.free_blocks(), RESERVE);
         let usage = allocator.usage();

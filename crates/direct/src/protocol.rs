@@ -116,15 +116,10 @@ impl Prospect {
 
     /// The prospect as [`Request::second`]. What does not fit in there is left out.
     pub fn word(&self) -> u64 {
-        let block = self.first_block.map_or(0, |block| block.saturating_add(1));
-        let block = if block > Prospect::BLOCK_MASK {
-            0
-        } else {
-            block
-        };
-        let processor = self.processor.map_or(0, |number| number.wrapping_add(1));
+        let block = self.first_block.filter(|it| *it < Prospect::BLOCK_MASK);
+        let processor = self.processor.and_then(|it| it.checked_add(1)).unwrap_or(0);
         u64::from(self.writes_little)
-            | block << Prospect::BLOCK_AT
+            | block.map_or(0, |it| it + 1) << Prospect::BLOCK_AT
             | u64::from(processor) << Prospect::PROCESSOR_AT
     }
 }

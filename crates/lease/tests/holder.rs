@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use zerocopy::FromZeros;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const RING: u64 = 1;
@@ -294,14 +295,9 @@ proptest! {
                 sequence,
                 index,
                 size,
-                modified: 0,
                 slot: if in_place { NO_SLOT } else { slot },
                 continues,
-                data_at: 0,
-                data_bytes: 0,
-                data_checksum: 0,
-                checksum: 0,
-                reserved: 0,
+                ..Record::new_zeroed()
             };
             let bytes = record.sealed(SALT);
             let _ = bed.region.store(bed.ring.place(sequence), zerocopy::IntoBytes::as_bytes(&bytes));
@@ -325,14 +321,7 @@ fn a_block_behind_the_end_is_not_believed() {
         sequence: 1,
         index: 3,
         size: 3 * BLOCK,
-        modified: 0,
-        slot: 0,
-        continues: 0,
-        data_at: 0,
-        data_bytes: 0,
-        data_checksum: 0,
-        checksum: 0,
-        reserved: 0,
+        ..Record::new_zeroed()
     };
     let bytes = record.sealed(SALT);
     let _ = bed

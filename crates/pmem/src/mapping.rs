@@ -15,8 +15,8 @@ use rustix::mm::{
 
 use crate::{Access, BLOCK_BYTES, DurabilityClass, Permission};
 
-/// Reservations start on a boundary of huge pages, so that a part that does so too can be mapped with them.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What the kernel has as one page of memory, at most. Reservations start on such a boundary, so that a part that does so too can be mapped with huge pages.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What `statfs` calls tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 

@@ -9,7 +9,7 @@ use crate::layout::{
     SEGMENTS_MAX, Superblock, header_blocks,
 };
 use crate::places::{HalfName, HalfPlace};
-use pmem::{BLOCK_BYTES, Flushed, Offset, Region};
+use pmem::{BLOCK_BYTES, Flushed, HUGE_PAGE_BYTES, Offset, Region};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -17,8 +17,6 @@ use zerocopy::IntoBytes;
 const SEGMENTS_WANTED: u64 = 2048;
 /// Of a journal, where a segment has room for it.
 const JOURNAL_BYTES: u64 = 256 << 10;
-/// What the kernel has as one page of memory, at most.
-pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 
 /// Parameters of a new pool.
@@ -70,7 +68,7 @@ impl FormatOptions {
                 .div_ceil(SEGMENTS_WANTED)
                 .checked_next_power_of_two()
                 .unwrap_or(SEGMENT_BYTES_MAX)
-                .clamp(HUGE_PAGE_BYTES, SEGMENT_BYTES_MAX),
+                .clamp(HUGE_PAGE_BYTES as u64, SEGMENT_BYTES_MAX),
             bytes => bytes,
         }
     }

@@ -5,10 +5,10 @@
 //! very descriptors that were mapped are kept, and asked about.
 
 use crate::descriptors::DescriptorRoom;
-use crate::format::HUGE_PAGE_BYTES;
 use crate::pages::{self, GivenPages};
 use crate::seals::{self, Seals};
 use parking_lot::Mutex;
+use pmem::HUGE_PAGE_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::SegmentNumber;
 use std::collections::BTreeSet;
@@ -140,7 +140,7 @@ impl HeldSegments {
     pub(crate) fn change_hands(&self, segment: SegmentNumber, bytes: u64) {
         self.pages.change_hands(segment);
         // All at once, if a leaf is less than the kernel may have as one page: a part of that cannot be replaced while somebody has it.
-        if bytes < HUGE_PAGE_BYTES {
+        if bytes < HUGE_PAGE_BYTES as u64 {
             self.renew(segment, 0, bytes);
         }
     }

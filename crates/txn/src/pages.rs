@@ -7,8 +7,8 @@
 //! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
 
 use crate::alarm::Alarm;
-use crate::format::HUGE_PAGE_BYTES;
 use parking_lot::Mutex;
+use pmem::HUGE_PAGE_BYTES;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use scatter::SegmentNumber;
@@ -169,7 +169,7 @@ pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // What lies behind the file's end is a part of its last page.
     let end = match at + bytes {
-        end if end == file.metadata()?.len() => end.next_multiple_of(HUGE_PAGE_BYTES),
+        end if end == file.metadata()?.len() => end.next_multiple_of(HUGE_PAGE_BYTES as u64),
         end => end,
     };
     Ok(fallocate(file, hole, at, end - at)?)

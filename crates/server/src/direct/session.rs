@@ -263,10 +263,10 @@ impl<S: Store> Session<S> {
         }
         let beside: Vec<BorrowedFd<'_>> = beside.iter().map(AsFd::as_fd).collect();
         transport::send(self.socket.as_fd(), &reply, &beside, SendFlags::DONTWAIT)?;
+        let prospect = Prospect::of(&request);
         match kind {
-            Kind::Attach if Prospect::of(&request).writes_little => {
-                let processor = Prospect::of(&request).processor;
-                self.journal_answered(reply.refusal == 0, processor);
+            Kind::Attach if prospect.writes_little => {
+                self.journal_answered(reply.refusal == 0, prospect.processor);
             }
             Kind::Hello | Kind::Attach | Kind::Segments | Kind::Map => {
                 self.expecting.next_question();
