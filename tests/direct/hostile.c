@@ -199,7 +199,13 @@ static void refusals(const char *own, const char *others, const char *directory)
 static uint32_t lease(int line, int mine, uint32_t named, int is_used_again) {
     int memory = -1;
     struct reply attached = ask(line, ATTACH, named, 1, 1, mine, &memory);
-    CHECK(attached.refusal == 0 && attached.words[10] == (uint64_t)is_used_again && (memory < 0) == is_used_again);
+    /* Segments that its blocks are in and that this process has not got lie beside the answer as well. */
+    uint32_t listed[4];
+    memcpy(listed, &attached.words[12], sizeof listed);
+    size_t new_segments = 0;
+    for (size_t i = 0; i < 4; i++)
+        new_segments += listed[i] != 0;
+    CHECK(attached.refusal == 0 && attached.words[10] == (uint64_t)is_used_again && heard_count == new_segments + !is_used_again);
     if (memory >= 0)
         close(memory);
     return (uint32_t)attached.words[0];
