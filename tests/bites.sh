@@ -7,6 +7,7 @@ PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 cargo test --package perdure-alloc --features deliberate-bugs --test bites
 cargo test --package perdure-txn --features deliberate-bugs --test bites --test torn --test held
 cargo test --package perdure-readcache --features deliberate-bugs --lib interleavings
+cargo test --package perdure-descriptors --features deliberate-bugs --lib interleavings
 cargo test --package perdure-fs --features deliberate-bugs --test copies
 cargo test --package perdure-fs --features deliberate-bugs --test secret --test owners --test residue --test tampered
 cargo test --package perdure-crashlab --features deliberate-bugs --test in_place

@@ -18,8 +18,22 @@ pub trait Word: Default {
     fn store(&self, word: u64, ordering: Ordering);
     /// Stores `new` if it is `old`; whether it was.
     fn replace(&self, old: u64, new: u64) -> bool;
+    /// Adds to it, and says what it was.
+    fn add(&self, change: u64) -> u64;
     /// The owner's fence: heeded by the compiler, and by the processor when the other side executes its own.
     fn light_fence();
+    /// The other side's: a full one on each processor that runs a thread of this process. `false` if the kernel does not: then nobody may be taken for outside.
+    fn heavy_fence() -> bool;
+
+    /// Stores what `change` makes of it, if it makes anything, and says what it was.
+    fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        loop {
+            let old = self.load(Acquire);
+            if self.replace(old, change(old)?) {
+                return Some(old);
+            }
+        }
+    }
 }
 
 impl Word for AtomicU64 {
@@ -39,8 +53,19 @@ impl Word for AtomicU64 {
     }
 
     #[inline]
+    fn add(&self, change: u64) -> u64 {
+        self.fetch_add(change, SeqCst)
+    }
+
+    #[inline]
     fn light_fence() {
         std::sync::atomic::compiler_fence(SeqCst);
+    }
+
+    fn heavy_fence() -> bool {
+        const FENCE: MembarrierCommand = MembarrierCommand::PrivateExpedited;
+        const REGISTER: MembarrierCommand = MembarrierCommand::RegisterPrivateExpedited;
+        membarrier(FENCE).is_ok() || membarrier(REGISTER).is_ok() && membarrier(FENCE).is_ok()
     }
 }
 
@@ -58,6 +83,11 @@ impl Thread {
             asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly, pure))
         };
         Thread(pointer)
+    }
+
+    /// One of a model's, by a number above 1.
+    pub const fn modelled(number: u64) -> Thread {
+        Thread(number)
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -154,11 +184,9 @@ impl<W: Word> Bias<W> {
     }
 }
 
-/// Executes a full fence on each processor that runs a thread of this process. `false` if the kernel does not: then nobody may be taken for outside.
+/// As [`Word::heavy_fence`], of this process.
 pub fn heavy_fence() -> bool {
-    const FENCE: MembarrierCommand = MembarrierCommand::PrivateExpedited;
-    const REGISTER: MembarrierCommand = MembarrierCommand::RegisterPrivateExpedited;
-    membarrier(FENCE).is_ok() || membarrier(REGISTER).is_ok() && membarrier(FENCE).is_ok()
+    AtomicU64::heavy_fence()
 }
 
 #[cfg(test)]
@@ -181,9 +209,18 @@ mod tests {
             self.compare_exchange(old, new, SeqCst, Relaxed).is_ok()
         }
 
+        fn add(&self, change: u64) -> u64 {
+            self.fetch_add(change, SeqCst)
+        }
+
         // Together with the other side's it acts as a full one.
         fn light_fence() {
             fence(SeqCst);
+        }
+
+        fn heavy_fence() -> bool {
+            fence(SeqCst);
+            true
         }
     }
 
@@ -196,7 +233,7 @@ mod tests {
     // SAFETY: what the model checks.
     unsafe impl Sync for Shared {}
 
-    const OWNER: Thread = Thread(64);
+    const OWNER: Thread = Thread::modelled(64);
 
     /// An owner goes in twice; another thread takes that back, and uses what is inside. The model notices two at a time, and one that does not see what the other did.
     fn explore(heavy: fn()) {
@@ -255,7 +292,7 @@ mod tests {
         let bias: Bias = Bias::default();
         let me = Thread::current();
         assert!(!bias.enter(me), "nobody gave it to us");
-        assert!(bias.give(me) && !bias.give(Thread(64)));
+        assert!(bias.give(me) && !bias.give(OWNER));
         assert!(bias.enter(me));
         assert!(!bias.enter(me));
         bias.leave();

@@ -84,6 +84,18 @@ pub enum Bug {
     KeepResidue,
     /// Recovery judges records by data that a process can change.
     TrustHeldData,
+    /// Who goes in to a description does not ask whether the number still leads there.
+    BelieveOldNumber,
+    /// A description is dropped while somebody uses it.
+    EndUsedPlace,
+    /// A position is taken over beside a call that moves the kernel's.
+    TakeMovingPosition,
+    /// `dup` does not ask what has happened to its number since the kernel gave it.
+    MissTraceOfClose,
+    /// Of two `dup2` to one number the one that ends last is believed to be the one that the kernel did last.
+    BelieveSecondDup2,
+    /// Who has opened a number takes its position to be his, whatever duplicates others made meanwhile.
+    MissGivenNumber,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -3,6 +3,7 @@
 //! A file is attached when it has been used some time, because most are not worth it. A journal that is made anew for each transaction never gets that far. So it is remembered, by a hash of the path that the
 //! program opens, whether the file of that name was used often; the next one is attached when it is first written to. Names that share a place share a habit: it is a guess in any case.
 
+use descriptors::NAMES;
 use libc::c_char;
 use std::ffi::CStr;
 use std::sync::atomic::AtomicBool;
@@ -10,9 +11,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Operations that make attaching a file worth it: it takes as long as two or three requests.
 const OPERATIONS_WORTH_IT: u64 = 6;
-
-/// Number of names that are told apart.
-pub(crate) const NAMES: usize = 1 << 12;
 
 static ARE_USED: [AtomicBool; NAMES] = [const { AtomicBool::new(false) }; NAMES];
 

@@ -4,7 +4,7 @@
 //! before the C library's functions. Data calls on regular files of our mounts it takes over; on any doubt it calls what it stands before. What goes which way:
 //! `docs/PRELOAD.md`; why: `docs/DIRECT.md`.
 //!
-//! * `table`: what is known of each descriptor number; a number that is not ours costs a load and a branch.
+//! * `table`: what is known of each descriptor number ([`descriptors`]); a number that is not ours costs a load and a branch.
 //! * `slab`, `description`: the open files that are ours, and their positions.
 //! * `appender`: a file that is open for appending beside a description.
 //! * `operate`: reading, writing and seeking them.

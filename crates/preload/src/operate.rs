@@ -7,9 +7,10 @@ use crate::client::knows_mounts;
 use crate::client::mapped::{MapRequest, Plan};
 use crate::description::Step;
 use crate::slab::Pin;
-use crate::table::{self, Found, borrow};
+use crate::table::{Found, TABLE, borrow, pinned_as_owner};
 use crate::thread::{self, Inside, set_errno};
 use crate::{process, real};
+use descriptors::Meaning;
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
 use rustix::fs::{
@@ -26,7 +27,7 @@ pub(crate) enum Way {
     /// By the kernel.
     Kernel,
     /// By the kernel, and then the table is told.
-    Counted(u64),
+    Counted(Meaning),
 }
 
 impl Way {
@@ -40,9 +41,9 @@ impl Way {
                 -1
             }
             Way::Kernel => real(),
-            Way::Counted(word) => {
+            Way::Counted(then) => {
                 let result = real();
-                table::landed(number, word);
+                TABLE.landed(number, then);
                 result
             }
         }
@@ -87,7 +88,7 @@ fn total(data: &[IoSlice<'_>]) -> usize {
 /// `pread` of a whole block without a lock, if this thread uses the file alone.
 #[inline(always)]
 pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i64) -> bool {
-    let Some(pin) = table::pinned_as_owner(number) else {
+    let Some(pin) = pinned_as_owner(number) else {
         return false;
     };
     let Some(description) = pin.description() else {
@@ -101,7 +102,7 @@ pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i6
 #[inline]
 pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<usize> {
     let offset = u64::try_from(offset).ok()?;
-    let pin = table::pinned(number)?;
+    let pin = TABLE.pinned(number)?;
     let file = pin.is_readable().then(|| pin.file())?;
     file.read_as_owner(into, offset)
 }
@@ -112,7 +113,7 @@ pub(crate) fn overwrite_block(number: RawFd, block: &[u8; BLOCK_BYTES], offset: 
     let Ok(offset) = u64::try_from(offset) else {
         return false;
     };
-    let Some(pin) = table::pinned(number) else {
+    let Some(pin) = TABLE.pinned(number) else {
         return false;
     };
     pin.is_writable() && !pin.appends(borrow(number)) && pin.file().overwrite_block(block, offset)
@@ -191,7 +192,7 @@ pub(crate) unsafe fn append_odd(
         outcome
     };
     if offset == -1 {
-        table::share(number);
+        TABLE.share(number);
     }
     let (outcome, end) = append_by_kernel(number, pin, call);
     if let (-1, Ok(1..), Some(end)) = (offset, outcome, end) {
@@ -244,9 +245,9 @@ pub(crate) fn write_at(
 /// Calls `with` if the descriptor is ours; `moves` if the call uses the position. Only then what the program has named may be looked at: of other descriptors the kernel does, and says so if it cannot.
 #[inline]
 pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
-    match table::find(number, moves) {
+    match TABLE.find(number, moves) {
         Found::Kernel => Way::Kernel,
-        Found::Counted(word) => Way::Counted(word),
+        Found::Counted(then) => Way::Counted(then),
         Found::Ours(pin) => with(&pin),
     }
 }
@@ -255,14 +256,14 @@ pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way
 /// behind that is where the server has put the data. A look would need more stack than a handler may have.
 #[inline]
 pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) -> Way {
-    match table::find(number, true) {
+    match TABLE.find(number, true) {
         Found::Kernel => {
             tell_end(number);
             Way::Kernel
         }
-        Found::Counted(word) => {
+        Found::Counted(then) => {
             tell_end(number);
-            Way::Counted(word)
+            Way::Counted(then)
         }
         Found::Ours(pin) => with(&pin),
     }
@@ -271,7 +272,7 @@ pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) ->
 #[cold]
 fn tell_end(number: RawFd) {
     if knows_mounts()
-        && !table::is_kernels(number)
+        && !TABLE.is_kernels(number)
         && process::may_look()
         && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
     {
@@ -482,11 +483,11 @@ fn real_size(number: RawFd) -> Option<u64> {
 pub(crate) fn lseek(number: RawFd, offset: i64, whence: c_int) -> Way {
     if whence == libc::SEEK_END {
         // Where a file ends that somebody writes directly, the kernel may not know.
-        drop(table::find_now(number));
+        drop(TABLE.find_now(number));
     }
-    let pin = match table::find(number, true) {
+    let pin = match TABLE.find(number, true) {
         Found::Kernel => return Way::Kernel,
-        Found::Counted(word) => return Way::Counted(word),
+        Found::Counted(then) => return Way::Counted(then),
         Found::Ours(pin) => pin,
     };
     let position = pin.lock();
@@ -535,7 +536,7 @@ fn seek_by_kernel(number: RawFd, offset: i64, whence: c_int) -> Result<u64, Errn
 
 /// Whether all that was written through this descriptor is durable, without asking anybody.
 pub(crate) fn is_durable(number: RawFd) -> bool {
-    match table::find(number, false) {
+    match TABLE.find(number, false) {
         Found::Ours(pin) => Inside::enter().is_some_and(|_inside| pin.file().is_durable()),
         _ => false,
     }
@@ -543,14 +544,14 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
 
 /// What `fstat` tells, if the file is attached.
 pub(crate) fn status(number: RawFd) -> Option<Statx> {
-    let pin = table::ours(number)?;
+    let pin = TABLE.ours(number)?;
     let _inside = Inside::enter()?;
     pin.file().status(borrow(number))
 }
 
 /// The file behind this descriptor is about to be used in a way that only the kernel sees. Looks at a descriptor that was not looked at yet: the file may be attached by another one.
 pub(crate) fn leave_to_kernel(number: RawFd) {
-    if let Some(pin) = table::find_now(number)
+    if let Some(pin) = TABLE.find_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().leave_to_kernel(borrow(number));
@@ -559,7 +560,7 @@ pub(crate) fn leave_to_kernel(number: RawFd) {
 
 /// The file behind this descriptor is about to be mapped: which blocks can be laid over what the kernel maps. If none can, the file is left to the kernel.
 pub(crate) fn plan_mapping(number: RawFd, request: &MapRequest) -> Option<Plan> {
-    let pin = table::find_now(number)?;
+    let pin = TABLE.find_now(number)?;
     let _inside = Inside::enter()?;
     let plan = match pin.is_readable() {
         true => pin.file().plan_mapping(borrow(number), request),
@@ -583,7 +584,7 @@ pub(crate) fn lay(number: RawFd, plan: Plan, found: *mut c_void) {
 
 /// The kernel is about to read from the file behind this descriptor without asking how long it is.
 pub(crate) fn tell_kernel_size(number: RawFd) {
-    if let Some(pin) = table::find_now(number)
+    if let Some(pin) = TABLE.find_now(number)
         && let Some(_inside) = Inside::enter()
     {
         pin.file().tell_kernel_size(borrow(number));
@@ -595,11 +596,11 @@ pub(crate) fn with_kernels_position(
     numbers: [Option<RawFd>; 2],
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let mut words = [None; 2];
+    let mut counted = [None; 2];
     let mut pins = [None, None];
     for (place, number) in numbers.into_iter().enumerate() {
-        match number.map(|number| table::find(number, true)) {
-            Some(Found::Counted(word)) => words[place] = Some(word),
+        match number.map(|number| TABLE.find(number, true)) {
+            Some(Found::Counted(then)) => counted[place] = Some(then),
             Some(Found::Ours(pin)) => pins[place] = number.map(|number| (number, pin)),
             _ => {}
         }
@@ -626,9 +627,9 @@ pub(crate) fn with_kernels_position(
     for (number, position) in positions.into_iter().flatten() {
         position.take(borrow(number));
     }
-    for (number, word) in numbers.into_iter().zip(words) {
-        if let (Some(number), Some(word)) = (number, word) {
-            table::landed(number, word);
+    for (number, then) in numbers.into_iter().zip(counted) {
+        if let (Some(number), Some(then)) = (number, then) {
+            TABLE.landed(number, then);
         }
     }
     result
@@ -636,13 +637,13 @@ pub(crate) fn with_kernels_position(
 
 /// The kernel judges what a call has named, and may move the position: it is the kernel's from now on.
 pub(crate) fn odd(number: RawFd) -> Way {
-    table::share(number);
+    TABLE.share(number);
     Way::Kernel
 }
 
 /// The flags of the description may have changed.
 pub(crate) fn flags_changed(number: RawFd) {
-    if let Some(pin) = table::ours(number)
+    if let Some(pin) = TABLE.ours(number)
         && let Ok(flags) = rustix::fs::fcntl_getfl(borrow(number))
     {
         pin.set_flags(flags);

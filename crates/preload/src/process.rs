@@ -2,8 +2,9 @@
 
 use crate::client::mapped;
 use crate::log::say;
+use crate::table::TABLE;
 use crate::thread;
-use crate::{appender, client, slab, table};
+use crate::{appender, client, slab};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -17,33 +18,6 @@ const OFF: u8 = 2;
 
 /// A word that is 1 in the process that set it, and that the kernel sets to 0 in any child, however it was made (`MADV_WIPEONFORK`).
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
-
-/// How many forks and the like are under way, in the lower half; how many have begun, in the upper.
-static FORKS: AtomicU64 = AtomicU64::new(0);
-const FORK_UNDER_WAY: u64 = 1;
-const FORK_BEGUN: u64 = 1 << 32;
-const FORKS_UNDER_WAY: u64 = FORK_BEGUN - 1;
-
-/// A moment, before a descriptor was opened.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment(u64);
-
-impl Moment {
-    /// This one.
-    pub(crate) fn now() -> Moment {
-        Moment(FORKS.load(SeqCst))
-    }
-
-    /// Whether nobody can have got a descriptor by a fork that was opened since.
-    pub(crate) fn is_unforked_since(self) -> bool {
-        self.0 & FORKS_UNDER_WAY == 0 && FORKS.load(SeqCst) == self.0
-    }
-}
-
-/// Whether somebody may see our descriptors at any moment: no position is taken from the kernel meanwhile.
-pub(crate) fn is_sharing() -> bool {
-    FORKS.load(SeqCst) & FORKS_UNDER_WAY != 0
-}
 
 /// Prepares when the library is loaded: the C library calls what was registered first last before a fork, so hardly anything is opened behind our back; and a child may be made before anything is looked at.
 #[used]
@@ -77,7 +51,7 @@ pub(crate) fn switch_off(why: &str) {
     say(format_args!("direct access is off: {why}"));
     STATE.store(OFF, SeqCst);
     map_nothing();
-    table::give_up();
+    TABLE.give_up();
 }
 
 fn prepare_for_children() -> bool {
@@ -126,8 +100,7 @@ pub(crate) fn settle() -> bool {
 
 #[cold]
 fn forget() {
-    FORKS.fetch_and(!FORKS_UNDER_WAY, SeqCst);
-    table::forget();
+    TABLE.forget();
     slab::forget();
     appender::forget();
     client::forget();
@@ -137,60 +110,50 @@ fn forget() {
     }
 }
 
-/// Before a child of this process, or another program in its place, can see its descriptors: all positions are the kernel's from now on.
+/// All positions are the kernel's from now on.
 pub(crate) fn share_all() {
+    keeping_errno(|| TABLE.share_all());
+}
+
+fn keeping_errno(act: impl FnOnce()) {
     let errno = thread::errno();
-    table::used().for_each(table::share);
+    act();
     thread::set_errno(errno);
-}
-
-/// From here on no position is taken, until [`end_sharing`]; those that were are given up.
-fn begin_sharing() {
-    FORKS.fetch_add(FORK_BEGUN + FORK_UNDER_WAY, SeqCst);
-    share_all();
-}
-
-/// What was opened by other threads meanwhile is shared too.
-fn end_sharing() {
-    share_all();
-    FORKS.fetch_sub(FORK_UNDER_WAY, SeqCst);
 }
 
 /// Calls what lets a child or another program see our descriptors. If the thread is cancelled in there, whatever is opened later counts as shared, which is slower and nothing worse.
 pub(crate) fn sharing<T>(call: impl FnOnce() -> T) -> T {
-    begin_sharing();
+    keeping_errno(|| TABLE.begin_sharing());
     let result = call();
-    end_sharing();
+    keeping_errno(|| TABLE.end_sharing());
     result
 }
 
 /// As `pthread_atfork` wants it.
 pub(crate) extern "C" fn before_fork() {
-    begin_sharing();
-    let errno = thread::errno();
-    mapped::begin_fork();
-    thread::set_errno(errno);
+    keeping_errno(|| {
+        TABLE.begin_sharing();
+        mapped::begin_fork();
+    });
 }
 
 /// As `pthread_atfork` wants it: in the parent.
 pub(crate) extern "C" fn after_fork_in_parent() {
-    end_sharing();
+    keeping_errno(|| TABLE.end_sharing());
     mapped::end_fork();
 }
 
 /// Whatever is mapped is the kernel's from now on.
 pub(crate) fn map_nothing() {
-    let errno = thread::errno();
     // Never ended.
-    mapped::begin_fork();
-    thread::set_errno(errno);
+    keeping_errno(mapped::begin_fork);
 }
 
 /// As `pthread_atfork` wants it: in the child.
 pub(crate) extern "C" fn after_fork() {
     if !settle() {
         // Nothing was prepared, so nothing is forgotten.
-        FORKS.fetch_and(!FORKS_UNDER_WAY, SeqCst);
+        TABLE.forget_calls();
         mapped::end_fork();
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::buffers::{self, Named};
 use crate::operate::{self, Place, Way};
-use crate::{real, table};
+use crate::real;
+use crate::table::TABLE;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::ReadWriteFlags;
 use std::slice;
@@ -82,7 +83,7 @@ pub(super) unsafe fn writing_vector(
 
 before! {
     fn read(number: c_int, into: *mut c_void, bytes: size_t) -> ssize_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::read(number, into, bytes);
         }
         reading(number, into, bytes).or(number, || real::read(number, into, bytes))
@@ -100,14 +101,14 @@ before! {
     }
 
     fn readv(number: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::readv(number, vector, count);
         }
         reading_vector(number, vector, count, ReadWriteFlags::empty()).or(number, || real::readv(number, vector, count))
     }
 
     fn write(number: c_int, data: *const c_void, bytes: size_t) -> ssize_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::write(number, data, bytes);
         }
         writing(number, data, bytes).or(number, || real::write(number, data, bytes))
@@ -118,14 +119,14 @@ before! {
     }
 
     fn writev(number: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::writev(number, vector, count);
         }
         writing_vector(number, vector, count, ReadWriteFlags::empty(), Place::AsOpened).or(number, || real::writev(number, vector, count))
     }
 
     fn lseek(number: c_int, offset: off_t, whence: c_int) -> off_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::lseek(number, offset, whence);
         }
         operate::lseek(number, offset, whence).or(number, || real::lseek(number, offset, whence) as ssize_t) as off_t
@@ -136,7 +137,7 @@ before! {
     }
 
     fn lseek64(number: c_int, offset: off_t, whence: c_int) -> off_t {
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::lseek64(number, offset, whence);
         }
         operate::lseek(number, offset, whence).or(number, || real::lseek64(number, offset, whence) as ssize_t) as off_t

@@ -3,7 +3,8 @@
 use super::data::{reading_vector, writing_vector};
 use crate::buffers::{self, Named};
 use crate::operate::{self, Place, Way};
-use crate::{real, table};
+use crate::real;
+use crate::table::TABLE;
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use rustix::io::ReadWriteFlags;
@@ -125,7 +126,7 @@ unsafe fn writing_vector_at(
     let flags = ReadWriteFlags::from_bits_retain(flags.unsigned_abs());
     if place != Place::AsOpened {
         // However seldom it was used: the kernel may take the end to be elsewhere.
-        drop(table::find_now(number));
+        drop(TABLE.find_now(number));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -159,7 +160,7 @@ macro_rules! at_offset {
     ($name:ident, $way:ident($($argument:ident: $type:ty),*)) => {
         before! {
             fn $name(number: c_int, $($argument: $type),*) -> ssize_t {
-                if table::is_kernels(number) {
+                if TABLE.is_kernels(number) {
                     return real::$name(number, $($argument),*);
                 }
                 $way(number, $($argument),*).or(number, || real::$name(number, $($argument),*))
@@ -181,7 +182,7 @@ macro_rules! block_first {
                 if $short(number, data, bytes, offset) {
                     return BLOCK_BYTES as ssize_t;
                 }
-                if table::is_kernels(number) {
+                if TABLE.is_kernels(number) {
                     return real::$name(number, data, bytes, offset);
                 }
                 $long(number, data, bytes, offset)

@@ -1,24 +1,26 @@
 //! Closing, duplicating, and `fcntl`.
 
 use crate::client::client;
-use crate::{appender, operate, process, real, table};
+use crate::table::{TABLE, push};
+use crate::{appender, operate, process, real};
 use libc::{c_int, c_long, c_uint, flock, off_t};
 
 /// Numbers from `first` to `last` are about to be closed.
 pub(super) fn closing_range(first: c_uint, last: c_uint) {
-    table::used()
+    TABLE
+        .used()
         .filter(|number| (first..=last).contains(&number.unsigned_abs()))
-        .for_each(table::closing);
+        .for_each(|number| TABLE.closing(number));
 }
 
 before! {
     fn close(number: c_int) -> c_int {
-        table::closing(number);
+        TABLE.closing(number);
         real::close(number)
     }
 
     fn __close(number: c_int) -> c_int {
-        table::closing(number);
+        TABLE.closing(number);
         real::close(number)
     }
 
@@ -38,7 +40,7 @@ before! {
     }
 
     fn dup(number: c_int) -> c_int {
-        let source = table::duplicating(number);
+        let source = TABLE.duplicating(number);
         let copy = real::dup(number);
         source.duplicated(copy);
         copy
@@ -48,8 +50,8 @@ before! {
         if number == copy {
             return real::dup2(number, copy);
         }
-        let source = table::duplicating(number);
-        let target = table::giving(copy);
+        let source = TABLE.duplicating(number);
+        let target = TABLE.giving(copy);
         let result = real::dup2(number, copy);
         source.replaced(&target, result >= 0);
         result
@@ -63,8 +65,8 @@ before! {
         if number == copy {
             return real::dup3(number, copy, flags);
         }
-        let source = table::duplicating(number);
-        let target = table::giving(copy);
+        let source = TABLE.duplicating(number);
+        let target = TABLE.giving(copy);
         let result = real::dup3(number, copy, flags);
         source.replaced(&target, result >= 0);
         result
@@ -74,7 +76,7 @@ before! {
         if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
             appender::locking();
         }
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::fcntl(number, command, argument);
         }
         control(number, command, argument, || real::fcntl(number, command, argument))
@@ -88,7 +90,7 @@ before! {
         if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
             appender::locking();
         }
-        if table::is_kernels(number) {
+        if TABLE.is_kernels(number) {
             return real::fcntl64(number, command, argument);
         }
         control(number, command, argument, || real::fcntl64(number, command, argument))
@@ -96,13 +98,13 @@ before! {
 
     fn lockf(number: c_int, command: c_int, bytes: off_t) -> c_int {
         appender::locking();
-        table::push(number);
+        push(number);
         real::lockf(number, command, bytes)
     }
 
     fn lockf64(number: c_int, command: c_int, bytes: off_t) -> c_int {
         appender::locking();
-        table::push(number);
+        push(number);
         real::lockf64(number, command, bytes)
     }
 }
@@ -118,7 +120,7 @@ unsafe fn control(
 ) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            let source = table::duplicating(number);
+            let source = TABLE.duplicating(number);
             let copy = real();
             source.duplicated(copy);
             copy
@@ -149,8 +151,8 @@ unsafe fn control(
 /// As for `fcntl`. Only of what is ours the lock is looked at here, so on other descriptors a bad address is what the kernel finds.
 unsafe fn locking(number: c_int, lock: *const flock) {
     let pin = match client().writes_files() {
-        true => table::find_now(number),
-        false => table::ours(number),
+        true => TABLE.find_now(number),
+        false => TABLE.ours(number),
     };
     if pin.is_none() || lock.is_null() {
         return;
@@ -158,7 +160,7 @@ unsafe fn locking(number: c_int, lock: *const flock) {
     // SAFETY: the caller's promise. The kernel does not mind how it is aligned.
     let whence = unsafe { (&raw const (*lock).l_whence).read_unaligned() };
     match c_int::from(whence) {
-        libc::SEEK_CUR => table::push(number),
+        libc::SEEK_CUR => push(number),
         libc::SEEK_END => operate::tell_kernel_size(number),
         _ => {}
     }

@@ -4,7 +4,8 @@
 
 use crate::buffers::is_readable;
 use crate::client::mapped::{self, Area, MapRequest};
-use crate::{operate, process, real, table, thread};
+use crate::table::TABLE;
+use crate::{operate, process, real, thread};
 use libc::{c_int, c_void, off_t, size_t};
 use std::mem::MaybeUninit;
 
@@ -69,7 +70,7 @@ fn map(
     request: MapRequest,
     real: impl FnOnce() -> *mut c_void,
 ) -> *mut c_void {
-    let plan = match table::is_kernels(number) || request.flags & libc::MAP_ANONYMOUS != 0 {
+    let plan = match TABLE.is_kernels(number) || request.flags & libc::MAP_ANONYMOUS != 0 {
         true => None,
         false => operate::plan_mapping(number, &request),
     };

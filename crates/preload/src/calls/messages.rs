@@ -1,7 +1,8 @@
 //! Descriptors that are sent away, and that come.
 
 use crate::buffers::is_readable;
-use crate::{process, real, table};
+use crate::table::TABLE;
+use crate::{process, real};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, ssize_t};
 
 /// Messages that the kernel looks at in one call.
@@ -56,7 +57,7 @@ unsafe fn numbers_with(
 unsafe fn share_sent(message: *const msghdr) {
     if !process::is_off() {
         // SAFETY: the caller's promise.
-        unsafe { numbers_with(message, is_readable, table::share) };
+        unsafe { numbers_with(message, is_readable, |number| TABLE.share(number)) };
     }
 }
 
@@ -67,7 +68,13 @@ unsafe fn share_sent(message: *const msghdr) {
 /// The kernel has filled the message in.
 unsafe fn note_received(message: *const msghdr) {
     // SAFETY: the caller's promise.
-    unsafe { numbers_with(message, |_, _| true, table::opened_for_others) };
+    unsafe {
+        numbers_with(
+            message,
+            |_, _| true,
+            |number| TABLE.opened_for_others(number),
+        )
+    };
 }
 
 before! {

@@ -1,15 +1,15 @@
 //! Opening. The mode is passed on even if the program has not passed one: it is what happens to be in the register, and the C library looks at it under the same conditions.
 
 use crate::habits::Name;
-use crate::process::Moment;
-use crate::{real, table};
+use crate::real;
+use crate::table::TABLE;
 use libc::{O_CREAT, c_char, c_int, mode_t};
 
 /// Whatever this opens is fresh.
 fn opened(open: impl FnOnce() -> c_int) -> c_int {
-    let before = Moment::now();
+    let opening = TABLE.opening();
     let number = open();
-    table::opened(number, before);
+    TABLE.opened(number, opening);
     number
 }
 
@@ -19,13 +19,14 @@ fn opened(open: impl FnOnce() -> c_int) -> c_int {
 ///
 /// If the kernel opens something by this path, it is a string of C's.
 unsafe fn opened_as(open: impl FnOnce() -> c_int, path: *const c_char, flags: c_int) -> c_int {
-    let before = Moment::now();
+    let opening = TABLE.opening();
     let number = open();
     if number >= 0 && flags & O_CREAT != 0 {
         // SAFETY: the caller's promise.
-        table::made(number, unsafe { Name::of(path) }, before);
+        let name = unsafe { Name::of(path) };
+        TABLE.made(number, name.bits(), opening);
     } else {
-        table::opened(number, before);
+        TABLE.opened(number, opening);
     }
     number
 }

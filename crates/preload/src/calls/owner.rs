@@ -10,8 +10,9 @@
 //!
 //! It is allowed to whoever owns the file. To have it open for writing keeps the mount from becoming read-only.
 
+use crate::real;
+use crate::table::{TABLE, borrow};
 use crate::thread::Inside;
-use crate::{real, table};
 use libc::{c_char, c_int, gid_t, uid_t};
 use rustix::fs::{Stat, fstat};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -24,14 +25,14 @@ const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// Whether this is a call that changes nothing, and would have succeeded. Only of a file that is about to be used directly, and was not used yet: others have been written to, or are not worth the question.
 fn changes_nothing(number: c_int, user: uid_t, group: gid_t) -> bool {
-    let Some(pin) = table::find_expected(number) else {
+    let Some(pin) = TABLE.find_expected(number) else {
         return false;
     };
     let Some(_inside) = Inside::enter() else {
         return false;
     };
     let now = tick();
-    let Ok(status) = fstat(table::borrow(number)) else {
+    let Ok(status) = fstat(borrow(number)) else {
         return false;
     };
     let is_same = |asked, found| asked == found || asked == KEEP;
@@ -78,14 +79,14 @@ unsafe fn is_descriptor(path: *const c_char, flags: c_int) -> bool {
 
 before! {
     fn fchown(number: c_int, user: uid_t, group: gid_t) -> c_int {
-        if !table::is_kernels(number) && changes_nothing(number, user, group) {
+        if !TABLE.is_kernels(number) && changes_nothing(number, user, group) {
             return 0;
         }
         real::fchown(number, user, group)
     }
 
     fn fchownat(directory: c_int, path: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int {
-        if table::find_expected(directory).is_some() && is_descriptor(path, flags) && changes_nothing(directory, user, group) {
+        if TABLE.find_expected(directory).is_some() && is_descriptor(path, flags) && changes_nothing(directory, user, group) {
             return 0;
         }
         real::fchownat(directory, path, user, group, flags)

@@ -1,6 +1,7 @@
 //! Children and other programs.
 
-use crate::{process, real, table};
+use crate::table::TABLE;
+use crate::{process, real};
 use libc::{FILE, c_char, c_int, c_long, c_void, pid_t};
 
 /// A child that shares this process's memory and not its descriptors: the table means nothing any more.
@@ -78,7 +79,7 @@ before! {
     }
 
     fn login_tty(number: c_int) -> c_int {
-        (0..=2).chain([number]).for_each(table::replacing);
+        (0..=2).chain([number]).for_each(|number| TABLE.replacing(number));
         real::login_tty(number)
     }
 

@@ -3,8 +3,9 @@
 use super::{
     data, data_at, descriptors, memory, messages, others, owner, process as children, status,
 };
-use crate::process::{self, Moment};
-use crate::{real, table};
+use crate::process;
+use crate::real;
+use crate::table::TABLE;
 use libc::{c_int, c_long, c_uint};
 
 before! {
@@ -63,14 +64,14 @@ before! {
             }
             libc::SYS_pidfd_getfd => {
                 let got = real::syscall(number, a, b, c, d, e, f);
-                table::opened_for_others(got as c_int);
+                TABLE.opened_for_others(got as c_int);
                 got
             }
             libc::SYS_unshare => c_long::from(children::unshare(first)),
             libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat => {
-                let before = Moment::now();
+                let opening = TABLE.opening();
                 let opened = real::syscall(number, a, b, c, d, e, f);
-                table::opened(opened as c_int, before);
+                TABLE.opened(opened as c_int, opening);
                 opened
             }
             libc::SYS_execve | libc::SYS_execveat => {

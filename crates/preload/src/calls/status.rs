@@ -4,8 +4,9 @@
 //! asking anybody.
 
 use crate::client::client;
+use crate::table::TABLE;
 use crate::thread::Inside;
-use crate::{operate, real, table};
+use crate::{operate, real};
 use libc::{c_char, c_int, c_uint};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::mem::MaybeUninit;
@@ -34,7 +35,7 @@ unsafe fn subject(directory: c_int, path: *const c_char, flags: c_int) -> Option
         return Some(Subject::Path(directory, path, flags));
     }
     // Only where it matters: else the kernel looks at the path, and says so if it cannot.
-    let is_ours = table::ours(directory).is_some();
+    let is_ours = TABLE.ours(directory).is_some();
     // SAFETY: the caller's promise.
     (is_ours && unsafe { *path } == 0).then_some(Subject::Descriptor(directory))
 }
@@ -46,7 +47,7 @@ unsafe fn subject(directory: c_int, path: *const c_char, flags: c_int) -> Option
 /// A path is a string of C's.
 unsafe fn status(subject: Option<Subject>) -> Option<Statx> {
     match subject? {
-        Subject::Descriptor(number) if table::is_kernels(number) => None,
+        Subject::Descriptor(number) if TABLE.is_kernels(number) => None,
         Subject::Descriptor(number) => operate::status(number),
         Subject::Path(..) if !client().writes_files() => None,
         // SAFETY: the caller's promise.

@@ -1,6 +1,7 @@
 //! Functions with any number of arguments that cannot be passed on from Rust: everything is kept as it is, the table is told, and the real function goes on with the same stack.
 
-use crate::{process, real::Next, table};
+use crate::table::TABLE;
+use crate::{process, real::Next};
 use libc::{c_int, c_void};
 use std::arch::naked_asm;
 
@@ -39,6 +40,6 @@ variadic! {
     execl, before_execl, c"execl", |_first| process::share_all();
     execlp, before_execlp, c"execlp", |_first| process::share_all();
     execle, before_execle, c"execle", |_first| process::share_all();
-    dprintf, before_dprintf, c"dprintf", |number| table::share(number);
-    __dprintf_chk, before_dprintf_chk, c"__dprintf_chk", |number| table::share(number);
+    dprintf, before_dprintf, c"dprintf", |number| TABLE.share(number);
+    __dprintf_chk, before_dprintf_chk, c"__dprintf_chk", |number| TABLE.share(number);
 }
