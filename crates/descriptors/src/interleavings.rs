@@ -3,8 +3,13 @@
 //! A kernel of three numbers, which are given out from the lowest, as files are opened, duplicated and closed. A file is nothing but how far its position has come: reading moves it by one. So whoever finds
 //! another file behind a number than the kernel has sees another description, and two who believe that a position is theirs lose a step.
 
+mod passing;
 mod scene;
 
+use self::passing::{
+    a_giver_beside_a_giver, a_lender_beside_others, a_reader_beside_a_giver,
+    a_reader_beside_a_reader, a_taker_beside_others,
+};
 use self::scene::{FIRST, LAST, Scene, be_the_other};
 use crate::Found;
 use loom::sync::Arc;
@@ -256,6 +261,11 @@ explorations!(
     a_child_beside_a_duplicate,
     a_child_beside_a_reader,
     a_child_beside_an_opener,
+    a_reader_beside_a_reader,
+    a_reader_beside_a_giver,
+    a_giver_beside_a_giver,
+    a_taker_beside_others,
+    a_lender_beside_others,
 );
 
 /// Each bug is noticed. The switch is one for the process, so they run one after the other, and nothing else with them.
@@ -263,13 +273,15 @@ explorations!(
 #[test]
 fn bites() {
     use pmem::deliberate::{Bug, set};
-    let cases: [(Bug, fn()); 6] = [
+    let cases: [(Bug, fn()); 8] = [
         (Bug::BelieveOldNumber, a_reader_beside_a_close),
         (Bug::EndUsedPlace, a_reader_beside_a_close),
         (Bug::TakeMovingPosition, readers_beside_a_look),
         (Bug::MissTraceOfClose, a_duplicate_beside_its_close),
         (Bug::BelieveSecondDup2, duplicates_to_one_number),
         (Bug::MissGivenNumber, a_duplicate_beside_its_targets_close),
+        (Bug::HandOverTwice, a_giver_beside_a_giver),
+        (Bug::LeavePositionFree, a_taker_beside_others),
     ];
     ALL.iter().for_each(|exploration| exploration());
     for (bug, exploration) in cases {

@@ -96,6 +96,10 @@ pub enum Bug {
     BelieveSecondDup2,
     /// Who has opened a number takes its position to be his, whatever duplicates others made meanwhile.
     MissGivenNumber,
+    /// Two who pass the lock of a position by both tell the kernel where it is, and one believes that it is his to say.
+    HandOverTwice,
+    /// Who uses the kernel's position beside somebody who takes it over does not say so.
+    LeavePositionFree,
 }
 
 #[cfg(feature = "deliberate-bugs")]

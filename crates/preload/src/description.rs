@@ -2,20 +2,21 @@
 //!
 //! The position has a lock, held while something is read or written there, as the kernel holds its own. Unlike the kernel's, its holder can be interrupted by a signal. Who holds it is known, so that a handler that comes
 //! back to it on the same thread is not locked out. And a handler may wait for what another thread has, or stop until that has done something: so nobody waits for ever, but passes the
-//! lock by after a while, until it is free again. Therefore each step of the position is one, and right whoever else takes one.
+//! lock by after a while, until it is free again. Therefore each step of the position is one ([`descriptors::Position`]).
 
 use crate::appender::Appender;
 use crate::client::File;
 use crate::habits::Name;
 use crate::thread;
-use rustix::fs::{OFlags, SeekFrom, seek};
+use descriptors::{Hold, Step};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 /// Set in the lock's word beside its holder's number: somebody sleeps.
@@ -27,13 +28,6 @@ const _: () = assert!(thread::NUMBER_MAX < PASSED);
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Looks at a lock that is held before one sleeps.
 const LOOKS: u32 = 100;
-
-/// From here on a position's word says that it is the kernel's (P2).
-const KERNELS: u64 = 1 << 63;
-/// The kernel's, and who holds the lock may take it.
-const FREE: u64 = u64::MAX - 1;
-/// The kernel's for good.
-const GIVEN: u64 = u64::MAX;
 
 /// A description.
 pub(crate) struct Description {
@@ -47,7 +41,7 @@ pub(crate) struct Description {
     placer: Appender,
     /// 0, or the number of the thread that holds the lock.
     lock: AtomicU32,
-    position: AtomicU64,
+    position: descriptors::Position,
 }
 
 impl Description {
@@ -67,7 +61,7 @@ impl Description {
             appender: Appender::default(),
             placer: Appender::default(),
             lock: AtomicU32::new(0),
-            position: AtomicU64::new(FREE),
+            position: descriptors::Position::new(),
         }
     }
 
@@ -97,7 +91,7 @@ impl Description {
     /// Whether every write goes to the end. Others may see a description whose position is the kernel's, and change that.
     #[inline]
     pub(crate) fn appends(&self, descriptor: BorrowedFd<'_>) -> bool {
-        match self.position.load(Relaxed) < KERNELS {
+        match self.position.is_settled() {
             true => self.appends.load(Relaxed),
             false => self.appends_now(descriptor),
         }
@@ -134,11 +128,15 @@ impl Description {
     #[inline]
     pub(crate) fn lock(&self) -> Position<'_> {
         let me = thread::number();
-        let is_locked = self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok()
-            || (self.lock.load(Relaxed) & !(SLEEPS | PASSED) != me && self.lock_slowly(me));
+        let hold = match self.lock.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => Hold::Locked,
+            Err(held) if held & !(SLEEPS | PASSED) == me => Hold::Interrupting,
+            Err(_) if self.lock_slowly(me) => Hold::Locked,
+            Err(_) => Hold::Passing,
+        };
         Position {
             description: self,
-            is_passing: !is_locked,
+            hold,
         }
     }
 
@@ -192,27 +190,17 @@ fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// The position, locked; or not (`is_passing`), because this same thread has it locked, which a signal has interrupted, or because who has it does not go on.
+/// The position, locked or not.
 pub(crate) struct Position<'a> {
     description: &'a Description,
-    is_passing: bool,
-}
-
-/// A step on from a position.
-pub(crate) enum Step {
-    /// From here.
-    From(u64),
-    /// From here there are not so many bytes to the end of all files, so it stays.
-    TooFar(u64),
-    /// It is the kernel's.
-    Kernels,
+    hold: Hold,
 }
 
 impl Position<'_> {
     /// Whether the lock is not this call's.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
-        self.is_passing
+        self.hold != Hold::Locked
     }
 
     /// Whether it is the library's.
@@ -221,123 +209,61 @@ impl Position<'_> {
         self.get().is_some()
     }
 
-    /// Where it is, if it is the library's. Else this call is going to use the kernel's; if it passes by who may be about to take that, he must not.
+    /// Where it is, if it is the library's.
     #[inline]
     pub(crate) fn get(&self) -> Option<u64> {
-        match self.description.position.load(Acquire) {
-            FREE if self.is_passing => self.keep_free(),
-            KERNELS.. => None,
-            place => Some(place),
-        }
-    }
-
-    #[cold]
-    fn keep_free(&self) -> Option<u64> {
-        let position = &self.description.position;
-        let found = position.compare_exchange(FREE, GIVEN, AcqRel, Acquire);
-        found.err().filter(|place| *place < KERNELS)
-    }
-
-    /// Changes it, if it is the library's.
-    #[inline]
-    fn change(&self, to: impl Fn(u64) -> u64) -> bool {
-        let position = &self.description.position;
-        let to = |place| (place < KERNELS).then(|| to(place));
-        position.try_update(AcqRel, Acquire, to).is_ok()
+        self.description.position.get(self.hold)
     }
 
     /// Moves it there, whose ever it is.
     pub(crate) fn set(&self, descriptor: BorrowedFd<'_>, place: u64) -> Result<u64, Errno> {
-        match self.is_ours() && self.change(|_| place) {
-            true => Ok(place),
-            false => seek(descriptor, SeekFrom::Start(place)),
-        }
+        self.description.position.set(self.hold, descriptor, place)
     }
 
-    /// Moves it on, and says where it was. A signal handler that comes in between moves it by what is its own.
+    /// Moves it on, and says where it was.
     #[inline]
     pub(crate) fn advance(&self, bytes: usize) -> Step {
-        let position = &self.description.position;
-        loop {
-            let Some(start) = self.get() else {
-                return Step::Kernels;
-            };
-            let end = start.checked_add(bytes as u64);
-            let Some(end) = end.filter(|end| *end < KERNELS) else {
-                return Step::TooFar(start);
-            };
-            if position
-                .compare_exchange(start, end, AcqRel, Relaxed)
-                .is_ok()
-            {
-                return Step::From(start);
-            }
-        }
+        self.description.position.advance(self.hold, bytes)
     }
 
     /// Moves it from `start` to the end that an append has made, or leaves it where somebody has moved it meanwhile, if that is farther.
     pub(crate) fn reach(&self, descriptor: BorrowedFd<'_>, start: u64, end: u64) {
-        let farther = |place: u64| if place == start { end } else { place.max(end) };
-        if !self.change(farther) {
-            let _ = seek(descriptor, SeekFrom::Start(end));
-        }
+        let position = &self.description.position;
+        position.reach(self.hold, descriptor, start, end);
     }
 
-    /// Moves it back: less was read or written than was meant to be. Somebody may have given it to the kernel meanwhile.
+    /// Moves it back: less was read or written than was meant to be.
     #[inline]
     pub(crate) fn retreat(&self, descriptor: BorrowedFd<'_>, bytes: usize) {
-        if bytes > 0 && !self.change(|place| place.saturating_sub(bytes as u64)) {
-            let _ = seek(descriptor, SeekFrom::Current(-(bytes as i64)));
-        }
+        let position = &self.description.position;
+        position.retreat(self.hold, descriptor, bytes);
     }
 
     /// Tells the kernel where it is.
     pub(crate) fn push(&self, descriptor: BorrowedFd<'_>) {
-        if let Some(place) = self.get() {
-            let _ = seek(descriptor, SeekFrom::Start(place));
-        }
+        self.description.position.push(self.hold, descriptor);
     }
 
-    /// Takes it from the kernel: it is the library's from now on. False if the kernel has none, or somebody uses it.
+    /// Takes it from the kernel, unless this call passes by: it is the library's from now on. False if the kernel has none, or somebody uses it.
     pub(crate) fn take(&self, descriptor: BorrowedFd<'_>) -> bool {
-        let position = &self.description.position;
-        rustix::fs::tell(descriptor).is_ok_and(|place| {
-            position
-                .compare_exchange(FREE, place, AcqRel, Relaxed)
-                .is_ok()
-        })
+        !self.is_passing() && self.description.position.take(descriptor)
     }
 
-    /// It is the kernel's from now on, until it is taken. False if it was before.
+    /// It is the kernel's from now on, until it is taken, unless this call passes by. False if it was before.
     pub(crate) fn lend(&self, descriptor: BorrowedFd<'_>) -> bool {
-        self.hand_over(descriptor, FREE)
+        !self.is_passing() && self.description.position.lend(descriptor)
     }
 
     /// It is the kernel's for good.
     pub(crate) fn give(&self, descriptor: BorrowedFd<'_>) {
-        self.hand_over(descriptor, GIVEN);
-    }
-
-    /// Others may move it until the kernel knows.
-    fn hand_over(&self, descriptor: BorrowedFd<'_>, word: u64) -> bool {
-        let position = &self.description.position;
-        while let Some(place) = self.get() {
-            let _ = seek(descriptor, SeekFrom::Start(place));
-            if position
-                .compare_exchange(place, word, AcqRel, Relaxed)
-                .is_ok()
-            {
-                return true;
-            }
-        }
-        false
+        self.description.position.give(self.hold, descriptor);
     }
 }
 
 impl Drop for Position<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_passing && self.description.lock.swap(0, Release) & SLEEPS != 0 {
+        if !self.is_passing() && self.description.lock.swap(0, Release) & SLEEPS != 0 {
             let _ = futex::wake(&self.description.lock, futex::Flags::PRIVATE, 1);
         }
     }

@@ -5,12 +5,11 @@
 
 use crate::client::knows_mounts;
 use crate::client::mapped::{MapRequest, Plan};
-use crate::description::Step;
 use crate::slab::Pin;
 use crate::table::{Found, TABLE, borrow, pinned_as_owner};
 use crate::thread::{self, Inside, set_errno};
 use crate::{process, real};
-use descriptors::Meaning;
+use descriptors::{Meaning, Step};
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
 use rustix::fs::{

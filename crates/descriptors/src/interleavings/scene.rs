@@ -2,11 +2,16 @@
 
 use crate::meaning::Tag;
 use crate::numbers::FIRST_OF_ITS_OWN;
-use crate::{Descriptions, Ended, Found, Looked, Numbers, Place, Visit};
+use crate::{
+    Descriptions, Ended, Found, Hold, KernelsPosition, Looked, Numbers, Place, Position, Step,
+    Visit,
+};
 use direct::bias::{Thread, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Mutex, MutexGuard};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
@@ -106,19 +111,31 @@ impl Kernel {
     }
 }
 
-/// Whose a position is.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Position {
-    Kernels,
-    Ours(u64),
-    /// The kernel's for good.
-    Given,
+/// The kernel's position of one file.
+#[derive(Clone, Copy)]
+struct Seeking<'a>(&'a Files, usize);
+
+impl KernelsPosition for Seeking<'_> {
+    fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        Ok(moved(&mut self.0.kernel().positions[self.1], to))
+    }
+}
+
+/// Moves a position of the kernel's, and says where it is then.
+pub(super) fn moved(position: &mut u64, to: SeekFrom) -> u64 {
+    *position = match to {
+        SeekFrom::Start(place) => place,
+        SeekFrom::Current(bytes) => position.strict_add_signed(bytes),
+        _ => unreachable!("nobody asks for that"),
+    };
+    *position
 }
 
 /// An open file that is ours.
 struct Opened {
     file: usize,
-    position: Mutex<Position>,
+    lock: Mutex<()>,
+    position: Position<Model>,
     /// Until it is dropped; the model notices who looks beside that.
     is_there: UnsafeCell<bool>,
 }
@@ -130,7 +147,8 @@ impl Opened {
         is_there.with_mut(|is_there| unsafe { *is_there = true });
         Opened {
             file,
-            position: Mutex::new(Position::Kernels),
+            lock: Mutex::new(()),
+            position: Position::modelled(),
             is_there,
         }
     }
@@ -141,8 +159,8 @@ impl Opened {
         self
     }
 
-    fn position(&self) -> MutexGuard<'_, Position> {
-        self.look().position.lock().expect("nobody panics with it")
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.look().lock.lock().expect("nobody panics with it")
     }
 }
 
@@ -233,11 +251,10 @@ impl Descriptions for Files {
 
     fn give_up_position(&self, pin: &Pin<'_>, _number: RawFd) {
         let opened = pin.opened();
-        let mut position = opened.position();
-        if let Position::Ours(place) = *position {
-            self.kernel().positions[opened.file] = place;
-            *position = Position::Given;
-        }
+        let _alone = opened.lock();
+        opened
+            .position
+            .give(Hold::Locked, Seeking(self, opened.file));
     }
 
     fn look(
@@ -250,13 +267,13 @@ impl Descriptions for Files {
         let Some((file, pin)) = file.and_then(|file| Some((file, self.place(file)?))) else {
             return Looked::Kernels;
         };
-        let mut position = pin.opened().position();
+        let opened = pin.opened();
+        let _alone = opened.lock();
         match enter(pin.index) {
             None => self.remove_number(pin.index),
-            Some(true) => *position = Position::Ours(self.kernel().positions[file]),
+            Some(true) => _ = opened.position.take(Seeking(self, file)),
             Some(false) => {}
         }
-        drop(position);
         Looked::Ours
     }
 
@@ -347,11 +364,13 @@ impl Scene {
                 self.numbers.landed(number, then);
             }
             Found::Ours(pin) => {
-                let mut position = pin.opened().position();
-                match &mut *position {
-                    Position::Ours(place) => *place += 1,
-                    _ => self.kernel().read(number),
+                let opened = pin.opened();
+                let _alone = opened.lock();
+                if opened.position.advance(Hold::Locked, 1) == Step::Kernels {
+                    self.kernel().read(number);
                 }
+                // It stays up to the end, not only behind a fence of the steps before.
+                opened.look();
             }
         }
     }
@@ -369,14 +388,11 @@ impl Scene {
     /// Where the position of the file behind a number is, whose ever it is.
     pub(super) fn position(&self, number: RawFd) -> u64 {
         let ours = self.numbers.ours(number);
-        let ours = ours.map(|pin| *pin.opened().position());
-        match ours {
-            Some(Position::Ours(place)) => place,
-            _ => {
-                let kernel = self.kernel();
-                kernel.positions[kernel.file(number).expect("it is open")]
-            }
-        }
+        let place = ours.and_then(|pin| pin.opened().position.get(Hold::Locked));
+        place.unwrap_or_else(|| {
+            let kernel = self.kernel();
+            kernel.positions[kernel.file(number).expect("it is open")]
+        })
     }
 
     /// When nothing is under way any more: numbers lead to what is behind them, as many as each place believes, and all of those whose file's position is ours.
@@ -398,7 +414,8 @@ impl Scene {
         let pin = self.numbers.ours(number).expect("nothing changes");
         let opened = pin.opened();
         assert_eq!(Some(opened.file), self.kernel().file(number), "{number}");
-        if matches!(*opened.position(), Position::Ours(_)) {
+        if opened.position.get(Hold::Locked).is_some() {
+            assert!(opened.position.is_settled(), "nobody hands it over");
             let child = self.kernel().child;
             assert!(!child.contains(&Some(opened.file)), "a child has {number}");
             for other in self.same_as(number) {
