@@ -8,6 +8,7 @@
 //! * [`Duplication`]: `dup` and its like, which learn their number from the kernel.
 //! * [`Place`]: where a description lives while somebody uses it, however the number that led to it has changed meanwhile.
 //! * [`Position`]: where a description is read and written next, if that is the library's and not the kernel's.
+//! * [`Lock`]: who has a position alone.
 //!
 //! Invariants:
 //!
@@ -21,6 +22,7 @@
 mod duplicate;
 #[cfg(test)]
 mod interleavings;
+mod lock;
 mod meaning;
 mod numbers;
 mod place;
@@ -28,6 +30,7 @@ mod position;
 mod under_way;
 
 pub use duplicate::{Duplication, Target};
+pub use lock::{Lock, LockWord, THREAD_MAX};
 pub use meaning::{Meaning, NAMES};
 pub use numbers::{Descriptions, Found, Lead, Looked, Numbers, Opening};
 pub use place::{Ended, Line, Place, Visit};

@@ -1,33 +1,18 @@
 //! An open file description that is ours: the file, what it was opened for, and the position.
 //!
-//! The position has a lock, held while something is read or written there, as the kernel holds its own. Unlike the kernel's, its holder can be interrupted by a signal. Who holds it is known, so that a handler that comes
-//! back to it on the same thread is not locked out. And a handler may wait for what another thread has, or stop until that has done something: so nobody waits for ever, but passes the
-//! lock by after a while, until it is free again. Therefore each step of the position is one ([`descriptors::Position`]).
+//! Each step of the position is one, and right whoever else takes one ([`descriptors::Position`]); its lock can be passed by ([`descriptors::Lock`]).
 
 use crate::appender::Appender;
 use crate::client::File;
 use crate::habits::Name;
 use crate::thread;
-use descriptors::{Hold, Step};
+use descriptors::{Hold, Lock, Step};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::thread::futex;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
-
-/// Set in the lock's word beside its holder's number: somebody sleeps.
-const SLEEPS: u32 = 1 << 31;
-/// Also set there: somebody has waited in vain, so nobody waits until it is free.
-const PASSED: u32 = 1 << 30;
-const _: () = assert!(thread::NUMBER_MAX < PASSED);
-/// How long one waits.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Looks at a lock that is held before one sleeps.
-const LOOKS: u32 = 100;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A description.
 pub(crate) struct Description {
@@ -39,8 +24,7 @@ pub(crate) struct Description {
     appends: AtomicBool,
     appender: Appender,
     placer: Appender,
-    /// 0, or the number of the thread that holds the lock.
-    lock: AtomicU32,
+    lock: Lock,
     position: descriptors::Position,
 }
 
@@ -60,7 +44,7 @@ impl Description {
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             appender: Appender::default(),
             placer: Appender::default(),
-            lock: AtomicU32::new(0),
+            lock: Lock::default(),
             position: descriptors::Position::new(),
         }
     }
@@ -127,56 +111,9 @@ impl Description {
     /// Locks the position, or passes the lock by.
     #[inline]
     pub(crate) fn lock(&self) -> Position<'_> {
-        let me = thread::number();
-        let hold = match self.lock.compare_exchange(0, me, Acquire, Relaxed) {
-            Ok(_) => Hold::Locked,
-            Err(held) if held & !(SLEEPS | PASSED) == me => Hold::Interrupting,
-            Err(_) if self.lock_slowly(me) => Hold::Locked,
-            Err(_) => Hold::Passing,
-        };
         Position {
             description: self,
-            hold,
-        }
-    }
-
-    /// Waits for the lock. False if it is to be passed by.
-    #[cold]
-    fn lock_slowly(&self, me: u32) -> bool {
-        for _ in 0..LOOKS {
-            if self.lock.load(Relaxed) == 0
-                && self.lock.compare_exchange(0, me, Acquire, Relaxed).is_ok()
-            {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        let end = now() + PATIENCE;
-        loop {
-            // Whoever slept does not know whether others still do.
-            let held = match self.lock.compare_exchange(0, me | SLEEPS, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(held) => held,
-            };
-            if held & PASSED != 0 {
-                return false;
-            }
-            let left = end.saturating_sub(now());
-            let mark = if left.is_zero() { PASSED } else { SLEEPS };
-            let marked = held | mark;
-            let is_marked = held == marked
-                || self
-                    .lock
-                    .compare_exchange(held, marked, Relaxed, Relaxed)
-                    .is_ok();
-            match mark {
-                PASSED if is_marked => return false,
-                SLEEPS if is_marked => {
-                    let left = Timespec::try_from(left).ok();
-                    let _ = futex::wait(&self.lock, futex::Flags::PRIVATE, marked, left.as_ref());
-                }
-                _ => {}
-            }
+            hold: self.lock.lock(thread::number()),
         }
     }
 
@@ -184,10 +121,6 @@ impl Description {
     pub(crate) fn give_up_position(&self, descriptor: BorrowedFd<'_>) {
         self.lock().give(descriptor);
     }
-}
-
-fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// The position, locked or not.
@@ -263,8 +196,8 @@ impl Position<'_> {
 impl Drop for Position<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_passing() && self.description.lock.swap(0, Release) & SLEEPS != 0 {
-            let _ = futex::wake(&self.description.lock, futex::Flags::PRIVATE, 1);
+        if !self.is_passing() {
+            self.description.lock.unlock();
         }
     }
 }

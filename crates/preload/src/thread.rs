@@ -1,5 +1,6 @@
 //! What a thread knows of itself: its number, and whether it is inside the library.
 
+use descriptors::THREAD_MAX;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence};
@@ -12,15 +13,12 @@ thread_local! {
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// Highest number of a thread.
-pub(crate) const NUMBER_MAX: u32 = (1 << 30) - 1;
-
 /// This thread's number, from 1 on. After a thousand million threads they come again.
 #[inline]
 pub(crate) fn number() -> u32 {
     NUMBER.with(|number| {
         if number.get() == 0 {
-            number.set(NUMBERS.fetch_add(1, Relaxed) % NUMBER_MAX + 1);
+            number.set(NUMBERS.fetch_add(1, Relaxed) % THREAD_MAX + 1);
         }
         number.get()
     })
