@@ -150,30 +150,27 @@ fn a_duplicate_beside_its_targets_close() {
     );
 }
 
-fn a_duplicate_beside_a_reader() {
-    let dup_and_read = |scene: &Scene| {
-        let copy = scene.dup(FIRST).expect("it is open");
-        scene.read(copy);
-    };
+fn dup_and_read(scene: &Scene) {
+    let copy = scene.dup(FIRST).expect("it is open");
+    scene.read(copy);
+}
+
+/// Each reads a byte of the file at the first number, which nobody has looked at.
+fn explore_reads(one: fn(&Scene), other: fn(&Scene)) {
     explore(
         |scene| _ = scene.open(),
-        dup_and_read,
-        read_first,
+        one,
+        other,
         |scene| assert_eq!(scene.position(FIRST), 2),
     );
 }
 
+fn a_duplicate_beside_a_reader() {
+    explore_reads(dup_and_read, read_first);
+}
+
 fn duplicates_of_one_number() {
-    let dup_and_read = |scene: &Scene| {
-        let copy = scene.dup(FIRST).expect("it is open");
-        scene.read(copy);
-    };
-    explore(
-        |scene| _ = scene.open(),
-        dup_and_read,
-        dup_and_read,
-        |scene| assert_eq!(scene.position(FIRST), 2),
-    );
+    explore_reads(dup_and_read, dup_and_read);
 }
 
 fn a_duplicate_beside_an_opener() {
