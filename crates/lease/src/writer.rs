@@ -11,7 +11,7 @@ use crate::ring::Ring;
 use end::EndLine;
 use in_place::Vouched;
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Region, crc32c};
+use pmem::{BLOCK_BYTES, Backoff, BlockNumber, Flushed, Region, crc32c};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -111,6 +111,8 @@ pub struct Writer {
     vouched: Vouched,
     /// Time of the last record that says no more than that the file was overwritten in place.
     stamped_at: Option<i64>,
+    /// Of overwrites of whole blocks.
+    backoff: Backoff,
 }
 
 impl Writer {
@@ -134,6 +136,7 @@ impl Writer {
             end_line: None,
             vouched: Vouched::nothing(next),
             stamped_at: None,
+            backoff: Backoff::new(salt.0),
         }
     }
 
@@ -207,6 +210,7 @@ impl Writer {
         data: &[u8],
         now: i64,
     ) -> Result<(), Refusal> {
+        let began_ticks = pmem::ticks();
         let Some(Place::At(old) | Place::Unwritten(old)) = map.get(index) else {
             return Err(Refusal::NoPlace { index });
         };
@@ -242,6 +246,7 @@ impl Writer {
         batch.join(self.region.write_line_streaming(at, words));
         self.region.fence(batch);
         map.set(index, block);
+        self.backoff.streamed(began_ticks);
         Ok(())
     }
 

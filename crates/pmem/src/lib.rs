@@ -50,6 +50,7 @@ compile_error!(
 );
 
 mod address;
+mod backoff;
 mod checksummed;
 mod class;
 mod copy;
@@ -66,6 +67,7 @@ mod region;
 mod watch;
 
 pub use address::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
+pub use backoff::Backoff;
 pub use class::{Access, DurabilityClass, Permission};
 pub use copy::Held;
 pub use counters::Counters;

@@ -8,7 +8,7 @@
 use super::{BLOCK, FileMap, Place, Refusal, Writer};
 use crate::record::{NO_SLOT, Record};
 use pmem::deliberate::{self, Bug};
-use pmem::{Flushed, Offset, WORD_BYTES};
+use pmem::{BLOCK_BYTES, Flushed, Offset, WORD_BYTES};
 use std::ops::RangeInclusive;
 
 const WORD: u64 = WORD_BYTES as u64;
@@ -72,6 +72,7 @@ impl Writer {
         if data.is_empty() || !self.is_inside(offset, data.len()) {
             return Ok(InPlace::Elsewhere);
         }
+        let began_ticks = pmem::ticks();
         let end = offset + data.len() as u64;
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if first != last && !are_written(map, first..=last) {
@@ -107,6 +108,9 @@ impl Writer {
             if !deliberate::is(Bug::SkipInPlaceFence) {
                 self.region.fence(batch);
             }
+        }
+        if data.len() == BLOCK_BYTES {
+            self.backoff.streamed(began_ticks);
         }
         Ok(InPlace::Done)
     }
