@@ -77,6 +77,22 @@ impl Bed {
         }
     }
 
+    /// Removes what measurements have left, so that the next ones have as much room.
+    pub(super) fn clear(&self) -> Result<(), BenchError> {
+        for directory in [self.directory(Side::Direct), self.directory(Side::Tmpfs)] {
+            let failed = || BenchError::io("empty", directory);
+            for entry in std::fs::read_dir(directory).map_err(failed())? {
+                let path = entry.map_err(failed())?.path();
+                let removed = match path.is_dir() {
+                    true => std::fs::remove_dir_all(&path),
+                    false => std::fs::remove_file(&path),
+                };
+                removed.map_err(BenchError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A program as it runs on this side. What it says is kept from the report.
     pub(super) fn command(&self, side: Side, program: &Path) -> Command {
         let mut command = Command::new(program);

@@ -207,12 +207,17 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
     setup.insert("program_runs".to_owned(), json!(options.program_runs));
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let bed = Bed::make(options)?;
-    loops::measure(&mut collector, options, &bed);
-    processes::measure(&mut collector, options, &bed);
-    fio::measure(&mut collector, options, &bed);
-    applications::measure(&mut collector, options, &bed);
-    in_place::measure(&mut collector, options, &bed);
-    maps::measure(&mut collector, options, &bed);
+    for measure in [
+        loops::measure,
+        processes::measure,
+        fio::measure,
+        applications::measure,
+        in_place::measure,
+        maps::measure,
+    ] {
+        measure(&mut collector, options, &bed);
+        bed.clear()?;
+    }
     if options.only.is_empty() {
         collector.tell("cost of software");
         if let Err(error) = cost::measure(&mut collector, options, &bed) {
