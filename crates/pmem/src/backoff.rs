@@ -42,7 +42,7 @@ impl Backoff {
     /// A block has been streamed and fenced, which began at this time ([`ticks`]). Seldom returns later than it could: after a collision, every other time, by half of what a block takes.
     #[inline]
     pub fn streamed(&mut self, began_ticks: u64) {
-        let took_ticks = ticks().saturating_sub(began_ticks);
+        let took_ticks = ticks().wrapping_sub(began_ticks);
         if let Some(pause_ticks) = self.judge(took_ticks) {
             stand_still(pause_ticks);
         }
@@ -72,6 +72,7 @@ impl Backoff {
     fn collided(&mut self, took: u64) -> Option<u64> {
         if self.usual == 0 {
             self.usual = took;
+            return None;
         }
         // Two streams cannot cost more than two blocks' time.
         if took > 2 * self.usual || !self.toss() {
@@ -97,7 +98,8 @@ impl Backoff {
 fn stand_still(pause_ticks: u64) {
     drain_stores();
     let begin_ticks = ticks();
-    while ticks().saturating_sub(begin_ticks) < pause_ticks {}
+    // Where the counters of two processors differ, and the thread changes over to the one that is behind, this ends at once.
+    while ticks().wrapping_sub(begin_ticks) < pause_ticks {}
 }
 
 #[cfg(test)]
@@ -187,8 +189,9 @@ mod tests {
             backs_off(&mut backoff, 100, ALONE);
         }
         assert_eq!(backs_off(&mut backoff, 1_000, u64::MAX), 0);
+        // Nor is anything by which one would stand still for long.
         let mut slow = Backoff::new(1);
-        backs_off(&mut slow, 1_000, COLLISION_TICKS_MAX);
-        assert_eq!(backs_off(&mut slow, 1_000, u64::MAX), 0);
+        backs_off(&mut slow, 1_000, 2 * COLLISION_TICKS_MAX);
+        assert_eq!(backs_off(&mut slow, 1_000, 3 * COLLISION_TICKS_MAX), 0);
     }
 }

@@ -72,7 +72,7 @@ impl Writer {
         if data.is_empty() || !self.is_inside(offset, data.len()) {
             return Ok(InPlace::Elsewhere);
         }
-        let began_ticks = pmem::ticks();
+        let began_ticks = (data.len() == BLOCK_BYTES).then(pmem::ticks);
         let end = offset + data.len() as u64;
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if first != last && !are_written(map, first..=last) {
@@ -109,7 +109,7 @@ impl Writer {
                 self.region.fence(batch);
             }
         }
-        if data.len() == BLOCK_BYTES {
+        if let Some(began_ticks) = began_ticks {
             self.backoff.streamed(began_ticks);
         }
         Ok(InPlace::Done)
