@@ -1,8 +1,8 @@
 //! Collisions of streams on the way to memory, and backing off from them.
 //!
 //! Whoever streams a block and fences it keeps the way to memory busy for about half of that time; during the other half the fence waits. Two processors that
-//! share the way could alternate, and neither would notice the other. Left alone they do the opposite: two streams that meet end at the same time, so the next two begin at the same
-//! time, and each block takes as long as two.
+//! share the way could alternate, and neither would notice the other. Left alone they do the opposite, as if two streams that meet ended together, and the next two began
+//! together: each block takes as long as two. `docs/DIRECT.md`, *What two processes lose*, has what was measured.
 //!
 //! It is what a shared cable knows as a collision, and the remedy is the same one: who finds that a block took longer than usual stands still for a moment, or does not, at
 //! random. When one of the two does and the other does not, they are out of step, and stay so until something disturbs them. Neither has to know of the other.
