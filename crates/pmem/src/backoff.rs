@@ -10,8 +10,8 @@
 use crate::instructions::drain_stores;
 use crate::media::ticks;
 
-/// Times are kept in fractions of a tick, so that small ones can change by little.
-const FRACTION_BITS: u32 = 10;
+/// Times are kept in parts of a tick, so that small ones can change by little.
+const SCALE_BITS: u32 = 10;
 /// The usual time goes up by so little, and down by so much: in the end one block of 17 takes less. A mean would be drawn up by collisions, the shortest time down by single blocks that
 /// found the way and the processor's buffers empty. When all blocks take longer for a while, because there is more to do or because more than two processors stream, that becomes the usual time, and nobody backs off any more.
 const UP_BITS: u32 = 10;
@@ -22,8 +22,8 @@ const COLLISION_TICKS_MAX: u64 = 1 << 14;
 /// Tells from the times of one stream's blocks that another stream is in its way, and backs off. For blocks of one size.
 #[derive(Debug)]
 pub struct Backoff {
-    /// What a block takes that meets no other, in fractions of a tick; 0 before the first one.
-    usual: u64,
+    /// What a block takes that meets no other; 0 before the first one.
+    usual_scaled_ticks: u64,
     /// The next block finds the way empty: its time tells nothing.
     has_backed_off: bool,
     random: u64,
@@ -33,7 +33,7 @@ impl Backoff {
     /// For a stream. Those of two streams that start with the same seed would back off at the same time.
     pub fn new(seed: u64) -> Backoff {
         Backoff {
-            usual: 0,
+            usual_scaled_ticks: 0,
             has_backed_off: false,
             random: seed,
         }
@@ -54,32 +54,33 @@ impl Backoff {
         if std::mem::take(&mut self.has_backed_off) || took_ticks > COLLISION_TICKS_MAX {
             return None;
         }
-        let took = took_ticks << FRACTION_BITS;
-        if took <= self.usual {
-            self.usual -= self.usual >> DOWN_BITS;
+        let took_scaled_ticks = took_ticks << SCALE_BITS;
+        if took_scaled_ticks <= self.usual_scaled_ticks {
+            self.usual_scaled_ticks -= self.usual_scaled_ticks >> DOWN_BITS;
             return None;
         }
         // Between blocks that meet none and those that meet one whole other; noise is less.
-        let is_collision = took > self.usual + self.usual / 8 * 3;
-        self.usual += self.usual >> UP_BITS;
+        let is_collision =
+            took_scaled_ticks > self.usual_scaled_ticks + self.usual_scaled_ticks / 8 * 3;
+        self.usual_scaled_ticks += self.usual_scaled_ticks >> UP_BITS;
         if is_collision {
-            return self.collided(took);
+            return self.collided(took_scaled_ticks);
         }
         None
     }
 
     #[cold]
-    fn collided(&mut self, took: u64) -> Option<u64> {
-        if self.usual == 0 {
-            self.usual = took;
+    fn collided(&mut self, took_scaled_ticks: u64) -> Option<u64> {
+        if self.usual_scaled_ticks == 0 {
+            self.usual_scaled_ticks = took_scaled_ticks;
             return None;
         }
         // Two streams cannot cost more than two blocks' time.
-        if took > 2 * self.usual || !self.toss() {
+        if took_scaled_ticks > 2 * self.usual_scaled_ticks || !self.toss() {
             return None;
         }
         self.has_backed_off = true;
-        Some((self.usual / 4) >> FRACTION_BITS)
+        Some((self.usual_scaled_ticks / 4) >> SCALE_BITS)
     }
 
     /// Heads or tails.
@@ -164,9 +165,9 @@ mod tests {
     fn a_block_behind_a_pause_tells_nothing() {
         let mut backoff = accustomed();
         while backoff.judge(MET).is_none() {}
-        let usual = backoff.usual;
+        let usual = backoff.usual_scaled_ticks;
         assert_eq!(backoff.judge(ALONE / 10), None);
-        assert_eq!(backoff.usual, usual);
+        assert_eq!(backoff.usual_scaled_ticks, usual);
     }
 
     #[test]

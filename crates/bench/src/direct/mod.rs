@@ -216,7 +216,10 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
         maps::measure,
     ] {
         measure(&mut collector, options, &bed);
-        bed.clear()?;
+        if let Err(error) = bed.clear() {
+            let topic = "left behind".to_owned();
+            collector.details.insert(topic, json!(error.to_string()));
+        }
     }
     if options.only.is_empty() {
         collector.tell("cost of software");

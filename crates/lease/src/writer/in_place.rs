@@ -72,9 +72,10 @@ impl Writer {
         if data.is_empty() || !self.is_inside(offset, data.len()) {
             return Ok(InPlace::Elsewhere);
         }
-        let began_ticks = (data.len() == BLOCK_BYTES).then(pmem::ticks);
         let end = offset + data.len() as u64;
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+        let is_whole_block = first == last && data.len() == BLOCK_BYTES;
+        let began_ticks = is_whole_block.then(pmem::ticks);
         if first != last && !are_written(map, first..=last) {
             return Ok(InPlace::Elsewhere);
         }
