@@ -6,8 +6,11 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-export CARGO_TERM_COLOR=never
-PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:${PERDURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/perdure/tools}/bin
+# Deliberate bugs are compiled in and off until a test switches one on, so that one build has all tests.
+features=$(printf 'perdure-%s/deliberate-bugs,' alloc txn readcache descriptors fs crashlab server)
+nextest="cargo-nextest-0.9.151 nextest run"
 logs=$CARGO_TARGET_DIR/suites
 mkdir -p "$logs"
 wanted=" $* "
@@ -34,8 +37,11 @@ step format    60 cargo fmt --all --check
 step shell     60 tests/shell.sh
 step clippy  1200 cargo clippy --workspace --all-targets -- -D warnings
 step docs     300 env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
-step units   1800 cargo test --workspace --no-fail-fast
-step bites    600 tests/bites.sh
+# shellcheck disable=SC2086
+step units   2400 $nextest --workspace --no-fail-fast --features "$features"
+step doctests 900 cargo test --workspace --doc --features "$features"
+# shellcheck disable=SC2086
+step schedules 600 $nextest -p perdure-alloc --features interleavings --test interleavings
 step deny     120 tests/deny.sh
 for suite in tests/suites/*.sh; do
     step "$(basename "$suite" .sh)" 900 bash "$suite"

@@ -74,6 +74,14 @@ impl Workload {
             .collect()
     }
 
+    /// Whether these are two operations of a catalogue, of which there are many thousands.
+    pub fn is_pair(self) -> bool {
+        matches!(
+            self,
+            Workload::Two(..) | Workload::Across(..) | Workload::Leased(..)
+        )
+    }
+
     /// The long ones of a seed.
     pub fn all_long(seed: u64) -> [Workload; 3] {
         [

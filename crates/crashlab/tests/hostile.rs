@@ -46,7 +46,6 @@ fn search(sample: &Sample, time: Duration) -> (u64, Option<String>) {
 }
 
 #[test]
-#[cfg(not(feature = "deliberate-bugs"))]
 fn a_hostile_holder_harms_only_his_file() {
     let sample = Sample::new();
     for mode in 0..=u8::MAX {

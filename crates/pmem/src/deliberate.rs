@@ -110,8 +110,20 @@ mod switch {
     static ACTIVE: AtomicU8 = AtomicU8::new(0);
 
     /// Switches one bug on for the whole process, or all off.
+    ///
+    /// # Panics
+    /// If other tests may run in this process: they would fail by this bug.
     pub fn set(bug: Option<super::Bug>) {
+        assert!(
+            bug.is_none() || is_alone(),
+            "deliberate bugs are for a test that is alone in its process: cargo nextest run"
+        );
         ACTIVE.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+    }
+
+    /// nextest gives each test a process; a program, or libtest with one thread, has no second test.
+    fn is_alone() -> bool {
+        std::env::var_os("NEXTEST").is_some() || std::thread::current().name() == Some("main")
     }
 
     /// Is this bug switched on?

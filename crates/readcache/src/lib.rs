@@ -30,7 +30,7 @@ mod requests;
 mod ring;
 mod shared;
 mod statistics;
-#[cfg(all(test, not(feature = "deliberate-bugs")))]
+#[cfg(test)]
 mod stress;
 mod table;
 mod threads;

@@ -225,7 +225,6 @@ impl Drop for Stop<'_> {
 }
 
 /// `COPIES_SECONDS` makes it longer.
-#[cfg(not(feature = "deliberate-bugs"))]
 #[test]
 fn readers_see_whole_blocks_and_never_old_ones() {
     let seconds = std::env::var("COPIES_SECONDS")

@@ -3,7 +3,6 @@
 #[cfg(feature = "deliberate-bugs")]
 mod bites;
 mod load;
-#[cfg(not(feature = "deliberate-bugs"))]
 mod memory;
 mod model;
 mod pool;

@@ -154,7 +154,6 @@ pub(crate) fn changes_end_copies() {
     assert!(statistics.hits > 4000, "{statistics:?}");
 }
 
-#[cfg(not(feature = "deliberate-bugs"))]
 #[test]
 fn every_change_of_content_ends_the_copies_of_its_blocks() {
     changes_end_copies();
