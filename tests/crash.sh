@@ -4,7 +4,8 @@
 #   tests/crash.sh          200,000 distinct states or more, at most CRASH_SECONDS (600)
 #   tests/crash.sh long     as many as there is time for in CRASH_SECONDS (28,800), from a new seed (CRASH_SEED)
 #   tests/crash.sh bugs     the proof alone, by the program of the tests' build
-#   tests/crash.sh share    by the same program: every CRASH_SHARE-th (4) sequence of two operations, the first by COMMIT_SEED
+#   tests/crash.sh share    by the same program: every CRASH_SHARE-th (4) sequence of two operations;
+#                           COMMIT_SEED chooses the first
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}

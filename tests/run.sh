@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:${PERDURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/perdure/tools}/bin
-# Deliberate bugs are compiled in and off until a test switches one on, so that one build has all tests.
+# The build contains the deliberate bugs; a test switches one on. So one build has all tests.
 features=$(printf 'perdure-%s/deliberate-bugs,' alloc txn readcache descriptors fs crashlab server)
 nextest="cargo-nextest-0.9.151 nextest run"
 logs=$CARGO_TARGET_DIR/suites

@@ -56,7 +56,8 @@ fn main() -> ExitCode {
 /// Fixed seeds of long workloads that are run in any case; a share runs its share of them.
 const LONG_ALWAYS: u64 = 60;
 
-/// The workloads that a run must finish: all of one operation, every `share`-th of two, and long ones of fixed seeds.
+/// Returns the workloads that a run must finish: all of one operation, every `share`-th of two,
+/// and the long ones of fixed seeds.
 fn required(share: u64, seed: u64) -> Vec<Workload> {
     let (pairs, others): (Vec<_>, Vec<_>) = Workload::all_short()
         .into_iter()

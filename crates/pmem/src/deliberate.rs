@@ -121,7 +121,8 @@ mod switch {
         ACTIVE.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
     }
 
-    /// nextest gives each test a process; a program, or libtest with one thread, has no second test.
+    /// Whether no other test runs in this process: nextest starts a process for each test, and
+    /// the main thread runs a program, or libtest with one thread.
     fn is_alone() -> bool {
         std::env::var_os("NEXTEST").is_some() || std::thread::current().name() == Some("main")
     }
