@@ -1,6 +1,6 @@
 # Entry points. `make help` lists them; each is one command you could type yourself.
 .DEFAULT_GOAL := help
-.PHONY: help run test suites crash crash-long vmtest bench fuzz docs install install-c tools clean
+.PHONY: help run test test-all suites crash crash-long vmtest bench fuzz docs install install-c tools clean
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -19,16 +19,20 @@ help: ## this list
 run: ## a mounted file system that survives kill -9, in one command
 	@scripts/demo.sh
 
-test: ## everything CI runs, about 50 minutes on two processors: lints, unit tests, suites on a mount, crash states, fuzzing, benches
+test: ## every kind of proof with small counts, 15 minutes on two processors: lints, tests, suites on a mount, crash states, fuzzing
 	@scripts/install-tools.sh build run test
-	@tests/run.sh
+	@tests/run.py
+
+test-all: ## the same with full counts, 75 minutes: 1,500,000 crash states, the suites on the release build
+	@scripts/install-tools.sh build run test
+	@tests/run.py --all
 
 suites: ## the suites that need a mount; SUITES="fsx kill9" picks some
 	@scripts/install-tools.sh build run test
-	@tests/run.sh build $(or $(SUITES),$(patsubst tests/suites/%.sh,%,$(sort $(wildcard tests/suites/*.sh))))
+	@tests/run.py $(or $(SUITES),$(patsubst tests/suites/%.sh,%,$(sort $(wildcard tests/suites/*.sh))))
 
-crash: ## 200,000 distinct crash states of every one- and two-operation sequence, and the proof that bugs are noticed
-	@tests/crash.sh
+crash: ## the proof that deliberate bugs are noticed, and 1,500,000 distinct crash states
+	@tests/run.py --all bugs crash
 
 crash-long: ## crash states without end worth mentioning: CRASH_SECONDS (default 28800) of new seeds
 	@tests/crash.sh long

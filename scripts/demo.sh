@@ -5,14 +5,18 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 repository=$PWD
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-perdure=${CARGO_TARGET_DIR:-$repository/target}/release/perdure
 
 die() { echo "demo: $*" >&2; exit 1; }
 say() { printf '%-11s %s\n' "$1" "$2"; }
 
-scripts/install-tools.sh build run
-say building "release (some minutes the first time)"
-cargo build --quiet --release -p perdure-cli
+# PERDURE names a command that is built already: the tests have one.
+perdure=${PERDURE:-}
+if [ -z "$perdure" ]; then
+    scripts/install-tools.sh build run
+    say building "release (some minutes the first time)"
+    cargo build --quiet --release -p perdure-cli
+    perdure=${CARGO_TARGET_DIR:-$repository/target}/release/perdure
+fi
 [ -c /dev/fuse ] || die "no /dev/fuse: load the module (modprobe fuse), or give the container --device /dev/fuse --cap-add SYS_ADMIN"
 { [ -r /dev/fuse ] && [ -w /dev/fuse ]; } || die "no access to /dev/fuse: ask for read and write access, or run as root"
 
@@ -76,6 +80,7 @@ say verified "$((files + 1)) checksums after kill -9, all the same"
 "$perdure" fsck "$pool" >"$work/said" || { cat "$work/said"; die "fsck found something"; }
 say fsck "clean"
 
+[ -z "${DEMO_WITHOUT_FIGURES:-}" ] || exit 0
 rm -rf "$pool"
 say measuring "the library against bare memory and tmpfs"
 "$perdure" bench ops --size 512M --pool "$work"

@@ -15,8 +15,10 @@ if [ $# = 0 ]; then for source in fuzz/fuzz_targets/*.rs; do targets+=("$(basena
 target_folder=${CARGO_TARGET_DIR:-$PWD/target}
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
-CARGO_TARGET_DIR=$target_folder cargo build --quiet --release --workspace --example fuzz_seeds
-"$target_folder/release/examples/fuzz_seeds" fuzz/seeds
+# tests/run.py has built it; `make fuzz` builds it here.
+crashlab=$target_folder/debug/perdure-crashlab
+[ -x "$crashlab" ] || CARGO_TARGET_DIR=$target_folder cargo build --quiet -p perdure-crashlab
+"$crashlab" --fuzz-seeds fuzz/seeds
 # With --target, build scripts and procedural macros are not instrumented.
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -24,15 +26,23 @@ RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks" \
     cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host" --target-dir "$target_folder/fuzz"
 programs=$target_folder/fuzz/$host/release
-for target in "${targets[@]}"; do
+run() {
+    local target=$1 log=$target_folder/fuzz/$1.log
     mkdir -p "fuzz/corpus/$target" "fuzz/seeds/$target" "fuzz/artifacts/$target"
-    log=$target_folder/fuzz/$target.log
     if ! "$programs/$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -max_total_time="$seconds" -timeout=10 \
         -rss_limit_mb=2048 -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 >"$log" 2>&1; then
         tail -n 40 "$log"
         echo "$target: failed; again: $programs/$target $(grep -o 'fuzz/artifacts/[^ ]*' "$log" | tail -n 1)"
-        exit 1
+        return 1
     fi
     echo "$target: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs in $seconds s"
+}
+# Two at a time.
+status=0
+for ((at = 0; at < ${#targets[@]}; at += 2)); do
+    run "${targets[at]}" & first=$!
+    [ $((at + 1)) = ${#targets[@]} ] || run "${targets[at + 1]}" || status=1
+    wait $first || status=1
 done
+[ $status = 0 ] || exit 1
 echo "${#targets[@]} fuzz targets, $seconds s each: nothing found"

@@ -1,7 +1,7 @@
-"""The steps that tests/run.py has for `make test` and `make test-all`, which still call tests/run.sh: what each runs, with which counts, and what it may take.
+"""The steps that tests/run.py has: what each runs, with which counts, and how long it may take.
 
 A step has a quick form (`make test`) and a full one (`make test-all`, and in turn CI). Most differ by the environment
-only: the suites read their counts from it. SEED is the seed that changes by the commit.
+only: the suites read their counts from it. COMMIT_SEED is the seed that changes by the commit.
 """
 
 from dataclasses import dataclass, field
@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
 FEATURES = ",".join(f"perdure-{crate}/deliberate-bugs" for crate in
                     ("alloc", "txn", "readcache", "descriptors", "fs", "crashlab", "server"))
-# All targets, so that the features of the tests' dependencies are in it and nothing is built twice.
-PROGRAMS = "cargo build --workspace --all-targets --features " + FEATURES
+# What is built for the tests, the same for `cargo build` and nextest: so nothing is built twice. The server's tests start `serve`.
+TARGETS = "--workspace --lib --bins --tests --example serve --features " + FEATURES
 # scripts/install-tools.sh builds this version.
-NEXTEST = "cargo-nextest-0.9.151 nextest run"
-UNITS = NEXTEST + " --workspace --no-fail-fast --features " + FEATURES
+NEXTEST = "cargo-nextest-0.9.151 nextest run --no-fail-fast "
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,8 @@ class Step:
     full_command: str = ""
     quick: dict = field(default_factory=dict)
     full: dict = field(default_factory=dict)
+    # Nothing in `make test`: a quicker proof of the same is in another step.
+    is_full_only: bool = False
     # Steps that hold the lock of the build directory run one at a time.
     uses_cargo: bool = False
 
@@ -40,24 +41,27 @@ def suite(name, full_s=0, limit_s=900, **counts):
 
 
 # First what everything else needs; then the long ones, so that the two cores end together.
-BUILD = Step("build", PROGRAMS, 1800, cores=2, uses_cargo=True)
+BUILD = Step("build", "cargo build " + TARGETS, 1800, cores=2, uses_cargo=True)
+# What users get. The full forms of the suites run on it, the quick ones on the tests' build with its assertions.
+RELEASE = Step("release", "cargo build --release -p perdure-cli -p perdure-preload", 1800, cores=2, uses_cargo=True)
 STEPS = [
-    Step("units", UNITS, 1800, cores=2, uses_cargo=True, full_s=400,
-         quick={"PROPTEST_CASES": "32"}, full={"DAMAGE_SECONDS": "60", "COPIES_SECONDS": "20"}),
+    Step("units", NEXTEST + TARGETS, 1800, cores=2, uses_cargo=True, full_s=400,
+         quick={"PROPTEST_CASES": "32", "DAMAGE_SECONDS": "5", "CHECK_SECONDS": "5", "COPIES_SECONDS": "2"},
+         full={"DAMAGE_SECONDS": "60", "CHECK_SECONDS": "60", "COPIES_SECONDS": "20"}),
     Step("doctests", "cargo test --workspace --doc --features " + FEATURES, 600, cores=2, uses_cargo=True),
-    Step("schedules", NEXTEST + " -p perdure-alloc --features interleavings --test interleavings", 600, uses_cargo=True),
+    Step("schedules", NEXTEST + "--workspace --test interleavings --features perdure-alloc/interleavings," + FEATURES, 600, uses_cargo=True),
     Step("clippy", "cargo clippy --workspace --all-targets --features " + FEATURES + " -- -D warnings", 1200, uses_cargo=True),
     Step("docs", "cargo doc --no-deps --workspace", 600, uses_cargo=True),
     Step("bugs", "tests/crash.sh bugs", 900, cores=2),
     Step("crash", "tests/crash.sh share", 1500, cores=2, full_s=420,
-         quick={"CRASH_STATES": "300000", "CRASH_SHARE": "4"}, full={"CRASH_STATES": "1500000", "CRASH_SHARE": "1"}),
-    Step("fuzz", "tests/fuzz.sh 5", 900, cores=2, full_s=150, full_command="tests/fuzz.sh 20"),
+         quick={"CRASH_STATES": "300000", "CRASH_SHARE": "5"}, full={"CRASH_STATES": "1500000", "CRASH_SHARE": "1", "CRASH_SECONDS": "1400"}),
+    Step("fuzz", "tests/fuzz.sh 3", 900, cores=2, full_s=150, full_command="tests/fuzz.sh 20"),
     suite("fsx", 180, FSX_OPERATIONS=(30_000, 250_000)),
     suite("kill9", 150, ROUNDS=(10, 60)),
     suite("flips", 160, FLIPS=(40, 200)),
     suite("direct_kill9", 90, CLIENT_KILLS=(100, 600), SERVER_KILLS=(10, 60)),
-    suite("direct_fsx", 60, FSX_OPERATIONS=(20_000, 60_000), COHERENCE_ROUNDS=(100, 250)),
-    suite("direct_in_place", 60, FSX_OPERATIONS=(8_000, 20_000), COHERENCE_ROUNDS=(100, 250)),
+    suite("direct_fsx", 60, FSX_OPERATIONS=(20_000, 60_000), COHERENCE_ROUNDS=(250, 250)),
+    suite("direct_in_place", 60, FSX_OPERATIONS=(8_000, 20_000), COHERENCE_ROUNDS=(250, 250)),
     suite("direct_mmap", 40, SERVER_KILLS=(3, 8)),
     suite("direct_postgres", 40, PGBENCH_SECONDS=(6, 20)),
     suite("direct_protection", 30, SEEDS=("1", "1 2 3")),
@@ -81,7 +85,10 @@ STEPS = [
     suite("cp"),
     Step("format", "cargo fmt --all --check", 60),
     Step("shell", "tests/shell.sh", 60),
+    Step("tidy", "python3 tests/tidy", 60),
     Step("deny", "tests/deny.sh", 120),
-    Step("demo", "scripts/demo.sh", 900, cores=2, full_s=240),
-    Step("bench", "tests/bench.sh", 600, cores=2),
+    # In full with no program given: it builds and installs what it needs, as a newcomer's `make run` does.
+    Step("demo", "scripts/demo.sh", 900, cores=2, full_s=100, quick={"DEMO_WITHOUT_FIGURES": "1"}, full={"PERDURE": ""}),
+    # In `make test` the smoke test of crates/bench stands for it.
+    Step("bench", "tests/bench.sh", 600, cores=2, full_s=60, is_full_only=True),
 ]

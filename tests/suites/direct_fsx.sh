@@ -49,7 +49,8 @@ for seed in ${SEEDS:-1 2}; do
         IFS=: read -r name first second <<<"$ways"
         watch_again
         pair "$name" "$seed" "$first" "$second"
-        was_direct "$name, seed $seed" 200 200 coherence
+        # How many go directly depends on how the two processes meet; some must, or the test shows nothing.
+        was_direct "$name, seed $seed" 20 20 coherence
     done
 done
 finish

@@ -20,6 +20,7 @@ pub mod operation;
 pub mod proof;
 pub mod random;
 pub mod recovery;
+pub mod seeds;
 pub mod snapshot;
 pub mod state_id;
 pub mod tally;

@@ -5,6 +5,7 @@ use perdure_crashlab::campaign::{self, Goal, Outcome};
 use perdure_crashlab::lab::Lab;
 use perdure_crashlab::state_id::StateId;
 use perdure_crashlab::workload::Workload;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,9 @@ struct Arguments {
     /// Look at one state again (an id that was printed), or run one workload
     #[arg(long, value_name = "ID")]
     replay: Option<StateId>,
+    /// Write what the fuzz targets start from, a folder for each
+    #[arg(long, value_name = "FOLDER")]
+    fuzz_seeds: Option<PathBuf>,
     /// Switch deliberate mistakes on, one at a time or only this one, and demand that each is noticed
     #[cfg(feature = "deliberate-bugs")]
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
@@ -47,9 +51,22 @@ fn main() -> ExitCode {
     if let Some(only) = &arguments.prove_bugs {
         return perdure_crashlab::proof::prove(only.as_deref());
     }
+    if let Some(folder) = &arguments.fuzz_seeds {
+        return write_seeds(folder);
+    }
     match arguments.replay {
         Some(id) => replay(id),
         None => explore(&arguments),
+    }
+}
+
+fn write_seeds(folder: &Path) -> ExitCode {
+    match perdure_crashlab::seeds::write_all(folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", folder.display());
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::lab::Lab;
 use crate::tally::Tally;
 use crate::watcher::Failure;
 use crate::workload::{Pool, Workload};
+use parking_lot::Mutex;
 use pmem::deliberate::{self, Bug};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -121,6 +122,27 @@ struct Search {
     elapsed: Duration,
 }
 
+/// Whether workloads with a lease show the bug soonest: a search for it looks at no others.
+fn needs_lease(bug: Bug) -> bool {
+    matches!(
+        bug,
+        Bug::SkipLeaseDataCheck
+            | Bug::SkipLeaseDataFence
+            | Bug::CountBeforeFold
+            | Bug::LeaveLeaseTail
+            | Bug::SkipLeaseStamp
+            | Bug::SkipInPlaceFence
+            | Bug::TrustHeldData
+    )
+}
+
+fn has_lease(workload: &Workload) -> bool {
+    matches!(
+        workload,
+        Workload::Leased(..) | Workload::LongLeased(_) | Workload::LongMapped(_)
+    )
+}
+
 /// Workloads in the order of a search: those of one operation, then pairs; after every few a long one and, because they are cheap,
 /// several of two journals.
 fn workloads() -> impl Iterator<Item = Workload> {
@@ -170,26 +192,50 @@ fn shuffled(first: u32, second: u32) -> u64 {
     txn::checksum::mix64(u64::from(first) << 32 | u64::from(second))
 }
 
-fn search(bug: Option<Bug>, time: Duration) -> Search {
-    let tally = Arc::new(Tally::default());
-    let mut lab = Lab::new(Arc::clone(&tally), None);
-    // The start trees are made without the bug.
-    for pool in [Pool::Tiny, Pool::TwoJournals] {
-        let prepared = lab.prepare(pool);
-        debug_assert!(prepared.is_ok(), "{prepared:?}");
-    }
-    let begin = Instant::now();
-    deliberate::set(bug);
-    let mut found = None;
-    for workload in workloads() {
-        found = lab.run(workload).into_iter().next();
-        if found.is_some() || begin.elapsed() > time {
-            break;
+/// One searcher: takes workloads from the common ones until it or another has found something, or the time is up.
+fn hunt(
+    lab: &mut Lab,
+    workloads: &Mutex<impl Iterator<Item = Workload>>,
+    found: &Mutex<Option<Failure>>,
+    until: Instant,
+) {
+    while found.lock().is_none() && Instant::now() < until {
+        let Some(workload) = workloads.lock().next() else {
+            return;
+        };
+        if let Some(failure) = lab.run(workload).into_iter().next() {
+            found.lock().get_or_insert(failure);
         }
     }
+}
+
+fn search(bug: Option<Bug>, time: Duration) -> Search {
+    let searchers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let tally = Arc::new(Tally::default());
+    // The start trees are made without the bug.
+    let mut labs: Vec<Lab> = (0..searchers)
+        .map(|_| {
+            let mut lab = Lab::new(Arc::clone(&tally), None);
+            for pool in [Pool::Tiny, Pool::TwoJournals] {
+                let prepared = lab.prepare(pool);
+                debug_assert!(prepared.is_ok(), "{prepared:?}");
+            }
+            lab
+        })
+        .collect();
+    let begin = Instant::now();
+    let with_lease = bug.is_some_and(needs_lease);
+    let wanted = workloads().filter(|workload| !with_lease || has_lease(workload));
+    let (workloads, found) = (Mutex::new(wanted), Mutex::new(None));
+    deliberate::set(bug);
+    std::thread::scope(|scope| {
+        for lab in &mut labs {
+            scope.spawn(|| hunt(lab, &workloads, &found, begin + time));
+        }
+    });
     deliberate::set(None);
     Search {
-        found,
+        found: found.into_inner(),
         tally,
         elapsed: begin.elapsed(),
     }

@@ -1,0 +1,20 @@
+//! The file system's tests that use it from outside. One program for all, because each more costs a link.
+
+mod allocate;
+mod basic;
+mod check;
+mod common;
+mod copies;
+mod embedding;
+mod format_document;
+mod full;
+mod given;
+mod leases;
+mod lessee;
+mod links;
+mod owners;
+mod readers;
+mod residue;
+#[cfg(feature = "deliberate-bugs")]
+mod secret;
+mod tampered;

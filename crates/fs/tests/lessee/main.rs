@@ -1,9 +1,0 @@
-//! Leased files when room, limits or their holders are not as they should be.
-
-#[path = "../common/mod.rs"]
-mod common;
-mod damaged;
-mod foreign;
-mod process;
-mod room;
-mod taken_back;

@@ -1,0 +1,15 @@
+//! The server's tests that use it from outside. One program for all, because each more costs a link.
+
+mod coherence;
+mod common;
+mod direct;
+mod direct_maps;
+mod direct_status;
+mod hostile;
+mod in_place;
+mod kept;
+mod life;
+mod posix;
+mod read_cache;
+mod refused;
+mod unused;
