@@ -139,15 +139,20 @@ class Runner:
                     time.sleep(0.1)
 
 
+def turns(steps, number):
+    """The steps with a full form: the third whose turn it is at this commit, and the others in the order of their turns."""
+    longer = [step for step in steps if step.full_s]
+    third = [longer[turn::3] for turn in range(3)]
+    return third[number % 3], third[(number + 1) % 3] + third[(number + 2) % 3]
+
+
 def rotate(runner, number):
-    """Full forms: one third of them in turn at each commit, and of the others as many as fit."""
-    longer = [step for step in STEPS if step.full_s]
-    third = [[step for at, step in enumerate(longer) if at % 3 == turn] for turn in range(3)]
-    others = third[(number + 1) % 3] + third[(number + 2) % 3]
+    """Full forms: a third of them, and of the others as many as fit."""
+    mine, others = turns(STEPS, number)
     runner.run([RELEASE])
-    ran = runner.run(third[number % 3], is_full=True, until_s=CI_SECONDS_MAX)
+    ran = runner.run(mine, is_full=True, until_s=CI_SECONDS_MAX)
     ran += runner.run(others, is_full=True, until_s=CI_SECONDS)
-    missed = [step.name for step in third[number % 3] if step.name not in ran]
+    missed = [step.name for step in mine if step.name not in ran]
     print(f"in full: {', '.join(ran)} (turn {number % 3} of 0 to 2){'; NO TIME for ' + ', '.join(missed) if missed else ''}")
 
 

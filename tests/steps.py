@@ -17,11 +17,11 @@ NEXTEST = "cargo-nextest-0.9.151 nextest run --no-fail-fast "
 
 @dataclass(frozen=True)
 class Step:
-    """One command with a time limit. `cores` is what the scheduler counts; a step of two runs alone."""
+    """One command with a time limit. `cores` is what the scheduler counts: a step of two runs alone, one of a half mostly waits."""
     name: str
     command: str
     limit_s: int
-    cores: int = 1
+    cores: float = 1
     # Seconds of the full form, for the rotation of CI; 0: the quick form is the full one.
     full_s: int = 0
     full_command: str = ""
@@ -33,11 +33,11 @@ class Step:
     uses_cargo: bool = False
 
 
-def suite(name, full_s=0, limit_s=900, **counts):
+def suite(name, full_s=0, limit_s=900, cores=1, **counts):
     """A script of tests/suites. `counts`: VARIABLE=(quick, full)."""
     quick = {key: str(value[0]) for key, value in counts.items()}
     full = {key: str(value[1]) for key, value in counts.items()}
-    return Step(name, f"bash tests/suites/{name}.sh", limit_s, full_s=full_s, quick=quick, full=full)
+    return Step(name, f"bash tests/suites/{name}.sh", limit_s, cores, full_s=full_s, quick=quick, full=full)
 
 
 # First what everything else needs; then the long ones, so that the two cores end together.
@@ -56,9 +56,9 @@ STEPS = [
     Step("crash", "tests/crash.sh share", 1500, cores=2, full_s=420,
          quick={"CRASH_STATES": "300000", "CRASH_SHARE": "5"}, full={"CRASH_STATES": "1500000", "CRASH_SHARE": "1", "CRASH_SECONDS": "1400"}),
     Step("fuzz", "tests/fuzz.sh 3", 900, cores=2, full_s=150, full_command="tests/fuzz.sh 20"),
-    suite("fsx", 180, FSX_OPERATIONS=(30_000, 250_000)),
-    suite("kill9", 150, ROUNDS=(10, 60)),
-    suite("flips", 160, FLIPS=(40, 200)),
+    suite("fsx", 180, FSX_OPERATIONS=(20_000, 250_000)),
+    suite("kill9", 150, ROUNDS=(8, 60)),
+    suite("flips", 160, FLIPS=(30, 200)),
     suite("direct_kill9", 90, CLIENT_KILLS=(100, 600), SERVER_KILLS=(10, 60)),
     suite("direct_fsx", 60, FSX_OPERATIONS=(20_000, 60_000), COHERENCE_ROUNDS=(250, 250)),
     suite("direct_in_place", 60, FSX_OPERATIONS=(8_000, 20_000), COHERENCE_ROUNDS=(250, 250)),
@@ -66,14 +66,14 @@ STEPS = [
     suite("direct_postgres", 40, PGBENCH_SECONDS=(6, 20)),
     suite("direct_protection", 30, SEEDS=("1", "1 2 3")),
     suite("direct_programs"),
-    suite("direct_posix"),
-    suite("direct_greedy"),
-    suite("direct_heirs"),
-    suite("direct_unused"),
+    suite("direct_posix", cores=0.5),
+    suite("direct_greedy", cores=0.5),
+    suite("direct_heirs", cores=0.5),
+    suite("direct_unused", cores=0.5),
     suite("pjdfstest"),
     suite("badinput"),
-    suite("lifecycle"),
-    suite("posix"),
+    suite("lifecycle", cores=0.5),
+    suite("posix", cores=0.5),
     suite("fio"),
     suite("full"),
     suite("git"),
@@ -85,6 +85,7 @@ STEPS = [
     suite("cp"),
     Step("format", "cargo fmt --all --check", 60),
     Step("shell", "tests/shell.sh", 60),
+    Step("runner", "python3 tests/test_run.py", 120),
     Step("tidy", "python3 tests/tidy", 60),
     Step("deny", "tests/deny.sh", 120),
     # In full with no program given: it builds and installs what it needs, as a newcomer's `make run` does.

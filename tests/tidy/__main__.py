@@ -12,9 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from links import broken
 from rules import RULES
 from selftest import failures
+from steps import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 RATCHET = Path(__file__).parent / "ratchet.json"
@@ -36,7 +38,7 @@ def read(path):
 
 
 def measure():
-    """{rule: {file: (distance, places)}} and the broken links."""
+    """{rule: {file: (distance, places)}}, and what the documents lack: targets of links, steps."""
     found, dead = {rule: {} for rule in RULES}, []
     for name, path in tracked():
         text = path.read_text(errors="replace")
@@ -47,6 +49,8 @@ def measure():
                 found[rule][name] = distance, places
         if path.suffix == ".md":
             dead += [f"{name}: {link}" for link in broken(path, text, read)]
+    testing = (ROOT / "docs/TESTING.md").read_text()
+    dead += [f"docs/TESTING.md: nothing about the step {step.name}" for step in STEPS if f"`{step.name}`" not in testing]
     return found, dead
 
 
@@ -82,7 +86,7 @@ def main(words):
     if better:
         print(f"{better} files are nearer to a rule than ratchet.json says: python3 tests/tidy --lower")
     total = {rule: sum(files.values()) for rule, files in now.items()}
-    print(f"{worse} files got worse, {len(dead)} broken links; distances: {', '.join(f'{rule} {number}' for rule, number in total.items())}")
+    print(f"{worse} files got worse, {len(dead)} broken links or missing steps; distances: {', '.join(f'{rule} {number}' for rule, number in total.items())}")
     return 1 if worse or dead or bad else 0
 
 

@@ -32,6 +32,8 @@ pub mod control;
 mod direct;
 mod edge;
 mod handler;
+#[doc(hidden)]
+pub mod instances;
 mod mount_table;
 mod mountpoint;
 mod nodes;
