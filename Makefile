@@ -19,11 +19,11 @@ help: ## this list
 run: ## a mounted file system that survives kill -9, in one command
 	@scripts/demo.sh
 
-test: ## every kind of proof with small counts, 15 minutes on two processors: lints, tests, suites on a mount, crash states, fuzzing
+test: ## every kind of proof with small counts, 13 minutes on two processors: lints, tests, suites on a mount, crash states, fuzzing
 	@scripts/install-tools.sh build run test
 	@tests/run.py
 
-test-all: ## the same with full counts, 75 minutes: 1,500,000 crash states, the suites on the release build
+test-all: ## the same with full counts, 50 minutes: 1,500,000 crash states, the suites on the release build
 	@scripts/install-tools.sh build run test
 	@tests/run.py --all
 
