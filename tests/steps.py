@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
 FEATURES = ",".join(f"perdure-{crate}/deliberate-bugs" for crate in
                     ("alloc", "txn", "readcache", "descriptors", "fs", "crashlab", "server"))
-# What is built for the tests, the same for `cargo build` and nextest: so nothing is built twice. The server's tests start `serve`.
+# `cargo build` and nextest get the same targets, so nothing is built twice. The server's tests start
+# the example `serve`.
 TARGETS = "--workspace --lib --bins --tests --example serve --features " + FEATURES
 # scripts/install-tools.sh builds this version.
 NEXTEST = "cargo-nextest-0.9.151 nextest run --no-fail-fast "
@@ -42,7 +43,7 @@ def suite(name, full_s=0, limit_s=900, cores=1, **counts):
 
 # First what everything else needs; then the long ones, so that the two cores end together.
 BUILD = Step("build", "cargo build " + TARGETS, 1800, cores=2, uses_cargo=True)
-# What users get. The full forms of the suites run on it, the quick ones on the tests' build with its assertions.
+# The build that users get. Full forms of the suites run on it, quick ones on the tests' build.
 RELEASE = Step("release", "cargo build --release -p perdure-cli -p perdure-preload", 1800, cores=2, uses_cargo=True)
 STEPS = [
     Step("units", NEXTEST + TARGETS, 1800, cores=2, uses_cargo=True, full_s=400,
@@ -60,8 +61,8 @@ STEPS = [
     suite("kill9", 150, ROUNDS=(8, 60)),
     suite("flips", 160, FLIPS=(30, 200)),
     suite("direct_kill9", 90, CLIENT_KILLS=(100, 600), SERVER_KILLS=(10, 60)),
-    suite("direct_fsx", 60, FSX_OPERATIONS=(20_000, 60_000), COHERENCE_ROUNDS=(250, 250)),
-    suite("direct_in_place", 60, FSX_OPERATIONS=(8_000, 20_000), COHERENCE_ROUNDS=(250, 250)),
+    suite("direct_fsx", 60, FSX_OPERATIONS=(20_000, 60_000), COHERENCE_ROUNDS=(250, 250), DIRECT_LEAST=(20, 200)),
+    suite("direct_in_place", 60, FSX_OPERATIONS=(8_000, 20_000), COHERENCE_ROUNDS=(250, 250), DIRECT_LEAST=(20, 200)),
     suite("direct_mmap", 40, SERVER_KILLS=(3, 8)),
     suite("direct_postgres", 40, PGBENCH_SECONDS=(6, 20)),
     suite("direct_protection", 30, SEEDS=("1", "1 2 3")),

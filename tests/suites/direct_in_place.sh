@@ -72,7 +72,7 @@ disagree() { cat "$work/pair.0" "$work/pair.1"; kill -9 $zero $one 2>/dev/null |
 wait -n $zero $one || disagree
 wait $zero $one || disagree
 exec 8<&- 9<&-
-was_direct "two processes alternating" 20 20 coherence
+was_direct "two processes alternating" "${DIRECT_LEAST:-200}" "${DIRECT_LEAST:-200}" coherence
 
 # A writer that is killed, then a server: what was there is there, each word old or new. A generation fills all words of the file alike.
 cat >"$work/writer.py" <<'WRITER'

@@ -98,7 +98,7 @@ def unclear(path, lines):
     return [(number, what) for number, text in prose(path, lines) for what, pattern in PROSE.items() if pattern.search(text)]
 
 
-# Name, and what it says of a file: (how far from the rule, places to look at).
+# Each rule gives for a file: (distance from the rule, places to look at).
 RULES = {
     "file length": lambda path, lines: (file_length(path, lines), [f"{len(lines)} lines, {FILE_LINES_MAX} at most"]),
     "function length": lambda path, lines: (

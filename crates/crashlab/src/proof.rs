@@ -192,7 +192,7 @@ fn shuffled(first: u32, second: u32) -> u64 {
     txn::checksum::mix64(u64::from(first) << 32 | u64::from(second))
 }
 
-/// One searcher: takes workloads from the common ones until it or another has found something, or the time is up.
+/// Runs workloads from the common queue until one searcher has found something or the time is up.
 fn hunt(
     lab: &mut Lab,
     workloads: &Mutex<impl Iterator<Item = Workload>>,

@@ -1,4 +1,4 @@
-//! What the fuzz targets of `fuzz/` start from.
+//! Seeds of the fuzz targets in `fuzz/`.
 
 use crate::hostile;
 use crate::mutation::{MUTATION_BYTES, Sample};
@@ -27,7 +27,7 @@ fn mutations() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// One mutation of every kind, for each reader of what a lease holder wrote.
+/// One mutation of every kind, for each reader of leases.
 fn leases() -> Vec<Vec<u8>> {
     (0..4u8)
         .map(|mode| {
@@ -54,7 +54,7 @@ fn records(image: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// What the system says to a folder that cannot be made or a file that cannot be written.
+/// The error of the folder that cannot be made or of the file that cannot be written.
 pub fn write_all(directory: &Path) -> std::io::Result<()> {
     let sample = Sample::new();
     let image = sample.image();

@@ -1,4 +1,4 @@
-//! The allocator's tests that use it from outside. One program for all, because each more costs a link.
+//! The allocator's integration tests: one program, because each further one costs a link.
 
 #[cfg(feature = "deliberate-bugs")]
 mod bites;

@@ -93,7 +93,7 @@ static void log_records(const char *mount)
             uint64_t before = 0;
             ssize_t got;
             done = write(fd, &number, sizeof number);
-            /* The kernel may know an older end for a moment, docs/DIRECT.md: rarely, and never other bytes. */
+            /* Rarely the kernel knows an older end for a moment: docs/DIRECT.md. */
             while ((got = pread(fd, &before, sizeof before, 8 * (off_t)(number - 1))) == 0)
                 CHECK(++missed <= 2);
             CHECK(got == 8 && before == number - 1);

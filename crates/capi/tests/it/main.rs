@@ -1,4 +1,4 @@
-//! The C library's tests that use it from outside. One program for all, because each more costs a link.
+//! The C library's integration tests: one program, because each further one costs a link.
 
 mod client;
 mod common;

@@ -1,4 +1,4 @@
-//! The command's tests that use it from outside. One program for all, because each more costs a link.
+//! The command's integration tests: one program, because each further one costs a link.
 
 mod bad_input;
 mod check;

@@ -1,4 +1,4 @@
-//! The crash explorer's tests that use it from outside. One program for all, because each more costs a link.
+//! The crash explorer's integration tests: one program, because each further one costs a link.
 
 mod damage;
 mod hostile;

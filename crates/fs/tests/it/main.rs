@@ -1,4 +1,4 @@
-//! The file system's tests that use it from outside. One program for all, because each more costs a link.
+//! The file system's integration tests: one program, because each further one costs a link.
 
 mod allocate;
 mod basic;

@@ -1,4 +1,4 @@
-//! The library's tests that use it from outside. One program for all, because each more costs a link.
+//! The library's integration tests: one program, because each further one costs a link.
 
 mod common;
 mod executors;

@@ -1,4 +1,4 @@
-//! The medium's tests that use it from outside. One program for all, because each more costs a link.
+//! The medium's integration tests: one program, because each further one costs a link.
 
 mod checksummed;
 mod crash_images;

@@ -1,4 +1,4 @@
-//! The server's tests that use it from outside. One program for all, because each more costs a link.
+//! The server's integration tests: one program, because each further one costs a link.
 
 mod coherence;
 mod common;

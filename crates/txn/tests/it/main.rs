@@ -1,4 +1,4 @@
-//! The journals' tests that use it from outside. One program for all, because each more costs a link.
+//! The journals' integration tests: one program, because each further one costs a link.
 
 #[cfg(feature = "deliberate-bugs")]
 mod bites;

@@ -32,8 +32,8 @@ fn target() -> PathBuf {
     folder.to_owned()
 }
 
-/// Returns the folder of the library, which cargo does not build for a test of it. Where PERDURE_LIBRARIES_BUILT is set (tests/run.py),
-/// a build of everything came before; otherwise it is built here, as this test was.
+/// Returns the folder of the library, which cargo does not build for a test of it: it is built here,
+/// unless PERDURE_LIBRARIES_BUILT says that a build of everything came before (tests/run.py).
 fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
