@@ -26,6 +26,11 @@ pub enum CommitError {
     },
 }
 
+/// Checkpoints that a request takes at most before it is told that there is no room.
+const RECLAIMS_MAX: u32 = 16;
+/// The same for an overwrite: it frees as much as it takes, so only other overwrites delay it.
+const RECLAIMS_FOR_OVERWRITE_MAX: u32 = 1024;
+
 /// One operation's changes: all or nothing, durable when [`commit`](Transaction::commit) returns.
 ///
 /// Dropping a transaction aborts it: its blocks go back, nothing else happened.
@@ -83,9 +88,6 @@ pub trait Transaction {
     /// [`CommitError`]; nothing happened, and dropping the transaction aborts it.
     fn commit(&mut self) -> Result<(), CommitError>;
 }
-
-/// Checkpoints that one request takes at most before it is told that there is no room.
-const RECLAIMS_MAX: u32 = 16;
 
 thread_local! {
     /// The buffer of this thread's next transaction, so that it allocates no memory. One inside another gets a new one.
@@ -182,20 +184,29 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
-    /// Freed blocks may be waiting for a checkpoint, which needs all journals: also the one held here. What it makes free others may take first, who free as much again when they overwrite:
-    /// so there is no room only when a checkpoint has found none.
+    /// Takes blocks after a checkpoint, which needs all journals, also the one held here.
+    ///
+    /// Other threads may take what the checkpoint frees. So there is no room only when a checkpoint
+    /// found nothing and no record was committed since.
     #[cold]
     fn take_freed<R>(
         &mut self,
+        purpose: Purpose,
         take: impl Fn(&Allocator) -> Result<R, OutOfSpace>,
     ) -> Result<R, OutOfSpace> {
         self.turn = None;
+        let attempts_max = match purpose {
+            Purpose::Overwrite => RECLAIMS_FOR_OVERWRITE_MAX,
+            _ => RECLAIMS_MAX,
+        };
         let mut attempts = 0;
         loop {
-            let may_have_room = self.store.reclaim();
+            let sequence = self.journals().sequence();
+            let is_any_freed = self.store.reclaim();
             let outcome = take(self.store.allocator());
             attempts += 1;
-            if outcome.is_ok() || !may_have_room || attempts == RECLAIMS_MAX {
+            let may_have_room = is_any_freed || self.journals().sequence() != sequence;
+            if outcome.is_ok() || !may_have_room || attempts == attempts_max {
                 return outcome;
             }
         }
@@ -336,7 +347,7 @@ impl Transaction for PmemTransaction<'_> {
         };
         let extents = match self.store.allocator().allocate(&request) {
             Ok(extents) => extents,
-            Err(_) => self.take_freed(|allocator| allocator.allocate(&request))?,
+            Err(_) => self.take_freed(purpose, |allocator| allocator.allocate(&request))?,
         };
         self.allocated.extend_from_slice(&extents);
         Ok(extents)
@@ -351,7 +362,9 @@ impl Transaction for PmemTransaction<'_> {
         let home = thread_slot();
         let block = match self.store.allocator().allocate_one(domain, purpose, home) {
             Ok(block) => block,
-            Err(_) => self.take_freed(|allocator| allocator.allocate_one(domain, purpose, home))?,
+            Err(_) => self.take_freed(purpose, |allocator| {
+                allocator.allocate_one(domain, purpose, home)
+            })?,
         };
         self.allocated.push(Extent {
             start: block,
@@ -482,141 +495,4 @@ impl Drop for PmemTransaction<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::content::Content;
-    use crate::{Domain, FormatOptions, Mode, format};
-    use pmem::{Counters, Region};
-    use scatter::{Options, Rebuild, SegmentNumber};
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
-
-    fn store() -> PmemStore {
-        let options = FormatOptions::tiny();
-        let superblock = options.superblock().expect("sound options");
-        let region = format::write_header(
-            Region::anonymous(options.size_bytes),
-            &superblock,
-            Content::Anybodys,
-        );
-        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a new pool");
-        let rebuild: Rebuild = store.rebuild().expect("sound journals");
-        store.install(rebuild, Options::default());
-        store
-    }
-
-    /// Fences of a transaction that writes a block and then changes the word at `change` in it, or beside it.
-    fn fences(change: impl Fn(BlockNumber) -> Offset) -> u64 {
-        let store = store();
-        let mut transaction = store.begin();
-        let block = transaction
-            .allocate_one(DomainId::METADATA, Purpose::Ordinary)
-            .expect("an empty pool");
-        transaction.write_fresh(block, 0, &[7; BLOCK_BYTES]);
-        let at = change(block);
-        transaction.store_word(at, 9);
-        let before = Counters::snapshot();
-        transaction.commit().expect("a small record");
-        drop(transaction);
-        assert_eq!(store.load_word(at), 9);
-        // Nothing but the journals survives: the record has to be believed all the same.
-        let region = store.into_region().expect("nobody else has it");
-        let fences = Counters::snapshot().fences - before.fences;
-        let store = PmemStore::open_region(region, Mode::ReadWrite).expect("a sound pool");
-        assert_eq!(store.recovered_records(), 1);
-        assert_eq!(store.load_word(at), 9);
-        fences
-    }
-
-    #[test]
-    fn a_block_of_data_shares_the_fence_of_its_record() {
-        assert_eq!(fences(|block| (block + 1).offset()), 1);
-    }
-
-    #[test]
-    fn data_that_is_changed_besides_has_a_fence_of_its_own() {
-        assert_eq!(fences(|block| block.offset() + 64), 2);
-    }
-
-    /// A user's block of a store, and its segment.
-    fn users_block(store: &PmemStore) -> (BlockNumber, SegmentNumber) {
-        let own = store.domain_number(Domain::of_file(0o600, 1000, 1000));
-        let mut transaction = store.begin();
-        let block = transaction
-            .allocate_one(own, Purpose::Ordinary)
-            .expect("room");
-        transaction.write_fresh(block, 0, &[7; BLOCK_BYTES]);
-        // One of the thread's own, because it holds no lock.
-        let word = store.root_area() + (thread_slot() % 64) as u64 * 8;
-        transaction.store_word(word, 9);
-        transaction.commit().expect("a small record");
-        let segment = store.allocator().geometry().segment_of(block);
-        (block, segment.expect("in a segment"))
-    }
-
-    #[test]
-    fn data_that_a_process_has_is_fenced_before_its_record() {
-        let store = store();
-        let fences = || {
-            let before = Counters::snapshot();
-            let (_, segment) = users_block(&store);
-            (Counters::snapshot().fences - before.fences, segment)
-        };
-        // The first one takes a segment.
-        fences();
-        let (count, segment) = fences();
-        assert_eq!(count, 1);
-        let is_there = |block| store.segment_of(block) == Some(segment);
-        assert!(store.journals().checks_any(is_there));
-        assert!(store.hand_out(segment).is_some());
-        store.prepare(segment, u64::MAX);
-        assert!(!store.journals().checks_any(is_there));
-        assert_eq!(fences(), (2, segment));
-        assert!(!store.journals().checks_any(is_there));
-        store.take_in(segment);
-        assert_eq!(fences(), (1, segment));
-    }
-
-    /// From the moment at which a process gets a segment, and as long as it has it, no record is judged by what is in it, whoever is writing there.
-    #[test]
-    fn a_process_never_has_what_a_record_is_judged_by() {
-        let store = store();
-        let (_, segment) = users_block(&store);
-        let is_over = AtomicBool::new(false);
-        let (mut seen, mut judged) = (0, 0);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !is_over.load(Ordering::Relaxed) {
-                        let (block, _) = users_block(&store);
-                        let mut transaction = store.begin();
-                        transaction.free(Extent {
-                            start: block,
-                            blocks: 1,
-                        });
-                        transaction.commit().expect("a small record");
-                    }
-                });
-            }
-            let is_there = |block| store.segment_of(block) == Some(segment);
-            let begin = Instant::now();
-            let mut round = 0;
-            while begin.elapsed() < Duration::from_secs(2) {
-                round += 1;
-                // One whose records were judged by it meanwhile.
-                seen += u64::from(store.journals().checks_any(is_there));
-                if store.hand_out(segment).is_none() {
-                    continue;
-                }
-                store.prepare(segment, u64::MAX);
-                for _ in 0..round % 64 {
-                    judged += u64::from(store.journals().checks_any(is_there));
-                }
-                store.take_in(segment);
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        assert!(seen > 0, "nothing was written meanwhile");
-        assert_eq!(judged, 0);
-    }
-}
+mod tests;
