@@ -9,6 +9,7 @@
 //! | `connection` | what we agree with the kernel when a connection starts |
 //! | `handler` | one method for each FUSE request |
 //! | `nodes` | inodes that the kernel knows, with lookup counts |
+//! | `pages` | what the kernel's page cache holds and the file system does not know |
 //! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
 //! | `statistics` | counters and latencies, cheap enough for every request |
 //! | `direct` | files that processes read and write without asking: sessions, attachments |
@@ -38,6 +39,7 @@ mod mount_table;
 mod mountpoint;
 mod nodes;
 pub mod null_server;
+mod pages;
 mod serve;
 mod statistics;
 mod telemetry;

@@ -14,6 +14,8 @@ use fs::Node;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use crate::pages::PageUse;
+
 /// Power of two. Enough that two threads seldom meet in one.
 const SHARDS: usize = 64;
 
@@ -23,6 +25,7 @@ const ROOT_REFERENCES: u64 = u64::MAX / 2;
 struct Known {
     node: Node,
     references: u64,
+    pages: PageUse,
 }
 
 type Shard = RwLock<HashMap<u64, Known, BuildHasherDefault<InodeHasher>>>;
@@ -43,6 +46,7 @@ impl NodeTable {
         let known = Known {
             node: root,
             references: ROOT_REFERENCES,
+            pages: PageUse::default(),
         };
         table.shard(number).write().insert(number, known);
         table
@@ -54,6 +58,12 @@ impl NodeTable {
             .read()
             .get(&number)
             .map(|known| known.node.clone())
+    }
+
+    /// Looks at how the kernel's page cache uses an inode that the kernel knows.
+    pub(crate) fn pages<T>(&self, number: u64, look: impl FnOnce(&PageUse) -> T) -> Option<T> {
+        let shard = self.shard(number).read();
+        shard.get(&number).map(|known| look(&known.pages))
     }
 
     /// Counts one more reference. Must happen before the reply that gives it to the kernel.
@@ -73,6 +83,7 @@ impl NodeTable {
                     Known {
                         node,
                         references: 1,
+                        pages: PageUse::default(),
                     },
                 );
             }

@@ -210,6 +210,7 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
     let shared = Arc::new(Shared::new(fs, Box::new(move || failing.detach_later())));
     match start(&shared, mounting, stopper) {
         Ok((session, stopper, notifier)) => {
+            start_questions(&shared, mounting, &stopper, notifier.clone());
             let direct = open_direct(&shared, mounting, &stopper, notifier);
             let control = open_control(&shared, mounting, &stopper.mountpoint);
             tracing::info!(pool = %mounting.pool.display(), mountpoint = %stopper.mountpoint.display(), "mounted");
@@ -334,6 +335,20 @@ fn open_control<S: Store>(
         .ok()
 }
 
+/// Starts the threads that ask the kernel for dirty pages.
+fn start_questions<S: Store>(
+    shared: &Shared<S>,
+    mounting: &Mounting,
+    stopper: &Stopper,
+    notifier: Notifier,
+) {
+    let (place, minor) = (stopper.mountpoint.clone(), stopper.device_minor);
+    let threads = mounting.thread_count();
+    if let Err(error) = shared.questions.start(place, minor, notifier, threads) {
+        tracing::warn!(%error, "no threads to ask the kernel: stores into mappings are seen after msync");
+    }
+}
+
 /// Offers direct access, if it is wanted, unless nothing can be written or the pool has no file for each segment.
 fn open_direct<S: Store>(
     shared: &Arc<Shared<S>>,
@@ -417,6 +432,9 @@ impl<S: Store> Running<S> {
     fn finish(&mut self) -> Result<(), ServeError> {
         let session = self.session.take().map(JoinHandle::join);
         self.control = None;
+        if let Some(shared) = &self.shared {
+            shared.end_questions();
+        }
         if let Some(direct) = self.direct.take() {
             direct.end();
         }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use fs::{AllocateOptions, Held};
+use fs::{AllocateOptions, FsError, Held, Node};
 use fuser::{Errno, INodeNo, WriteFlags};
 use txn::Store;
 
@@ -56,18 +56,33 @@ impl<S: Store> Handler<S> {
         buffer: &mut [u8],
     ) -> Result<Answer, Refusal> {
         let node = self.node(number)?;
-        let (answer, bytes) = match self.fs().hold(&node, offset, buffer.len()) {
+        let is_partly_unsaved = self.shared.unsaved.has(number.0);
+        let held = match is_partly_unsaved {
+            true => None,
+            false => self.fs().hold(&node, offset, buffer.len()),
+        };
+        let (answer, bytes) = match held {
             Some(held) => {
                 let bytes = held.bytes().len();
                 (Answer::Held(held), bytes)
             }
             None => {
-                let bytes = self.fs().read(&node, offset, buffer)?;
+                let bytes = self.read_into(&node, offset, buffer)?;
                 (Answer::Copied(bytes), bytes)
             }
         };
         self.shared.statistics.add_read_bytes(bytes);
         Ok(answer)
+    }
+
+    /// Reads what the file system has, and what is kept for want of room.
+    fn read_into(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let (inode, unsaved) = (node.number().get(), &self.shared.unsaved);
+        let read = |buffer: &mut [u8]| self.fs().read(node, offset, buffer);
+        match unsaved.has(inode) {
+            true => unsaved.read_over(inode, offset, buffer, read),
+            false => read(buffer),
+        }
     }
 
     pub(super) fn write_from(
@@ -129,6 +144,10 @@ impl<S: Store> Handler<S> {
             punch_hole: mode & libc::FALLOC_FL_PUNCH_HOLE != 0,
             zero_range: mode & libc::FALLOC_FL_ZERO_RANGE != 0,
         };
+        if options.punch_hole || options.zero_range {
+            let range = offset..offset.saturating_add(length);
+            self.shared.unsaved.zeroed(number.0, range);
+        }
         Ok(self
             .fs()
             .allocate(&self.node(number)?, offset, length, options)?)
@@ -139,8 +158,8 @@ impl<S: Store> Handler<S> {
         let start = u64::try_from(offset).map_err(|_| beyond)?;
         let node = self.node(number)?;
         let found = match whence {
-            libc::SEEK_DATA => self.fs().seek_data(&node, start)?,
-            libc::SEEK_HOLE => self.fs().seek_hole(&node, start)?,
+            libc::SEEK_DATA => self.seek_data(&node, start)?,
+            libc::SEEK_HOLE => self.seek_hole(&node, start)?,
             _ => {
                 return Err(Refusal::Request(
                     Errno::EINVAL,
@@ -150,6 +169,30 @@ impl<S: Store> Handler<S> {
         };
         i64::try_from(found)
             .map_err(|_| Refusal::Request(Errno::EOVERFLOW, "offset beyond what lseek can say"))
+    }
+
+    fn seek_data(&self, node: &Node, start: u64) -> Result<u64, FsError> {
+        let kept = self.shared.unsaved.next_data(node.number().get(), start);
+        match (self.fs().seek_data(node, start), kept) {
+            (Ok(found), Some(kept)) => Ok(found.min(kept.start)),
+            (Err(FsError::NoData), Some(kept)) => Ok(kept.start),
+            (found, _) => found,
+        }
+    }
+
+    fn seek_hole(&self, node: &Node, start: u64) -> Result<u64, FsError> {
+        let mut hole = self.fs().seek_hole(node, start)?;
+        let inode = node.number().get();
+        while let Some(kept) = self.shared.unsaved.next_data(inode, hole)
+            && kept.start == hole
+        {
+            match self.fs().seek_hole(node, kept.end) {
+                // The page is the file's last one.
+                Err(FsError::NoData) => return Ok(self.fs().attributes(node)?.size_bytes),
+                next => hole = next?,
+            }
+        }
+        Ok(hole)
     }
 
     /// Copies inside the server. The kernel has written back the source's dirty pages, drops the target's, and refuses
@@ -166,7 +209,7 @@ impl<S: Store> Handler<S> {
         with_buffer(COPY_STEP_BYTES, |buffer| {
             while copied < wanted {
                 let step = (wanted - copied).min(COPY_STEP_BYTES as u64) as usize;
-                let bytes = self.fs().read(&source, from_offset, &mut buffer[..step])?;
+                let bytes = self.read_into(&source, from_offset, &mut buffer[..step])?;
                 if bytes == 0 {
                     break;
                 }

@@ -9,6 +9,8 @@
 mod data;
 mod directory;
 mod namespace;
+mod page_cache;
+mod replies;
 mod requests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +27,7 @@ use crate::connection::Agreement;
 use crate::direct::Registry;
 use crate::edge::{Refusal, Subject};
 use crate::nodes::NodeTable;
+use crate::pages::{Milliseconds, Questions, Unsaved};
 use crate::statistics::{Operation, Statistics};
 
 /// What the request threads share with the rest of the server.
@@ -34,6 +37,11 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) statistics: Statistics,
     /// Files that processes use directly.
     pub(crate) direct: Arc<Registry>,
+    /// What asks the kernel for dirty pages before an answer.
+    pub(crate) questions: Questions,
+    /// Dirty pages that found no room.
+    pub(crate) unsaved: Unsaved,
+    started: Instant,
     failed: AtomicBool,
     on_failure: Box<dyn Fn() + Send + Sync>,
 }
@@ -47,6 +55,9 @@ impl<S: Store> Shared<S> {
             nodes,
             statistics: Statistics::new(),
             direct: Arc::default(),
+            questions: Questions::default(),
+            unsaved: Unsaved::default(),
+            started: Instant::now(),
             failed: AtomicBool::new(false),
             on_failure,
         }
@@ -56,6 +67,20 @@ impl<S: Store> Shared<S> {
     pub(crate) fn into_file_system(self) -> FileSystem<S> {
         drop(self.nodes);
         self.fs
+    }
+
+    /// Ends the threads that ask the kernel, and saves kept pages if there is room now.
+    pub(crate) fn end_questions(self: &Arc<Shared<S>>) {
+        self.questions.end();
+        let handler = Handler::new(Arc::clone(self));
+        for inode in self.unsaved.inodes() {
+            handler.forget_pages(INodeNo(inode), || true);
+        }
+    }
+
+    /// The time since the server started.
+    pub(crate) fn now(&self) -> Milliseconds {
+        Milliseconds::now(self.started)
     }
 
     /// Whether a request panicked.
@@ -76,6 +101,15 @@ struct Described {
 pub(crate) struct Handler<S: Store> {
     shared: Arc<Shared<S>>,
     agreement: Agreement,
+}
+
+impl<S: Store> Clone for Handler<S> {
+    fn clone(&self) -> Handler<S> {
+        Handler {
+            shared: Arc::clone(&self.shared),
+            agreement: self.agreement,
+        }
+    }
 }
 
 impl<S: Store> Handler<S> {
@@ -141,7 +175,7 @@ impl<S: Store> Handler<S> {
 
     /// Attributes of an inode, and how long the kernel may keep them. A file that is leased before or after they are looked up may have changed meanwhile.
     fn describe(&self, node: &Node) -> Result<Described, Refusal> {
-        let lifetime = || self.shared.direct.lifetime(node.number().get());
+        let lifetime = || self.lifetime(node.number().get());
         let before = lifetime();
         let attributes = self.fs().attributes(node)?;
         Ok(Described {
@@ -172,7 +206,7 @@ impl<S: Store> Handler<S> {
         let attributes = self.fs().set_attributes(&node, &change)?;
         Ok(Described {
             attributes,
-            lifetime: self.shared.direct.lifetime(number.0),
+            lifetime: self.lifetime(number.0),
         })
     }
 

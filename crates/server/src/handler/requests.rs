@@ -21,12 +21,13 @@ use fuser::{
 };
 use txn::Store;
 
+use super::Handler;
 use super::data::{Answer, checked_read_length, with_buffer};
 use super::namespace::Blueprint;
-use super::{Described, Handler};
+use super::page_cache::Written;
+use super::replies::{reply_empty, reply_entry, reply_written, reply_xattr};
 use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::{self, CACHE_LIFETIME};
-use crate::direct::End;
 use crate::edge::Subject;
 use crate::statistics::Operation;
 
@@ -51,24 +52,25 @@ impl<S: Store> Filesystem for Handler<S> {
     fn forget(&self, _request: &Request, number: INodeNo, references: u64) {
         // Nobody waits for an answer. A panic is logged by the guard.
         let _ = self.guard("forget", Subject::inode(number), || {
-            if self.shared.nodes.forget(number.0, references) {
-                self.shared.direct.forget(number.0);
-            }
+            self.forget_pages(number, || {
+                let is_last = self.shared.nodes.forget(number.0, references);
+                if is_last {
+                    self.shared.direct.forget(number.0);
+                }
+                is_last
+            });
             Ok(())
         });
     }
 
     fn getattr(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let found = self.perform(Operation::GetAttributes, Subject::inode(number), || {
-            self.describe(&self.node(number)?)
-        });
-        reply_attributes(found, reply);
+        self.answer_attributes(request.pid(), number, reply);
     }
 
     fn setattr(
@@ -97,10 +99,7 @@ impl<S: Store> Filesystem for Handler<S> {
             accessed: accessed.map(attributes::to_time_change),
             modified: modified.map(attributes::to_time_change),
         };
-        let changed = self.perform(Operation::SetAttributes, Subject::inode(number), || {
-            self.change_attributes(number, request.uid(), change)
-        });
-        reply_attributes(changed, reply);
+        self.answer_change(number, request.uid(), change, reply);
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
@@ -256,10 +255,13 @@ impl<S: Store> Filesystem for Handler<S> {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if lock_owner.is_none() {
+            self.note_pages(number, flags);
+        }
         let Some(bytes) = checked_read_length(size) else {
             return reply.error(Errno::EINVAL);
         };
@@ -285,39 +287,19 @@ impl<S: Store> Filesystem for Handler<S> {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Pages that the kernel writes back have their place, whatever the file was opened for.
-        let appends = flags.0 & libc::O_APPEND != 0
-            && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
-            && self.shared.direct.may_have_grown(number.0);
-        let mut went_to = offset;
-        let written = self.perform(Operation::Write, Subject::inode(number), || {
-            if appends {
-                let (at, written) = self.append_from(number, offset, data, write_flags)?;
-                went_to = at;
-                return Ok(written);
-            }
-            self.write_from(number, offset, data, write_flags)
-        });
-        // Pages that it writes back stay with it meanwhile.
-        if !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.shared
-                .direct
-                .kernel_has_written(number.0, request.uid());
-        }
-        reply_written(written, reply);
-        if went_to != offset
-            && let Some(&last_byte) = data.last()
-        {
-            // It believes that the file ended earlier, and may have kept the data as what was there.
-            let end = End {
-                size_bytes: went_to + data.len() as u64,
-                last_byte,
-            };
-            self.shared.direct.drop_from_kernel_soon(number.0, end);
-        }
+        let written = Written {
+            number,
+            user: request.uid(),
+            offset,
+            data,
+            write_flags,
+            open_flags: flags,
+            is_direct: lock_owner.is_some(),
+        };
+        self.answer_write(&written, reply);
     }
 
     fn flush(
@@ -331,8 +313,8 @@ impl<S: Store> Filesystem for Handler<S> {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Nothing is left to do, but the question must be asked: without it the kernel reports success for mapped pages that it
-    /// could not send to a server that is gone.
+    /// Only pages that found no room are left to do. But the question must be asked: without it the
+    /// kernel reports success for mapped pages that it could not send to a server that is gone.
     fn fsync(
         &self,
         _request: &Request,
@@ -341,7 +323,9 @@ impl<S: Store> Filesystem for Handler<S> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let synced = self.perform(Operation::Sync, Subject::inode(number), || Ok(()));
+        let synced = self.perform(Operation::Sync, Subject::inode(number), || {
+            self.save_pages(number)
+        });
         reply_empty(synced, reply);
     }
 
@@ -534,13 +518,7 @@ impl<S: Store> Filesystem for Handler<S> {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let found = self.perform(Operation::Seek, Subject::inode(number), || {
-            self.seek(number, offset, whence)
-        });
-        match found {
-            Ok(offset) => reply.offset(offset),
-            Err(errno) => reply.error(errno),
-        }
+        self.answer_seek(number, offset, whence, reply);
     }
 
     fn copy_file_range(
@@ -560,47 +538,5 @@ impl<S: Store> Filesystem for Handler<S> {
             self.copy_range((from, from_offset), (to, to_offset), length)
         });
         reply_written(copied, reply);
-    }
-}
-
-fn reply_entry(found: Result<Described, Errno>, reply: ReplyEntry) {
-    match found {
-        Ok(found) => reply.entry(
-            &found.lifetime,
-            &attributes::to_fuse(&found.attributes),
-            attributes::generation(&found.attributes),
-        ),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn reply_attributes(found: Result<Described, Errno>, reply: ReplyAttr) {
-    match found {
-        Ok(found) => reply.attr(&found.lifetime, &attributes::to_fuse(&found.attributes)),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn reply_written(written: Result<u32, Errno>, reply: ReplyWrite) {
-    match written {
-        Ok(bytes) => reply.written(bytes),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// Size 0 asks for the length only.
-fn reply_xattr(value: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
-    match value {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
     }
 }

@@ -1,0 +1,124 @@
+//! Makes the kernel write back or drop pages of a file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use fuser::{INodeNo, Notifier};
+
+/// Number of this layout of a handle in the kernel (`FILEID_INO64_GEN`): inode number and generation.
+const HANDLE_TYPE: i32 = 0x81;
+const HANDLE_WORDS: usize = 3;
+
+/// A FUSE inode as `open_by_handle_at` names it.
+#[repr(C)]
+struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    /// High and low half of the inode number, generation.
+    words: [u32; HANDLE_WORDS],
+}
+
+/// An open file or directory of the mount. Dropping it closes it, which may wait for the kernel's inode
+/// lock: so it is kept until the request that holds the lock has its answer.
+pub(crate) struct KeptOpen {
+    _descriptor: Option<OwnedFd>,
+}
+
+/// The kernel, as the threads of [`Questions`](super::Questions) reach it.
+pub(crate) struct Kernel {
+    pub(super) mountpoint: PathBuf,
+    pub(super) device_minor: Option<u32>,
+    pub(super) notifier: Notifier,
+}
+
+impl Kernel {
+    /// Writes the dirty pages of an inode back, and waits until the server has them.
+    ///
+    /// A server with the right to open files by handle asks for this file only. Another one has the
+    /// mount to itself or shares it with few, and writes back all of it.
+    pub(crate) fn write_back(&self, inode: u64, generation: u32) -> KeptOpen {
+        let written = self
+            .root()
+            .and_then(|root| match open(&root, inode, generation) {
+                Ok(file) => {
+                    sync(&file)?;
+                    Ok(file)
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    rustix::fs::syncfs(&root)?;
+                    Ok(root.into())
+                }
+                Err(error) => Err(error),
+            });
+        match written {
+            Ok(file) => KeptOpen {
+                _descriptor: Some(file),
+            },
+            Err(error) => {
+                tracing::debug!(inode, %error, "dirty pages of a file were not written back");
+                KeptOpen { _descriptor: None }
+            }
+        }
+    }
+
+    /// Drops what the kernel has of `length` bytes at `offset`; dirty pages are written back before.
+    pub(crate) fn drop_range(&self, inode: u64, offset: u64, length: u64) {
+        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+            return;
+        };
+        if let Err(error) = self.notifier.inval_inode(INodeNo(inode), offset, length)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(inode, %error, "the kernel could not drop pages of a file");
+        }
+    }
+
+    /// The mount's root directory, open only for a moment: an open file keeps `umount` from working.
+    fn root(&self) -> io::Result<File> {
+        let root = File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK)
+            .open(&self.mountpoint)?;
+        // Another file system may be mounted on top. The answer comes without a request.
+        let flags = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&root, c"", flags, rustix::fs::StatxFlags::INO)?;
+        match self.device_minor {
+            Some(minor) if minor == found.stx_dev_minor => Ok(root),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Opens a file that the kernel knows. No request reaches the server but for attributes.
+fn open(root: &File, inode: u64, generation: u32) -> io::Result<OwnedFd> {
+    let mut handle = FileHandle {
+        bytes: (HANDLE_WORDS * size_of::<u32>()) as u32,
+        kind: HANDLE_TYPE,
+        words: [(inode >> 32) as u32, inode as u32, generation],
+    };
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `handle` has the layout of struct file_handle with `bytes` bytes of content, and lives
+    // longer than the call, which only reads it.
+    let descriptor =
+        unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor, which nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Writes dirty pages and waits. Unlike `fsync` it takes no lock that the waiting request may hold.
+fn sync(file: &OwnedFd) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the descriptor is open, and the call takes no pointer.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
