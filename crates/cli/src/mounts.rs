@@ -1,14 +1,18 @@
 //! Finding out and waiting: which pool is mounted where, and when its owner lets go of it.
 
+use crate::visible::on_one_line;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use server::control::{AskError, CachedFile, ClientStatus, Question, Status};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use txn::PoolDirectory;
+use txn::pool::SUPER_FILE;
 
 /// Time between two looks at a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -30,17 +34,31 @@ pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, AskError
 
 fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, AskError> {
     let text = server::control::ask(pool, question)?;
-    serde_json::from_str(&text).map_err(|_| AskError::OtherProtocol { pool: pool.into() })
+    let other = |_| AskError::OtherProtocol { pool: pool.into() };
+    let mut answer: Value = serde_json::from_str(&text).map_err(other)?;
+    make_visible(&mut answer);
+    serde_json::from_value(answer).map_err(other)
+}
+
+/// Writes out control characters in all texts of an answer: the pool's owner can answer anything.
+fn make_visible(answer: &mut Value) {
+    match answer {
+        Value::String(text) => *text = on_one_line(text),
+        Value::Array(list) => list.iter_mut().for_each(make_visible),
+        Value::Object(fields) => fields.values_mut().for_each(make_visible),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Whether a server says that it serves the mount at `place`.
+pub(crate) fn is_at(status: &Status, place: &Path) -> bool {
+    // Its text was made visible, so the path has to be too.
+    status.mountpoint == on_one_line(&place.display().to_string())
 }
 
 /// Waits until no process has the pool open. False if that takes longer than `patience`.
 pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bool> {
-    let head = if pool.is_dir() {
-        pool.join(txn::pool::SUPER_FILE)
-    } else {
-        pool.to_owned()
-    };
-    let head = File::open(head)?;
+    let head = open_head(pool, txn::Mode::ReadOnly)?;
     let start = std::time::Instant::now();
     loop {
         match rustix::fs::flock(&head, FlockOperation::NonBlockingLockShared) {
@@ -52,6 +70,14 @@ pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bo
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// The file of a pool that its owner locks.
+pub(crate) fn open_head(pool: &Path, mode: txn::Mode) -> io::Result<File> {
+    if pool.is_dir() {
+        return PoolDirectory::open(pool)?.file(SUPER_FILE, mode);
+    }
+    txn::directory::open_device(pool, mode)
 }
 
 /// A process whose end can be waited for, even if its number is used again.

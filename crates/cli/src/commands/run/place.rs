@@ -81,7 +81,7 @@ impl Place {
         let status = mounts::ask(&self.pool).ok()?;
         status
             .temporary
-            .filter(|_| Path::new(&status.mountpoint) == self.path)
+            .filter(|_| mounts::is_at(&status, &self.path))
     }
 
     fn take_away(&self, temporary: Temporary, verbose: bool) -> Result<(), Failure> {

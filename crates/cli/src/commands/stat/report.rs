@@ -189,7 +189,7 @@ impl Report {
         inodes: u64,
         free_inodes: u64,
     ) {
-        self.free_bytes = Some(free_blocks * u64::from(block_bytes));
+        self.free_bytes = Some(free_blocks.saturating_mul(block_bytes.into()));
         self.inodes = Some(inodes);
         self.free_inodes = Some(free_inodes);
     }
