@@ -98,6 +98,24 @@ def unclear(path, lines):
     return [(number, what) for number, text in prose(path, lines) for what, pattern in PROSE.items() if pattern.search(text)]
 
 
+# Only crates/txn/src/directory.rs opens files of a pool: its owner may have planted links there.
+POOL_CRATES = ("txn", "fs", "perdure", "server", "cli", "capi")
+POOL_PATH = re.compile(r"\bpool(\(\)|\.path\(\))?\.join\(|\.join\((\w+::)*(SUPER_FILE|OWNER_FILE|CONTROL_SOCKET|USERS_FOLDER|segment_file)\b")
+OPENS_PATH = re.compile(r"\bFile::(open|create|create_new|options)\(|\bOpenOptions\b|\bDirBuilder\b|\bfs::(read|write|remove\w*|rename|create_dir\w*|read_dir)\(")
+# These read /proc only.
+OPENS_PROC = ("holders.rs", "descriptors.rs")
+
+
+def pool_paths(path, lines):
+    """Numbers of the lines, outside of tests, that reach into a pool's directory past its handle."""
+    found = re.search(r"crates/(\w+)/src/(?:.*/)?(\w+\.rs)$", path.as_posix())
+    if not found or found[1] not in POOL_CRATES or (found[1], found[2]) == ("txn", "directory.rs"):
+        return []
+    end = next((at for at, line in enumerate(lines) if line.startswith("#[cfg(test)]")), len(lines))
+    opens = found[1] == "txn" and found[2] not in OPENS_PROC
+    return [at + 1 for at, line in enumerate(lines[:end]) if POOL_PATH.search(line) or (opens and OPENS_PATH.search(line))]
+
+
 # Each rule gives for a file: (distance from the rule, places to look at).
 RULES = {
     "file length": lambda path, lines: (file_length(path, lines), [f"{len(lines)} lines, {FILE_LINES_MAX} at most"]),
@@ -105,6 +123,7 @@ RULES = {
         function_length(path, lines), [f"line {at}: {name} has {length} lines, {FUNCTION_LINES_MAX} at most" for at, name, length in long_functions(lines)]),
     "unsafe without SAFETY": lambda path, lines: counted(f"line {at}" for at in unsafe_without_reason(path, lines)),
     "comment width": lambda path, lines: counted(f"line {at}" for at in wide_comments(path, lines)),
+    "opens past PoolDirectory": lambda path, lines: counted(f"line {at}" for at in pool_paths(path, lines)),
     "unclear prose": lambda path, lines: counted(f"line {at}: {what}" for at, what in unclear(path, lines)),
 }
 

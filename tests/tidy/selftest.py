@@ -12,6 +12,8 @@ SAMPLES = [
     ("function length", RUST, "fn f() {\n" + "    x();\n" * 58 + "}\n", "    pub(crate) fn f(\n        a: u8,\n    ) {\n" + "        x();\n" * 58 + "    }\n"),
     ("unsafe without SAFETY", RUST, "// SAFETY: it is mapped.\nlet a = unsafe { x() };\n", "f();\nlet a = unsafe { x() };\n"),
     ("unsafe without SAFETY", RUST, "// SAFETY: no interior.\nunsafe impl Send for A {}\n", "// It is fine.\nunsafe impl Send for A {}\n"),
+    ("opens past PoolDirectory", Path("crates/cli/src/a.rs"), "pool.path_of(SUPER_FILE);\n#[cfg(test)]\npool.join(SUPER_FILE);\n", "fs::write(pool.join(x), b)?;\n"),
+    ("opens past PoolDirectory", Path("crates/txn/src/a.rs"), "pool.file(name, mode)?;\n", "let file = File::open(path)?;\n"),
     ("comment width", RUST, "// " + "x" * 97, "    /// " + "x" * 93),
     ("comment width", Path("a.sh"), "echo " + "x" * 200, "# " + "x" * 99),
     ("unclear prose", Path("a.md"), "The client reads `his`\n```\nwho reads\n```\n".replace("`his`", "it"), "The block is his.\n"),
