@@ -1,11 +1,9 @@
 //! Finding out and waiting: which pool is mounted where, and when its owner lets go of it.
 
-use crate::visible::on_one_line;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use server::control::{AskError, CachedFile, ClientStatus, Question, Status};
 use std::fs::File;
 use std::io;
@@ -34,26 +32,7 @@ pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, AskError
 
 fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, AskError> {
     let text = server::control::ask(pool, question)?;
-    let other = |_| AskError::OtherProtocol { pool: pool.into() };
-    let mut answer: Value = serde_json::from_str(&text).map_err(other)?;
-    make_visible(&mut answer);
-    serde_json::from_value(answer).map_err(other)
-}
-
-/// Writes out control characters in all texts of an answer: the pool's owner can answer anything.
-fn make_visible(answer: &mut Value) {
-    match answer {
-        Value::String(text) => *text = on_one_line(text),
-        Value::Array(list) => list.iter_mut().for_each(make_visible),
-        Value::Object(fields) => fields.values_mut().for_each(make_visible),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Whether a server says that it serves the mount at `place`.
-pub(crate) fn is_at(status: &Status, place: &Path) -> bool {
-    // Its text was made visible, so the path has to be too.
-    status.mountpoint == on_one_line(&place.display().to_string())
+    serde_json::from_str(&text).map_err(|_| AskError::OtherProtocol { pool: pool.into() })
 }
 
 /// Waits until no process has the pool open. False if that takes longer than `patience`.

@@ -495,8 +495,12 @@ impl PoolDirectory {
 ///
 /// The system's error.
 pub fn open_device(path: &Path, mode: Mode) -> io::Result<File> {
-    let for_writing = mode == Mode::ReadWrite;
-    File::options().read(true).write(for_writing).open(path)
+    let access = match mode {
+        Mode::ReadWrite => OFlags::RDWR,
+        Mode::ReadOnly => OFlags::RDONLY,
+    };
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(File::from(sys::open(path, flags, Permissions::empty())?))
 }
 
 fn foreign(path: PathBuf, found: Found) -> io::Error {

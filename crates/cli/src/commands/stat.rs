@@ -55,7 +55,10 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     }
     match arguments.json {
         true => output::print_json(&report)?,
-        false => output::print(report)?,
+        false => {
+            report.make_visible();
+            output::print(report)?;
+        }
     }
     Ok(Status::Success)
 }

@@ -35,7 +35,7 @@ pub(super) fn unmount(mountpoint: &Path) -> Result<String, Failure> {
         .map_err(Failure::io("look at it", mountpoint))?;
     // Another one may answer: that of another read-only mount.
     let status = mounts::ask(&pool).ok();
-    let status = status.filter(|status| mounts::is_at(status, &canonical));
+    let status = status.filter(|status| Path::new(&status.mountpoint) == canonical);
     let process = status
         .as_ref()
         .and_then(|status| Process::find(status.process));

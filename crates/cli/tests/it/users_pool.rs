@@ -139,6 +139,7 @@ fn what_a_foreign_server_says_does_nothing_to_the_terminal() {
     for field in ["version", "pool", "mountpoint", "class", "read_cache_state"] {
         status[field] = hostile.into();
     }
+    status["statistics"]["operations"][0]["operation"] = hostile.into();
     status["space"]["blocks"] = u64::MAX.into();
     status["space"]["free_blocks"] = u64::MAX.into();
     status["segment_wear"] = vec![u64::MAX; 5000].into();
@@ -166,6 +167,27 @@ fn what_a_foreign_server_says_does_nothing_to_the_terminal() {
 fn names_in_messages_do_nothing_to_the_terminal() {
     let Some(scene) = Scene::new() else { return };
     let name = "a\u{1b}[2J\u{9b}1m\nperdure: b";
+    // Of a pool: in lines of the log, in the text of `stat`, and unchanged in JSON.
+    let folder = scene.place.path().join(name);
+    fs::create_dir(&folder).expect("a directory");
+    let pool = folder.join("pool");
+    fs::rename(&scene.pool, &pool).expect("moved");
+    let logged = perdure()
+        .env("RUST_LOG", "info")
+        .args(["stat", text(&pool)])
+        .output();
+    let logged = Outcome::from(logged.expect("runs"));
+    assert!(
+        logged.stderr.contains("no server tells of the pool"),
+        "{logged:#?}"
+    );
+    let both = format!("{}{}", logged.stderr, logged.stdout);
+    assert!(!both.contains(['\u{1b}', '\u{9b}']), "{both:?}");
+    assert!(!both.contains("\nperdure: b"), "{both:?}");
+    let json = succeed(["stat", text(&pool), "--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["pool"], text(&pool));
+    fs::rename(&pool, &scene.pool).expect("moved back");
     let source = format!("{}:/{name}", scene.pool.display());
     let said = run(["cp", &source, text(&scene.place.path().join("copy"))]);
     assert_eq!(said.code, 1, "{said:#?}");

@@ -81,7 +81,7 @@ impl Place {
         let status = mounts::ask(&self.pool).ok()?;
         status
             .temporary
-            .filter(|_| mounts::is_at(&status, &self.path))
+            .filter(|_| Path::new(&status.mountpoint) == self.path)
     }
 
     fn take_away(&self, temporary: Temporary, verbose: bool) -> Result<(), Failure> {

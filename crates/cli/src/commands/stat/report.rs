@@ -5,6 +5,7 @@ use super::header::Header;
 use super::read_cache::{self, CachedFiles};
 use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
+use crate::visible::on_one_line;
 use fs::quota::{Limits, Subject, Usage};
 use serde::Serialize;
 use server::control::Status as ServerStatus;
@@ -168,6 +169,22 @@ impl Report {
     /// Blocks of each segment that hold something.
     pub(super) fn set_used(&mut self, used: &[u64]) {
         wear::set_used(&mut self.wear_by_segment, used);
+    }
+
+    /// Puts each text that the pool's owner can choose on one line: a server answers anything.
+    pub(super) fn make_visible(&mut self) {
+        for text in [&mut self.pool, &mut self.class] {
+            *text = on_one_line(text);
+        }
+        if let Some(mountpoint) = &mut self.mountpoint {
+            *mountpoint = on_one_line(mountpoint);
+        }
+        if let Some(server) = &mut self.server {
+            server.read_cache_state = on_one_line(&server.read_cache_state);
+            for operation in &mut server.statistics.operations {
+                operation.operation = on_one_line(&operation.operation);
+            }
+        }
     }
 
     /// Shows each segment; in print, where they are many, only with `all`.
