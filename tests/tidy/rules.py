@@ -6,6 +6,8 @@ FILE_LINES_MAX = 600
 # A function fits a screen.
 FUNCTION_LINES_MAX = 60
 COMMENT_COLUMNS_MAX = 100
+# The first page is read by people who do not know yet whether they want a second one.
+README_WORDS_MAX = 600
 
 COMMENT = {".rs": r"\s*(?://[/!]?)(.*)", ".c": r"\s*(?://|/?\*+)(.*)", ".h": r"\s*(?://|/?\*+)(.*)", ".sh": r"\s*#(?!!)(.*)", ".py": r"\s*#(?!!)(.*)"}
 CODE = (".rs", ".sh", ".py", ".c", ".h")
@@ -86,6 +88,13 @@ def prose(path, lines):
         found = pattern.match(line)
         if found:
             yield number, found.group(1).strip()
+
+
+def readme_words(path, lines):
+    """Words: parts between spaces with a letter or digit, outside of code blocks and of the targets of links."""
+    text = " ".join(text for _, text in prose(path, lines))
+    words = re.sub(r"\]\([^)]*\)", "]", text).split()
+    return sum(any(letter.isalnum() for letter in word) for word in words)
 
 
 def wide_comments(path, lines):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from links import broken
-from rules import RULES
+from rules import RULES, readme_words
 
 RUST = Path("a.rs")
 # (rule, file, text that keeps the rule, text that does not)
@@ -30,6 +30,9 @@ def failures():
             found, _ = RULES[rule](path, text.splitlines())
             if (found == 0) != is_kept:
                 yield f"rule '{rule}' {'objects to' if is_kept else 'misses'}: {text[:60]!r}"
+    counted = readme_words(Path("README.md"), "# One\n```\nno words here\n```\n| two | [three](not/these words.md) | - |\n".splitlines())
+    if counted != 3:
+        yield f"words of the README: {counted} instead of 3"
     files = {Path("docs/b.md"): "# One\n## Two words\n"}
     for text, is_kept in LINKS:
         if (not list(broken(Path("docs/a.md"), text, files.get))) != is_kept:

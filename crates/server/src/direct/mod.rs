@@ -253,7 +253,7 @@ fn door<S: Store>(store: &S) -> Option<Door> {
         false => Err(io::Error::from(io::ErrorKind::Unsupported)),
     };
     door.inspect_err(|error| {
-        tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, Linux 6.9, and a file system for the pool whose files can be marked as ones that only grow (`chattr +a`)");
+        tracing::info!(%error, "only this user can use files directly: others need a server that may administer the system, Linux 6.9, and a file system for the pool whose files can be marked as ones that only grow (`chattr +a`)");
     })
     .ok()
 }
