@@ -14,7 +14,8 @@ perdure=${PERDURE:-}
 if [ -z "$perdure" ]; then
     scripts/install-tools.sh build run
     say building "release (some minutes the first time)"
-    cargo build --quiet --release -p perdure-cli
+    # With the library that `perdure run` and `perdure bench direct` load into programs.
+    cargo build --quiet --release -p perdure-cli -p perdure-preload
     perdure=${CARGO_TARGET_DIR:-$repository/target}/release/perdure
 fi
 [ -c /dev/fuse ] || die "no /dev/fuse: load the module (modprobe fuse), or give the container --device /dev/fuse --cap-add SYS_ADMIN"
@@ -38,6 +39,8 @@ cleanup() {
     if grep -q " $mnt " /proc/self/mounts; then
         "$perdure" umount "$mnt" >/dev/null 2>&1 || fusermount3 -uz "$mnt" 2>/dev/null || umount -l "$mnt" || true
     fi
+    # A killed server leaves the parts that programs had marked as append-only.
+    chattr -R -f -a "$work" 2>/dev/null || true
     rm -rf "$work"
     exit "$status"
 }
@@ -46,11 +49,13 @@ trap 'exit 130' INT TERM HUP
 
 server() { "$perdure" stat "$mnt" --json | sed -n 's/^ *"process": *\([0-9]*\).*/\1/p' | head -n 1; }
 nanoseconds() { date +%s%N; }
+# The line of `perdure mount` without its paths and brackets.
+brief() { sed 's/^[^:]*: //; s/ ([^)]*)//g' <<<"$1"; }
 
 "$perdure" mkfs "$pool" --size 1G --volatile >"$work/said"
 say pool "1 GiB in $pool"
 mounted=$("$perdure" mount "$pool" "$mnt")
-say mounted "${mounted#*: }"
+say mounted "$(brief "$mounted")"
 
 # This repository: what git tracks, or all but the build where it is no clone.
 if git rev-parse --git-dir >/dev/null 2>&1; then git ls-files -z; else find . -path ./target -prune -o -type f -printf '%P\0'; fi >"$work/files"
@@ -67,12 +72,31 @@ end=$(nanoseconds)
 say "MB/s in" "$((bytes * 1000 / (end - start))) (256 MiB through the mount)"
 zeros=$(sha256sum <"$mnt/large")
 
+# thousands RUNNER... - thousand writes of 4 KiB a second, by an unmodified program's clock.
+thousands() {
+    local perl python
+    # shellcheck disable=SC2016
+    perl='use Time::HiRes "time"; open F, ">", shift or die; $b = "x" x 4096; $t = time;
+        for (1..50000) { syswrite(F, $b) == 4096 or die } printf "%.0f", 50 / (time - $t)'
+    python='import os, sys, time; f = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); b = b"x" * 4096; t = time.time()
+for _ in range(50000): assert os.write(f, b) == 4096
+print(round(50 / (time.time() - t)))'
+    if command -v perl >/dev/null; then "$@" perl -e "$perl" "$mnt/written"; else "$@" python3 -c "$python" "$mnt/written"; fi
+    [ "$(stat -c %s "$mnt/written")" = $((50000 * 4096)) ] || die "wrote $(stat -c %s "$mnt/written") bytes"
+    rm "$mnt/written"
+}
+if language=$(command -v perl || command -v python3); then
+    by_mount=$(thousands env)
+    by_library=$(thousands "$perdure" run "$pool" --)
+    say "${language##*/}" "$by_mount thousand durable writes of 4 KiB a second through the mount, $by_library thousand under \`perdure run\`"
+fi
+
 victim=$(server)
 kill -9 "$victim"
 while [ -e "/proc/$victim" ]; do sleep 0.01; done
 say killed "server process $victim with kill -9; the mount is dead"
-mounted=$("$perdure" mount "$pool" "$mnt")
-say mounted "${mounted#*: }"
+mounted=$(RUST_LOG=error "$perdure" mount "$pool" "$mnt")
+say mounted "$(brief "$mounted")"
 (cd "$mnt" && sha256sum --quiet -c "$work/sums") || die "checksums differ after kill -9"
 [ "$(sha256sum <"$mnt/large")" = "$zeros" ] || die "the large file differs after kill -9"
 say verified "$((files + 1)) checksums after kill -9, all the same"
@@ -85,4 +109,8 @@ rm -rf "$pool"
 say measuring "the library against bare memory and tmpfs"
 "$perdure" bench ops --size 512M --pool "$work"
 echo
-echo "Try it:  $perdure mkfs /dev/shm/mypool --size 4G --volatile && $perdure mount /dev/shm/mypool /mnt"
+command=${perdure#"$repository"/}
+cat <<END
+Try it:  $command mkfs /dev/shm/mypool --size 4G --volatile && $command mount /dev/shm/mypool /mnt
+         $command run /dev/shm/mypool -- PROGRAM
+END

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from links import broken
-from rules import RULES
+from rules import README_WORDS_MAX, RULES, readme_words
 from selftest import failures
 from steps import STEPS
 
@@ -49,6 +49,10 @@ def measure():
                 found[rule][name] = distance, places
         if path.suffix == ".md":
             dead += [f"{name}: {link}" for link in broken(path, text, read)]
+    readme = ROOT / "README.md"
+    words = readme_words(readme, readme.read_text().splitlines())
+    if words > README_WORDS_MAX:
+        dead.append(f"README.md: {words} words, {README_WORDS_MAX} at most; move details to docs/")
     testing = (ROOT / "docs/TESTING.md").read_text()
     dead += [f"docs/TESTING.md: nothing about the step {step.name}" for step in STEPS if f"`{step.name}`" not in testing]
     return found, dead
@@ -86,7 +90,7 @@ def main(words):
     if better:
         print(f"{better} files are nearer to a rule than ratchet.json says: python3 tests/tidy --lower")
     total = {rule: sum(files.values()) for rule, files in now.items()}
-    print(f"{worse} files got worse, {len(dead)} broken links or missing steps; distances: {', '.join(f'{rule} {number}' for rule, number in total.items())}")
+    print(f"{worse} files got worse, {len(dead)} broken links, missing steps or words too many; distances: {', '.join(f'{rule} {number}' for rule, number in total.items())}")
     return 1 if worse or dead or bad else 0
 
 

@@ -6,6 +6,8 @@ FILE_LINES_MAX = 600
 # A function fits a screen.
 FUNCTION_LINES_MAX = 60
 COMMENT_COLUMNS_MAX = 100
+# The first page is read by people who do not know yet whether they want a second one.
+README_WORDS_MAX = 600
 
 COMMENT = {".rs": r"\s*(?://[/!]?)(.*)", ".c": r"\s*(?://|/?\*+)(.*)", ".h": r"\s*(?://|/?\*+)(.*)", ".sh": r"\s*#(?!!)(.*)", ".py": r"\s*#(?!!)(.*)"}
 CODE = (".rs", ".sh", ".py", ".c", ".h")
@@ -88,6 +90,13 @@ def prose(path, lines):
             yield number, found.group(1).strip()
 
 
+def readme_words(path, lines):
+    """Words: parts between spaces with a letter or digit, outside of code blocks and of the targets of links."""
+    text = " ".join(text for _, text in prose(path, lines))
+    words = re.sub(r"\]\([^)]*\)", "]", text).split()
+    return sum(any(letter.isalnum() for letter in word) for word in words)
+
+
 def wide_comments(path, lines):
     """Numbers of the lines with a comment that is too wide."""
     return [] if path.suffix == ".md" else [number for number, _ in prose(path, lines) if len(lines[number - 1]) > COMMENT_COLUMNS_MAX]
@@ -98,6 +107,24 @@ def unclear(path, lines):
     return [(number, what) for number, text in prose(path, lines) for what, pattern in PROSE.items() if pattern.search(text)]
 
 
+# Only crates/txn/src/directory.rs opens files of a pool: its owner may have planted links there.
+POOL_CRATES = ("txn", "fs", "perdure", "server", "cli", "capi")
+POOL_PATH = re.compile(r"\bpool(\(\)|\.path\(\))?\.join\(|\.join\((\w+::)*(SUPER_FILE|OWNER_FILE|CONTROL_SOCKET|USERS_FOLDER|segment_file)\b")
+OPENS_PATH = re.compile(r"\bFile::(open|create|create_new|options)\(|\bOpenOptions\b|\bDirBuilder\b|\bfs::(read|write|remove\w*|rename|create_dir\w*|read_dir)\(")
+# These read /proc only.
+OPENS_PROC = ("holders.rs", "descriptors.rs")
+
+
+def pool_paths(path, lines):
+    """Numbers of the lines, outside of tests, that reach into a pool's directory past its handle."""
+    found = re.search(r"crates/(\w+)/src/(?:.*/)?(\w+\.rs)$", path.as_posix())
+    if not found or found[1] not in POOL_CRATES or (found[1], found[2]) == ("txn", "directory.rs"):
+        return []
+    end = next((at for at, line in enumerate(lines) if line.startswith("#[cfg(test)]")), len(lines))
+    opens = found[1] == "txn" and found[2] not in OPENS_PROC
+    return [at + 1 for at, line in enumerate(lines[:end]) if POOL_PATH.search(line) or (opens and OPENS_PATH.search(line))]
+
+
 # Each rule gives for a file: (distance from the rule, places to look at).
 RULES = {
     "file length": lambda path, lines: (file_length(path, lines), [f"{len(lines)} lines, {FILE_LINES_MAX} at most"]),
@@ -105,6 +132,7 @@ RULES = {
         function_length(path, lines), [f"line {at}: {name} has {length} lines, {FUNCTION_LINES_MAX} at most" for at, name, length in long_functions(lines)]),
     "unsafe without SAFETY": lambda path, lines: counted(f"line {at}" for at in unsafe_without_reason(path, lines)),
     "comment width": lambda path, lines: counted(f"line {at}" for at in wide_comments(path, lines)),
+    "opens past PoolDirectory": lambda path, lines: counted(f"line {at}" for at in pool_paths(path, lines)),
     "unclear prose": lambda path, lines: counted(f"line {at}: {what}" for at, what in unclear(path, lines)),
 }
 

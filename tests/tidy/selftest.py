@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from links import broken
-from rules import RULES
+from rules import RULES, readme_words
 
 RUST = Path("a.rs")
 # (rule, file, text that keeps the rule, text that does not)
@@ -12,6 +12,8 @@ SAMPLES = [
     ("function length", RUST, "fn f() {\n" + "    x();\n" * 58 + "}\n", "    pub(crate) fn f(\n        a: u8,\n    ) {\n" + "        x();\n" * 58 + "    }\n"),
     ("unsafe without SAFETY", RUST, "// SAFETY: it is mapped.\nlet a = unsafe { x() };\n", "f();\nlet a = unsafe { x() };\n"),
     ("unsafe without SAFETY", RUST, "// SAFETY: no interior.\nunsafe impl Send for A {}\n", "// It is fine.\nunsafe impl Send for A {}\n"),
+    ("opens past PoolDirectory", Path("crates/cli/src/a.rs"), "pool.path_of(SUPER_FILE);\n#[cfg(test)]\npool.join(SUPER_FILE);\n", "fs::write(pool.join(x), b)?;\n"),
+    ("opens past PoolDirectory", Path("crates/txn/src/a.rs"), "pool.file(name, mode)?;\n", "let file = File::open(path)?;\n"),
     ("comment width", RUST, "// " + "x" * 97, "    /// " + "x" * 93),
     ("comment width", Path("a.sh"), "echo " + "x" * 200, "# " + "x" * 99),
     ("unclear prose", Path("a.md"), "The client reads `his`\n```\nwho reads\n```\n".replace("`his`", "it"), "The block is his.\n"),
@@ -28,6 +30,9 @@ def failures():
             found, _ = RULES[rule](path, text.splitlines())
             if (found == 0) != is_kept:
                 yield f"rule '{rule}' {'objects to' if is_kept else 'misses'}: {text[:60]!r}"
+    counted = readme_words(Path("README.md"), "# One\n```\nno words here\n```\n| two | [three](not/these words.md) | - |\n".splitlines())
+    if counted != 3:
+        yield f"words of the README: {counted} instead of 3"
     files = {Path("docs/b.md"): "# One\n## Two words\n"}
     for text, is_kept in LINKS:
         if (not list(broken(Path("docs/a.md"), text, files.get))) != is_kept:

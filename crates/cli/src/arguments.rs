@@ -17,13 +17,14 @@ Exit codes:
   0  done
   1  the operation failed
   2  the command line makes no sense (16 for fsck)
-  3  the pool is missing, not a pool, of another version, or damaged
+  3  the pool is missing, not a pool, of another version, damaged, or has foreign files
   4  the pool or the mount point is in use
   141  whoever read the output went away
   run: those of its program, 128 + N if signal N ended it, 126 and 127 if it cannot be run
 
 Environment:
-  RUST_LOG  what is logged to stderr, for example RUST_LOG=debug
+  RUST_LOG  which lines are logged, for example RUST_LOG=debug; they go to stderr,
+            those of a server in the background to the file of mount --log only
   NO_COLOR  no colour, even on a terminal
 
 Example:

@@ -1,11 +1,17 @@
 //! What goes to the log, and how important it is.
 
 use crate::output;
+use crate::visible::on_one_line;
 use log::{Level, Log, Metadata, Record};
+use std::fmt::Debug;
 use std::io::{Error, stderr};
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_log::{AsLog, LogTracer};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 /// Where the FUSE library says that it could not send a reply.
 const REPLIES: &str = "fuser::reply";
@@ -18,6 +24,8 @@ pub(crate) fn start(has_time: bool) {
         .with_writer(stderr)
         // That a line cannot be written would be said on stderr, by a macro that panics if it cannot.
         .log_internal_errors(false)
+        // Paths and names in a line are not this program's words.
+        .fmt_fields(visible_fields())
         .with_ansi(output::stderr_has_colour());
     let subscriber: tracing::Dispatch = match has_time {
         true => lines.finish().into(),
@@ -27,6 +35,18 @@ pub(crate) fn start(has_time: bool) {
     let _ = log::set_boxed_logger(Box::new(Libraries(LogTracer::new())));
     let _ = tracing::dispatcher::set_global_default(subscriber);
     log::set_max_level(LevelFilter::current().as_log());
+}
+
+/// Writes the fields of a line with their control characters written out.
+fn visible_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+    let field = |to: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
+        let value = on_one_line(&format!("{value:?}"));
+        match field.name() {
+            "message" => write!(to, "{value}"),
+            name => write!(to, "{name}={value}"),
+        }
+    };
+    debug_fn(field).delimited(" ")
 }
 
 /// What libraries log by way of the crate `log`.

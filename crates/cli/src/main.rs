@@ -10,6 +10,7 @@ mod output;
 mod read_cache;
 mod signals;
 mod size;
+mod visible;
 
 use arguments::background::Background;
 use arguments::{Arguments, Command};

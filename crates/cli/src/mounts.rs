@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use txn::PoolDirectory;
+use txn::pool::SUPER_FILE;
 
 /// Time between two looks at a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -35,12 +37,7 @@ fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, As
 
 /// Waits until no process has the pool open. False if that takes longer than `patience`.
 pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bool> {
-    let head = if pool.is_dir() {
-        pool.join(txn::pool::SUPER_FILE)
-    } else {
-        pool.to_owned()
-    };
-    let head = File::open(head)?;
+    let head = open_head(pool, txn::Mode::ReadOnly)?;
     let start = std::time::Instant::now();
     loop {
         match rustix::fs::flock(&head, FlockOperation::NonBlockingLockShared) {
@@ -52,6 +49,14 @@ pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bo
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// The file of a pool that its owner locks.
+pub(crate) fn open_head(pool: &Path, mode: txn::Mode) -> io::Result<File> {
+    if pool.is_dir() {
+        return PoolDirectory::open(pool)?.file(SUPER_FILE, mode);
+    }
+    txn::directory::open_device(pool, mode)
 }
 
 /// A process whose end can be waited for, even if its number is used again.

@@ -1,18 +1,33 @@
 //! Printing: a closed pipe ends a command quietly, colour and progress only on a terminal.
 
 use crate::failure::Failure;
+use crate::visible::{self, Message, Visible};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt::{self, Display};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use txn::PoolDirectory;
 
 /// Prints text on stdout.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    write!(stdout, "{text}")?;
+    write!(stdout, "{}", Visible(text))?;
     stdout.flush()?;
     Ok(())
+}
+
+/// Opens a file for output. In another user's directory, that user's links are not followed.
+pub(crate) fn report_file(path: &Path, appends: bool) -> io::Result<File> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::IsADirectory.into());
+    };
+    let parent = match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => parent,
+    };
+    PoolDirectory::open(parent)?.report(name, appends)
 }
 
 /// A path as it can be typed in a shell.
@@ -28,7 +43,7 @@ pub(crate) fn quoted(path: &Path) -> String {
 /// Prints a value as one JSON document on stdout.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;
-    print(format_args!("{text}\n"))
+    print(format_args!("{}\n", visible::in_json(&text)))
 }
 
 /// Prints `perdure: TEXT` on stderr; nobody is left to tell if that fails.
@@ -38,7 +53,7 @@ pub(crate) fn complain(text: fmt::Arguments<'_>) {
     } else {
         ("", "")
     };
-    let _ = writeln!(io::stderr().lock(), "{on}perdure:{off} {text}");
+    let _ = writeln!(io::stderr().lock(), "{on}perdure:{off} {}", Message(text));
 }
 
 /// Whether stderr is a terminal whose owner does not object to colour.

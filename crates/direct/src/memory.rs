@@ -103,7 +103,8 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Maps the first bytes of a file that the server has opened for this process: its own, or the pool's epoch, which it can only read. The server is trusted not to make it shorter.
+    /// Maps the first bytes of a file that the server has opened for this process: its own, or the
+    /// pool's epoch, read-only. The server, root's or this user's, is trusted not to shorten it.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl SharedMemory {
         is_writable: bool,
     ) -> Result<SharedMemory, MemoryError> {
         let found = rustix::fs::fstat(file)?.st_size as u64;
-        if found < bytes as u64 {
+        if found < bytes as u64 || !keeps_size(file)? {
             return Err(MemoryError::Size {
                 expected: bytes,
                 found,
@@ -190,6 +191,14 @@ impl SharedMemory {
     }
 }
 
+/// Whether a file is a pool's, which has a name, or sealed memory. Honest servers give no other.
+pub(crate) fn keeps_size(file: &OwnedFd) -> io::Result<bool> {
+    let has_name = rustix::fs::fstat(file)?.st_nlink > 0;
+    let is_sealed =
+        || rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    Ok(has_name || is_sealed())
+}
+
 fn map(
     file: &impl AsFd,
     bytes: usize,
@@ -253,6 +262,19 @@ mod tests {
         assert!(matches!(writable, Err(MemoryError::System(_))));
         assert!(rustix::fs::ftruncate(&file, 0).is_err(), "sealed");
         assert!(rustix::fs::ftruncate(&file, 8192).is_err(), "sealed");
+    }
+
+    #[test]
+    fn memory_that_can_shrink_is_refused() {
+        for flags in [MemfdFlags::CLOEXEC, MemfdFlags::ALLOW_SEALING] {
+            let file = rustix::fs::memfd_create("open", flags).expect("memory");
+            rustix::fs::ftruncate(&file, 4096).expect("its size");
+            for is_writable in [false, true] {
+                let mapped = SharedMemory::map_file(&file, 4096, is_writable);
+                assert!(matches!(mapped, Err(MemoryError::Size { found: 4096, .. })));
+            }
+            assert!(SharedMemory::map(&file, 4096, None).is_err());
+        }
     }
 
     #[test]

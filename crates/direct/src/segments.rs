@@ -2,6 +2,7 @@
 
 use crate::line::{Line, NoAnswer};
 use crate::lock::Mutex;
+use crate::memory::keeps_size;
 use crate::protocol::{Kind, Request, Row, SEGMENTS_AT_ONCE, Welcome};
 use crate::socket::WAIT;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
@@ -278,6 +279,7 @@ impl Segments {
                     descriptor => descriptor,
                 },
             };
+            let descriptor = descriptor.filter(|it| keeps_size(it).unwrap_or(false));
             let is_mapped = descriptor.is_some_and(|it| self.map(segment, it.into(), permission));
             match is_mapped {
                 true => standing.level = level(permission),
@@ -294,6 +296,7 @@ impl Segments {
         let wanted = level(Permission::ReadWrite);
         if let Some(standing) = standings.get_mut(segment as usize)
             && standing.level < wanted
+            && keeps_size(&descriptor).unwrap_or(false)
             && self.map(segment, descriptor.into(), Permission::ReadWrite)
         {
             standing.level = wanted;

@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -59,7 +60,11 @@ impl Socket {
                 return Err(error.into());
             }
         }
-        Socket::adopt(socket)
+        // Any mount's server may pose as ours, and make mapped files shorter.
+        match is_trusted(peer_of(&socket)?, geteuid().as_raw()) {
+            true => Socket::adopt(socket),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     /// The descriptor, if it still is this socket's.
@@ -74,6 +79,36 @@ impl Socket {
     /// What [`close_inherited`] needs.
     pub(crate) fn trace(&self) -> (RawFd, Identity) {
         (self.number, self.identity)
+    }
+}
+
+/// Whether a server of user `server` has power over a process of user `own` anyway.
+fn is_trusted(server: u32, own: u32) -> bool {
+    [0, own].contains(&server)
+}
+
+/// The user that listens at the other end, as the kernel says. (Not by `rustix`, which takes no
+/// process number 0: that is the number of a server that this process cannot see.)
+fn peer_of(socket: &OwnedFd) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes; any bytes are a `ucred`.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    match outcome {
+        0 => Ok(peer.uid),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -103,4 +138,61 @@ fn identity(number: RawFd) -> Option<Identity> {
         device: status.st_dev,
         inode: status.st_ino,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
+
+    /// Listens as another user. The kernel notes the user when the socket begins to listen.
+    fn listen_as(user: u32, name: &'static [u8]) -> OwnedFd {
+        let listening = std::thread::spawn(move || {
+            let user = Uid::from_raw(user);
+            set_thread_res_uid(user, user, user).expect("another user");
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+            listen(&socket, 4)?;
+            Ok::<_, Errno>(socket)
+        });
+        listening.join().expect("no panic").expect("listens")
+    }
+
+    #[test]
+    fn a_server_of_another_user_is_not_spoken_to() {
+        if !geteuid().is_root() {
+            return eprintln!("skipped: needs root, to be another user");
+        }
+        for (user, name, is_refused) in [
+            (12_345, "perdure-test-foreign", true),
+            (0, "perdure-test-of-root", false),
+        ] {
+            let name = format!("{name}-{}", std::process::id()).leak().as_bytes();
+            let _server = listen_as(user, name);
+            let refused = Socket::connect(name)
+                .map(drop)
+                .map_err(|error| error.kind());
+            let expected = match is_refused {
+                true => Err(io::ErrorKind::PermissionDenied),
+                false => Ok(()),
+            };
+            assert_eq!(refused, expected, "of user {user}");
+        }
+    }
+
+    #[test]
+    fn only_root_and_this_user_are_trusted() {
+        for (server, own, expected) in [
+            (0, 1000, true),
+            (1000, 1000, true),
+            (1001, 1000, false),
+            (1000, 0, false),
+            (u32::MAX, 0, false),
+        ] {
+            assert_eq!(is_trusted(server, own), expected, "{server} {own}");
+        }
+    }
 }

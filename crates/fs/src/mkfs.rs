@@ -9,7 +9,9 @@ use pmem::{BLOCK_BYTES, Region};
 use scatter::{DomainId, Options, Purpose};
 use std::path::Path;
 use txn::format::write_header;
-use txn::{Content, FormatError, FormatOptions, Mode, PmemStore, Store, Transaction, pool};
+use txn::{
+    Content, FormatError, FormatOptions, Mode, PmemStore, PoolDirectory, Store, Transaction, pool,
+};
 
 /// Makes a pool with an empty root directory that belongs to `root_owner` (user, group).
 ///
@@ -23,8 +25,8 @@ pub fn mkfs(
 ) -> Result<(), FormatError> {
     let region = pool::create(path, options)?;
     let result = initialise(region, root_owner).map(drop);
-    if result.is_err() && path.is_dir() {
-        let _ = std::fs::remove_dir_all(path);
+    if result.is_err() {
+        let _ = PoolDirectory::open(path).and_then(|made| txn::remove(&made));
     }
     result
 }

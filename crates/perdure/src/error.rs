@@ -268,7 +268,9 @@ fn format_errno(error: &FormatError) -> i32 {
 fn open_errno(error: &OpenError) -> i32 {
     match error {
         OpenError::Missing { .. } => libc::ENOENT,
-        OpenError::NotAPool { .. } | OpenError::OtherVersion { .. } => libc::EINVAL,
+        OpenError::NotAPool { .. } | OpenError::OtherVersion { .. } | OpenError::Foreign(_) => {
+            libc::EINVAL
+        }
         OpenError::InUse { .. } | OpenError::StillWriting { .. } => libc::EBUSY,
         OpenError::Io { source, .. } => io_errno(source),
         OpenError::Map(error) => map_errno(error),

@@ -12,8 +12,8 @@ use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use txn::pool::{SUPER_FILE, is_pool};
-use txn::{FormatOptions, Mode, OpenError, PmemStore};
+use txn::pool::is_pool;
+use txn::{FormatOptions, Mode, OpenError, PmemStore, PoolDirectory};
 
 /// How [`Pool::create`] lays out a new pool.
 ///
@@ -507,21 +507,9 @@ fn remove_pool(pool: &Path) -> Result<()> {
     if !pool.is_dir() {
         return Ok(());
     }
-    std::fs::remove_file(pool.join(SUPER_FILE)).map_err(failed)?;
-    drop(in_use);
-    for entry in std::fs::read_dir(pool).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(b"segment-")
-        {
-            txn::pool::remove_segment(&entry.path()).map_err(failed)?;
-        } else if entry.file_name() == txn::users::USERS_FOLDER {
-            std::fs::remove_dir_all(entry.path()).map_err(failed)?;
-        }
-    }
-    std::fs::remove_dir(pool).map_err(failed)
+    let directory = PoolDirectory::open(pool).map_err(failed)?;
+    // Files go before the lock, so no other process can open the pool in between.
+    txn::remove(&directory).map_err(failed)
 }
 
 fn process_owner() -> (u32, u32) {

@@ -18,17 +18,19 @@ mod direct;
 pub use direct::{ClientStatus, DirectStatus, KernelPath, Refusals};
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use txn::PoolDirectory;
+use txn::pool::CONTROL_SOCKET;
 
 use crate::answers::Answers;
 use crate::statistics::StatisticsSummary;
@@ -38,7 +40,8 @@ const PROTOCOL_VERSION: u32 = 1;
 const REQUEST_BYTES_MAX: usize = 64;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-const SOCKET_NAME: &str = "control";
+/// For all steps of an answer together.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const DEVICE_SOCKETS: &str = "/run/perdure";
 /// How the answer to a question begins that the server does not know.
 const UNKNOWN_QUESTION: &str = "unknown question";
@@ -254,7 +257,8 @@ pub enum AskError {
 ///
 /// # Errors
 ///
-/// Nobody serves the pool, or the server cannot be understood. Waits 2 seconds for each step at most.
+/// Nobody serves the pool, or the server cannot be understood. Waits 2 seconds for each step at
+/// most, and 10 for all.
 pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
     let no_server = |source: io::Error| match source.kind() {
         io::ErrorKind::PermissionDenied => AskError::Denied { pool: pool.into() },
@@ -267,7 +271,8 @@ pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
         pool: pool.into(),
         source,
     };
-    let mut stream = connect(pool).map_err(no_server)?;
+    let stream = connect(pool).map_err(no_server)?;
+    let mut stream = Timed::new(&stream, ANSWER_PATIENCE);
     stream
         .write_all(format!("perdure {PROTOCOL_VERSION} {}\n", question.word()).as_bytes())
         .map_err(broken_off)?;
@@ -293,52 +298,95 @@ pub fn ask(pool: &Path, question: Question) -> Result<String, AskError> {
 }
 
 fn connect(pool: &Path) -> io::Result<UnixStream> {
-    let place = place_of(pool)?;
-    let stream = connect_to(&open_directory(&place.directory)?, &place.name)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+    connect_to(&Place::of(pool)?)
 }
 
-fn connect_to(directory: &OwnedFd, name: &str) -> io::Result<UnixStream> {
+/// Connects to the socket itself, not to its name, which the pool's owner can make a link any time.
+fn connect_to(place: &Place) -> io::Result<UnixStream> {
+    let at = place.directory.socket(&place.name)?;
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    rustix::net::connect(&socket, &short_address(directory, name)?)?;
+    let path = format!("/proc/self/fd/{}", at.as_raw_fd());
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
+}
+
+/// A stream whose other side may be slow: each step has to end in time, and all of them together.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl<'a> Timed<'a> {
+    fn new(stream: &'a UnixStream, patience: Duration) -> Timed<'a> {
+        Timed {
+            stream,
+            until: Instant::now() + patience,
+        }
+    }
+
+    fn rest(&self) -> io::Result<Option<Duration>> {
+        let rest = self.until.saturating_duration_since(Instant::now());
+        match rest.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(Some(rest.min(PATIENCE))),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.rest()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.rest()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// The listening socket of a server; the name goes when this is dropped.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
-    directory: OwnedFd,
-    name: String,
+    place: Place,
 }
 
 impl ControlSocket {
-    /// Binds the socket of `pool`. The caller holds the pool's lock, so a socket that exists is left over from a server
-    /// that was killed, or that of another read-only mount, which keeps it.
-    pub(crate) fn bind(pool: &Path) -> io::Result<ControlSocket> {
-        let place = place_of(pool)?;
-        if place.directory == Path::new(DEVICE_SOCKETS) {
-            std::fs::create_dir_all(&place.directory)?;
-        }
-        let directory = open_directory(&place.directory)?;
-        match rustix::fs::statat(&directory, place.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
-                if connect_to(&directory, &place.name).is_ok() {
-                    return Err(io::Error::other(
-                        "another read-only mount of the pool answers there",
-                    ));
+    /// Binds the socket of `pool`, in its `directory` if there is one. The caller has the pool's lock:
+    /// an existing socket is a killed server's, or that of another read-only mount, which keeps it.
+    pub(crate) fn bind(
+        pool: &Path,
+        directory: Option<&Arc<PoolDirectory>>,
+    ) -> io::Result<ControlSocket> {
+        let place = match directory {
+            Some(directory) => Place::in_pool(Arc::clone(directory)),
+            None => {
+                if is_device(pool)? {
+                    std::fs::create_dir_all(DEVICE_SOCKETS)?;
                 }
-                rustix::fs::unlinkat(&directory, place.name.as_str(), AtFlags::empty())?;
+                Place::of(pool)?
             }
-            Ok(_) => return Err(io::Error::other("a file that is no socket has its name")),
-            Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+        };
+        match place.directory.socket(&place.name) {
+            Ok(_) if connect_to(&place).is_ok() => {
+                return Err(io::Error::other(
+                    "another read-only mount of the pool answers there",
+                ));
+            }
+            Ok(_) => place.directory.remove(&place.name)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
@@ -348,12 +396,11 @@ impl ControlSocket {
         )?;
         // Before the name exists: at no moment may anybody else connect.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &short_address(&directory, &place.name)?)?;
+        rustix::net::bind(&socket, &place.address()?)?;
         rustix::net::listen(&socket, 16)?;
         Ok(ControlSocket {
             listener: UnixListener::from(socket),
-            directory,
-            name: place.name,
+            place,
         })
     }
 
@@ -398,7 +445,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         // A name that is left behind is removed by the next server.
-        let _ = rustix::fs::unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
+        let _ = self.place.directory.remove(&self.place.name);
     }
 }
 
@@ -418,10 +465,9 @@ impl Drop for ControlThread {
     }
 }
 
-fn answer(mut stream: UnixStream, answers: &impl Answers) -> io::Result<()> {
+fn answer(stream: UnixStream, answers: &impl Answers) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = Timed::new(&stream, ANSWER_PATIENCE);
     let outcome = match parse_question(&read_line(&mut stream)?) {
         Ok(Question::Stat) => to_json(&answers.status()),
         Ok(Question::Metrics) => telemetry::render(&answers.status()).map_err(str::to_owned),
@@ -488,35 +534,64 @@ fn parse_answer(line: &[u8]) -> Option<(bool, usize)> {
     (known && words.next().is_none()).then_some((good, length))
 }
 
+/// The directory and name of a pool's socket.
 struct Place {
-    directory: PathBuf,
+    directory: Arc<PoolDirectory>,
     name: String,
 }
 
-fn place_of(pool: &Path) -> io::Result<Place> {
-    if std::fs::metadata(pool)?.is_dir() {
-        return Ok(Place {
-            directory: pool.into(),
-            name: SOCKET_NAME.to_owned(),
-        });
+fn is_device(pool: &Path) -> io::Result<bool> {
+    Ok(!std::fs::metadata(pool)?.is_dir())
+}
+
+impl Place {
+    fn in_pool(directory: Arc<PoolDirectory>) -> Place {
+        Place {
+            directory,
+            name: CONTROL_SOCKET.to_owned(),
+        }
     }
-    let device = pool.file_name().unwrap_or_default().to_string_lossy();
-    Ok(Place {
-        directory: DEVICE_SOCKETS.into(),
-        name: format!("{device}.{SOCKET_NAME}"),
-    })
+
+    fn of(pool: &Path) -> io::Result<Place> {
+        if !is_device(pool)? {
+            return Ok(Place::in_pool(Arc::new(PoolDirectory::open(pool)?)));
+        }
+        let device = pool.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Place {
+            directory: Arc::new(PoolDirectory::open(Path::new(DEVICE_SOCKETS))?),
+            name: format!("{device}.{CONTROL_SOCKET}"),
+        })
+    }
+
+    /// The address to bind. A socket's path may have 107 bytes only; a pool's may be longer.
+    fn address(&self) -> io::Result<SocketAddrUnix> {
+        let directory = self.directory.handle().as_raw_fd();
+        let path = format!("/proc/self/fd/{directory}/{}", self.name);
+        Ok(SocketAddrUnix::new(path)?)
+    }
 }
 
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The address of a socket below an open directory. A socket's path may have 107 bytes only; a pool's may be longer.
-fn short_address(directory: &OwnedFd, name: &str) -> io::Result<SocketAddrUnix> {
-    let path = format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd());
-    Ok(SocketAddrUnix::new(path)?)
+    /// A server that sends a byte now and then is always in time for the next one, not for all.
+    #[test]
+    fn a_slow_server_is_not_waited_for_longer_than_for_all_steps() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let slow = std::thread::spawn(move || {
+            while theirs.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let mut endless = vec![0; 1 << 20];
+        let mut stream = Timed::new(&ours, Duration::from_millis(100));
+        let outcome = stream
+            .read_exact(&mut endless)
+            .map_err(|error| error.kind());
+        let late = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(outcome.is_err_and(|kind| late.contains(&kind)));
+        drop(ours);
+        slow.join().expect("no panic");
+    }
 }

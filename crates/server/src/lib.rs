@@ -22,8 +22,9 @@
 //! Every reply that reports success is sent after the change is durable (within the class of the
 //! pool). No state waits in this crate: the kernel's page cache is write-through, and only pages
 //! dirtied through a shared mapping stay in the kernel until `msync`, `fsync` or writeback.
-//! So `fsync` finds nothing to do here; that it is asked at all tells a living server from a dead one. docs/DESIGN.md, "The FUSE front end", has the
-//! reasons and the support matrix.
+//! So `fsync` has nothing to write but such pages; it fails if the server is dead.
+//! docs/OPERATIONS.md has the guarantees of each way of access, docs/DESIGN.md, "The FUSE front
+//! end", the reasons and the support matrix.
 
 mod answers;
 mod attach;

@@ -50,7 +50,12 @@ impl NullServer {
             ..Mounting::new("perdure-null", mountpoint)
         };
         let place = serve::place_for(&mounting)?;
-        let session = serve::connect(NullFileSystem::new(file_bytes), &mounting, &place)?;
+        let session = serve::connect(
+            NullFileSystem::new(file_bytes),
+            &mounting,
+            mounting.restrictions,
+            &place,
+        )?;
         let stopper = Stopper {
             mountpoint: place,
             device_minor: None,

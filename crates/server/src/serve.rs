@@ -1,6 +1,7 @@
 //! A mount's life: checks, mount, threads, signals, clean unmount.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -50,6 +51,8 @@ pub struct Mounting {
     pub allow_other: Option<bool>,
     /// What programs on the mount may not do: `NOSUID`, `NODEV`, `NOEXEC`.
     pub restrictions: MountFlags,
+    /// Restrictions to leave out although the pool is not root's ([`Mounting::restrictions_of`]).
+    pub lifted: MountFlags,
     /// Whether processes may use files directly. What they get is judged by their user alone: not by security modules, nor by what of the mount they can see.
     pub direct: bool,
     /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
@@ -72,11 +75,22 @@ impl Mounting {
             threads: 0,
             allow_other: None,
             restrictions: MountFlags::empty(),
+            lifted: MountFlags::empty(),
             direct: true,
             in_place: false,
             lease_timeout: Some(LEASE_TIMEOUT),
             class: String::new(),
             temporary: None,
+        }
+    }
+
+    /// Returns the restrictions of a mount whose pool has this owner. The owner can write any inode
+    /// into the pool, so set-id programs and devices work only if root owns it, or by `lifted`.
+    pub fn restrictions_of(&self, owner: u32) -> MountFlags {
+        // The kernel restricts the mounts of ordinary users.
+        match owner == 0 || !rustix::process::geteuid().is_root() {
+            true => self.restrictions,
+            false => self.restrictions | ((MountFlags::NOSUID | MountFlags::NODEV) - self.lifted),
         }
     }
 
@@ -110,7 +124,7 @@ pub enum ServeError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// The kernel's first message was not understood.
-    #[error("the FUSE connection could not be set up: {0}; kernel 4.20 or newer is needed")]
+    #[error("the FUSE connection could not be set up: {0}; kernel 5.4 or newer is needed")]
     Handshake(io::Error),
     /// Each thread takes a descriptor, and this process may not have so many.
     #[error(
@@ -251,7 +265,9 @@ fn start<S: Store>(
     mounting: &Mounting,
     mut stopper: Stopper,
 ) -> Result<(JoinHandle<io::Result<()>>, Stopper, Notifier), ServeError> {
-    let session = connect(Handler::new(shared.clone()), mounting, &stopper.mountpoint)?;
+    let handler = Handler::new(shared.clone());
+    let restrictions = mounting.restrictions_of(pool_owner(shared.fs.store(), &mounting.pool));
+    let session = connect(handler, mounting, restrictions, &stopper.mountpoint)?;
     stopper.device_minor = mount_table::topmost(&stopper.mountpoint)
         .ok()
         .flatten()
@@ -271,10 +287,19 @@ fn start<S: Store>(
     Ok((thread, stopper, notifier))
 }
 
+/// The user that can write a pool's files past the mount; root for memory without files.
+fn pool_owner(store: &impl Store, pool: &Path) -> u32 {
+    match store.directory() {
+        Some(directory) => directory.owner(),
+        None => std::fs::metadata(pool).map_or(0, |device| device.uid()),
+    }
+}
+
 /// Mounts and shakes hands with the kernel. Leaves no mount behind when it fails.
 pub(crate) fn connect<F: Filesystem>(
     filesystem: F,
     mounting: &Mounting,
+    restrictions: MountFlags,
     place: &Path,
 ) -> Result<Session<F>, ServeError> {
     let allow_other = mounting
@@ -286,7 +311,7 @@ pub(crate) fn connect<F: Filesystem>(
         mountpoint: place,
         read_only: mounting.read_only,
         allow_other,
-        restrictions: mounting.restrictions,
+        restrictions,
     })?;
     let mut config = Config::default();
     config.n_threads = Some(mounting.thread_count());
@@ -327,7 +352,9 @@ fn open_control<S: Store>(
     place: &Path,
 ) -> Option<ControlThread> {
     let asked = Asked::new(shared.clone(), mounting, place);
-    let control = ControlSocket::bind(&mounting.pool).and_then(|socket| socket.start(asked));
+    let directory = shared.fs.store().directory();
+    let control = ControlSocket::bind(&mounting.pool, directory);
+    let control = control.and_then(|socket| socket.start(asked));
     control
         .inspect_err(|error| {
             tracing::warn!(pool = %mounting.pool.display(), %error, "no control socket: `perdure stat` will not see this mount");
@@ -357,7 +384,7 @@ fn open_direct<S: Store>(
     notifier: Notifier,
 ) -> Option<Direct> {
     let device_minor = stopper.device_minor?;
-    if !mounting.direct || mounting.read_only || !mounting.pool.is_dir() {
+    if !mounting.direct || mounting.read_only || shared.fs.store().directory().is_none() {
         return None;
     }
     Direct::start(shared, mounting, device_minor, notifier)

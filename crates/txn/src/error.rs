@@ -1,5 +1,6 @@
 //! Errors of making and opening pools.
 
+use crate::directory::Foreign;
 use crate::layout::SuperblockFault;
 use std::path::PathBuf;
 
@@ -156,6 +157,9 @@ pub enum OpenError {
         /// Fault of the second copy.
         second: SuperblockFault,
     },
+    /// A name of the pool leads to something else than a file of the pool.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
     /// A segment file is missing.
     #[error("{path}: segment file is missing; restore it, or the files in it are lost")]
     MissingSegment {

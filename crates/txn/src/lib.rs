@@ -5,6 +5,7 @@
 //! its fence. See `docs/DESIGN.md`, "Transactions", for the reasons and the invariants R1–R5 that the
 //! comments of this crate refer to.
 //!
+//! * [`directory`]: a pool's directory as a handle, through which everything in it is opened.
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
@@ -22,6 +23,7 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod content;
 pub mod descriptors;
+pub mod directory;
 pub mod domain;
 pub mod error;
 pub mod format;
@@ -31,12 +33,14 @@ pub mod homes;
 pub mod journal;
 pub mod layout;
 mod live;
+mod lock;
 mod pages;
 pub mod places;
 pub mod pool;
 mod read_speed;
 pub mod record;
 pub mod recovery;
+mod removal;
 pub mod salvage;
 pub mod saved;
 mod seals;
@@ -46,6 +50,7 @@ pub mod transaction;
 pub mod users;
 
 pub use content::Content;
+pub use directory::PoolDirectory;
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;
@@ -53,5 +58,6 @@ pub use homes::{HomeOffset, Homes};
 pub use layout::{Geometry, Superblock};
 pub use pool::Mode;
 pub use read_speed::ReadSpeed;
+pub use removal::remove;
 pub use store::{BlockReader, PmemStore, Store};
 pub use transaction::{CommitError, PmemTransaction, Transaction};

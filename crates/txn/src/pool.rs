@@ -2,20 +2,22 @@
 
 use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
+use crate::directory::{Foreign, PoolDirectory, open_device};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
+use crate::lock::{Lock, lock};
+use crate::removal::remove;
 use crate::users::{self, Given};
 use crate::{pages, seals};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
-};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// How a pool is opened.
@@ -31,32 +33,15 @@ pub enum Mode {
 pub const SUPER_FILE: &str = "super";
 /// Name of the file that names the owner's process.
 pub const OWNER_FILE: &str = "owner.pid";
+/// Name of the socket on which the owner's process answers questions.
+pub const CONTROL_SOCKET: &str = "control";
 
-/// What is in the files is everybody's, whatever the modes of the files in the pool say: only who may mount it may open them.
-pub(crate) const FILE_MODE: u32 = 0o600;
-const FOLDER_MODE: u32 = 0o700;
+/// The mode of a pool's files, which hold the content of all users' files.
+const FILE_MODE: u32 = 0o600;
 
 /// Name of a segment's file.
 pub fn segment_file(segment: u32) -> String {
     format!("segment-{segment:04}")
-}
-
-/// Keeps a pool for this process until dropped.
-#[derive(Debug)]
-pub struct Lock {
-    file: File,
-    owner: Option<PathBuf>,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if let Some(owner) = &self.owner {
-            let _ = fs::remove_file(owner);
-        }
-        // Said in so many words: closing the file would leave the lock to a child that another thread is just starting, from
-        // its fork to its exec.
-        let _ = flock(&self.file, FlockOperation::Unlock);
-    }
 }
 
 /// The files of a pool, opened.
@@ -68,10 +53,13 @@ struct Files {
 
 pub(crate) fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_path_buf();
-    move |source| OpenError::Io {
-        path,
-        action,
-        source,
+    move |source| match source.downcast::<Foreign>() {
+        Ok(foreign) => OpenError::Foreign(foreign),
+        Err(source) => OpenError::Io {
+            path,
+            action,
+            source,
+        },
     }
 }
 
@@ -79,7 +67,8 @@ pub(crate) fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Err
 pub(crate) struct Head {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
-    pub(crate) is_device: bool,
+    /// `None` for a device.
+    pub(crate) directory: Option<Arc<PoolDirectory>>,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
     pub(crate) given: Given,
@@ -91,53 +80,55 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
         io::ErrorKind::NotFound => OpenError::Missing {
             path: path.to_path_buf(),
         },
-        _ => OpenError::Io {
-            path: path.to_path_buf(),
-            action: "look at it",
-            source,
-        },
+        _ => io_error(path, "look at it")(source),
     })?;
-    let device = metadata.file_type().is_char_device();
-    if !device && !metadata.is_dir() {
+    if metadata.file_type().is_char_device() {
+        return device_head(path, mode);
+    }
+    if !metadata.is_dir() {
         let reason = "it is neither a directory nor a device-DAX node".to_string();
         return Err(OpenError::NotAPool {
             path: path.to_path_buf(),
             reason,
         });
     }
-    let head_path = if device {
-        path.to_path_buf()
-    } else {
-        path.join(SUPER_FILE)
-    };
-    let head = open_file(&head_path, mode).map_err(|source| match source.kind() {
+    let directory = Arc::new(PoolDirectory::open(path).map_err(io_error(path, "open"))?);
+    let head_path = directory.path_of(SUPER_FILE);
+    let head = open_file(&directory, SUPER_FILE, mode).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::NotAPool {
             path: path.to_path_buf(),
             reason: format!("it has no file `{SUPER_FILE}`"),
         },
-        _ => OpenError::Io {
-            path: head_path.clone(),
-            action: "open",
-            source,
-        },
+        _ => io_error(&head_path, "open")(source),
     })?;
-    let lock = lock(path, &head, mode, device)?;
-    let given = match device {
-        true => Given::Nothing,
-        false => users::stop_former(path)?,
-    };
-    let superblock = if device {
-        device_superblock(path, &head, mode)?
-    } else {
-        file_superblock(path, &head)?
-    };
+    let checked = directory.check_file(OWNER_FILE);
+    checked.map_err(io_error(&directory.path_of(OWNER_FILE), "look at it"))?;
+    let checked = directory.check_socket(CONTROL_SOCKET);
+    checked.map_err(io_error(&directory.path_of(CONTROL_SOCKET), "look at it"))?;
+    let lock = lock(path, &head, mode, Some(&directory))?;
+    let given = users::stop_former(&directory)?;
+    let superblock = file_superblock(path, &head)?;
     Ok(Head {
         file: head,
         path: head_path,
-        is_device: device,
+        directory: Some(directory),
         superblock,
         lock,
         given,
+    })
+}
+
+fn device_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
+    let head = open_device(path, mode).map_err(io_error(path, "open"))?;
+    let lock = lock(path, &head, mode, None)?;
+    let superblock = device_superblock(path, &head, mode)?;
+    Ok(Head {
+        file: head,
+        path: path.to_path_buf(),
+        directory: None,
+        superblock,
+        lock,
+        given: Given::Nothing,
     })
 }
 
@@ -146,6 +137,8 @@ pub(crate) struct Mapped {
     pub(crate) region: Region,
     pub(crate) superblock: Superblock,
     pub(crate) lock: Lock,
+    /// `None` for a device.
+    pub(crate) directory: Option<Arc<PoolDirectory>>,
     /// The files of the segments, through which they are mapped. For writing; of a device there are none.
     pub(crate) segments: Option<SegmentFiles>,
     /// Segments that former servers have given to processes, and somebody has.
@@ -157,7 +150,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     let Head {
         file: head,
         path: head_path,
-        is_device: device,
+        directory,
         superblock,
         lock,
         given,
@@ -173,19 +166,19 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
     } else {
         Access::PrivateCopy
     };
-    let had = match (given, mode) {
-        (Given::Segments, Mode::ReadWrite) => segments_had(path, &geometry),
+    let had = match (given, mode, &directory) {
+        (Given::Segments, Mode::ReadWrite, Some(directory)) => segments_had(directory, &geometry),
         _ => Vec::new(),
     };
-    let files = if device {
-        Files {
+    let files = match &directory {
+        Some(directory) => open_segments(directory, head, &geometry, mode)?,
+        None => Files {
             paths: vec![head_path],
             files: vec![head],
             room: DescriptorRoom::new(1),
-        }
-    } else {
-        open_segments(path, head, &geometry, mode)?
+        },
     };
+    let device = directory.is_none();
     if !device && mode == Mode::ReadWrite {
         files.keep_private();
         files.shorten(&geometry);
@@ -197,15 +190,16 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
         region,
         superblock,
         lock,
+        directory,
         segments,
         had,
     })
 }
 
-/// Segments that somebody has, before this process has them. If there are none, that is noted for who opens the pool next.
-pub(crate) fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
+/// Segments that other processes have. Without any, the next opener need not ask.
+pub(crate) fn segments_had(pool: &PoolDirectory, geometry: &Geometry) -> Vec<u32> {
     let is_had = |segment: &u32| {
-        let file = File::open(pool.join(segment_file(*segment)));
+        let file = pool.file(segment_file(*segment), Mode::ReadOnly);
         file.is_ok_and(|file| usage(&file) == Usage::Shared)
     };
     let had: Vec<u32> = (0..geometry.segments).filter(is_had).collect();
@@ -215,58 +209,20 @@ pub(crate) fn segments_had(pool: &Path, geometry: &Geometry) -> Vec<u32> {
     had
 }
 
-pub(crate) fn open_file(path: &Path, mode: Mode) -> io::Result<File> {
-    let for_writing = mode == Mode::ReadWrite;
-    let open = || File::options().read(true).write(for_writing).open(path);
-    match open() {
-        Err(error) if is_refused(&error) && for_writing && seals::lift_left(path) => open(),
+/// Opens a file of the pool, also a segment that a killed server has left append-only.
+pub(crate) fn open_file(pool: &PoolDirectory, name: &str, mode: Mode) -> io::Result<File> {
+    match pool.file(name, mode) {
+        Err(error)
+            if is_refused(&error) && mode == Mode::ReadWrite && seals::lift_left(pool, name) =>
+        {
+            pool.file(name, mode)
+        }
         opened => opened,
     }
 }
 
-fn is_refused(error: &io::Error) -> bool {
+pub(crate) fn is_refused(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
-}
-
-/// Removes a segment's file, also one that a killed server has left as processes had it.
-///
-/// # Errors
-///
-/// What the system says.
-pub fn remove_segment(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if is_refused(&error) && seals::lift_left(path) => fs::remove_file(path),
-        removed => removed,
-    }
-}
-
-fn lock(pool: &Path, head: &File, mode: Mode, device: bool) -> Result<Lock, OpenError> {
-    let operation = match mode {
-        Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-        Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
-    };
-    let owner = pool.join(OWNER_FILE);
-    flock(head, operation).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => OpenError::InUse {
-            path: pool.to_path_buf(),
-            owner: fs::read_to_string(&owner)
-                .ok()
-                .and_then(|text| text.trim().parse().ok()),
-        },
-        error => OpenError::Io {
-            path: pool.to_path_buf(),
-            action: "lock",
-            source: error.into(),
-        },
-    })?;
-    let file = head.try_clone().map_err(io_error(pool, "lock"))?;
-    let named = mode == Mode::ReadWrite
-        && !device
-        && fs::write(&owner, format!("{}\n", std::process::id())).is_ok();
-    Ok(Lock {
-        file,
-        owner: named.then_some(owner),
-    })
 }
 
 fn file_superblock(pool: &Path, head: &File) -> Result<Superblock, OpenError> {
@@ -355,15 +311,16 @@ fn device_header(path: &Path, device: &File, mode: Mode) -> Result<Region, OpenE
 ///
 /// The pool cannot be read or has no valid superblock; the error names the file.
 pub fn read_header(pool: &Path) -> Result<(Superblock, Vec<SegmentEntry>), OpenError> {
-    let is_device = pool
-        .metadata()
-        .is_ok_and(|metadata| metadata.file_type().is_char_device());
-    let path = if is_device {
-        pool.to_path_buf()
+    let is_device = is_device(pool);
+    let (path, file) = if is_device {
+        let file = open_device(pool, Mode::ReadOnly).map_err(io_error(pool, "open"))?;
+        (pool.to_path_buf(), file)
     } else {
-        pool.join(SUPER_FILE)
+        let directory = PoolDirectory::open(pool).map_err(io_error(pool, "open"))?;
+        let path = directory.path_of(SUPER_FILE);
+        let file = directory.file(SUPER_FILE, Mode::ReadOnly);
+        (path.clone(), file.map_err(io_error(&path, "open"))?)
     };
-    let file = open_file(&path, Mode::ReadOnly).map_err(io_error(&path, "open"))?;
     let region = if is_device {
         device_header(&path, &file, Mode::ReadOnly)?
     } else {
@@ -420,23 +377,20 @@ fn choose(pool: &Path, first: Superblock, second: Superblock) -> Result<Superblo
 }
 
 fn open_segments(
-    pool: &Path,
+    pool: &PoolDirectory,
     head: File,
     geometry: &Geometry,
     mode: Mode,
 ) -> Result<Files, OpenError> {
     let room = DescriptorRoom::new(geometry.segments);
-    let mut paths = vec![pool.join(SUPER_FILE)];
+    let mut paths = vec![pool.path_of(SUPER_FILE)];
     let mut files = vec![head];
     for segment in 0..geometry.segments {
-        let path = pool.join(segment_file(segment));
-        let file = open_file(&path, mode).map_err(|source| match source.kind() {
+        let name = segment_file(segment);
+        let path = pool.path_of(&name);
+        let file = open_file(pool, &name, mode).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
-            _ => OpenError::Io {
-                path: path.clone(),
-                action: "open",
-                source,
-            },
+            _ => io_error(&path, "open")(source),
         })?;
         paths.push(path);
         files.push(file);
@@ -540,12 +494,8 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
     } else {
         DurabilityClass::Dax
     };
-    if fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device()) {
-        let device = File::options()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(format_io(path, "open"))?;
+    if is_device(path) {
+        let device = open_device(path, Mode::ReadWrite).map_err(format_io(path, "open"))?;
         let part = Part {
             file: &device,
             path,
@@ -555,18 +505,13 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
         return Ok(write_header(region, &superblock, Content::Anybodys));
     }
-    let folder = fs::DirBuilder::new().mode(FOLDER_MODE).create(path);
-    folder.map_err(|source| match source.kind() {
+    let directory = PoolDirectory::make(path).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => FormatError::Exists {
             path: path.to_path_buf(),
         },
-        _ => FormatError::Io {
-            path: path.to_path_buf(),
-            action: "make the pool's directory",
-            source,
-        },
+        _ => format_io(path, "make the pool's directory")(source),
     })?;
-    let made = create_files(path, &geometry).and_then(|files| {
+    let made = create_files(&directory, &geometry).and_then(|files| {
         let region = files
             .map(&geometry, class, Access::ReadWrite, false)
             .map_err(|error| match error {
@@ -576,9 +521,13 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         Ok(write_header(region, &superblock, Content::Nobodys))
     });
     if made.is_err() {
-        let _ = fs::remove_dir_all(path);
+        let _ = remove(&directory);
     }
     made
+}
+
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
 
 fn format_io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FormatError {
@@ -590,9 +539,10 @@ fn format_io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> For
     }
 }
 
-fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> {
-    let space =
-        statvfs(pool).map_err(|error| format_io(pool, "read the free space")(error.into()))?;
+fn create_files(directory: &PoolDirectory, geometry: &Geometry) -> Result<Files, FormatError> {
+    let pool = directory.path();
+    let space = fstatvfs(directory.handle())
+        .map_err(|error| format_io(pool, "read the free space")(error.into()))?;
     let free_bytes = space.f_bavail * space.f_frsize;
     let size_bytes = geometry.total_bytes();
     if free_bytes < size_bytes {
@@ -614,13 +564,8 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
     let segments =
         (0..geometry.segments).map(|segment| (segment_file(segment), geometry.segment_bytes()));
     for (name, length) in std::iter::once(header).chain(segments) {
-        let path = pool.join(name);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&path);
+        let path = directory.path_of(&name);
+        let file = directory.create(name);
         let file = file.map_err(format_io(&path, "create"))?;
         pmem::use_huge_pages(&file, length).map_err(format_io(&path, "give a length to"))?;
         // Reserved now: a store into a hole of a full disk would end the process.
@@ -641,7 +586,9 @@ fn create_files(pool: &Path, geometry: &Geometry) -> Result<Files, FormatError> 
 /// Whether the bytes at the start of a file are those of a pool's superblock (any version).
 pub fn is_pool(path: &Path) -> bool {
     let mut bytes = [0; size_of::<Superblock>()];
-    let head = File::open(path.join(SUPER_FILE)).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let head = PoolDirectory::open(path)
+        .and_then(|directory| directory.file(SUPER_FILE, Mode::ReadOnly))
+        .and_then(|file| file.read_exact_at(&mut bytes, 0));
     head.is_ok()
         && Superblock::read_from_bytes(&bytes)
             .is_ok_and(|superblock| superblock.magic == crate::layout::MAGIC)

@@ -4,16 +4,17 @@
 //! files for a repair.
 
 use crate::descriptors::DescriptorRoom;
+use crate::directory::PoolDirectory;
 use crate::error::OpenError;
 use crate::holders::holders;
 use crate::layout::{Geometry, Superblock};
-use crate::pool::{self, Head, Lock, Mode, segment_file};
+use crate::lock::Lock;
+use crate::pool::{self, Head, Mode, segment_file};
 use crate::users::Given;
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, MapError, Part, Region};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,74 +78,61 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
     let Head {
         file: head,
         path: head_path,
-        is_device,
+        directory,
         superblock,
         lock,
         given,
     } = pool::open_head(path, mode)?;
     let geometry = superblock.geometry();
-    if repair && given == Given::Segments {
-        nobody_has_segments(path, &geometry)?;
+    if let Some(directory) = directory
+        .as_ref()
+        .filter(|_| given == Given::Segments && repair)
+    {
+        nobody_has_segments(directory, &geometry)?;
     }
     let room = DescriptorRoom::new(geometry.segments);
     let mut files = Files {
-        repair,
+        repair: directory.clone().filter(|_| repair),
+        is_repair: repair,
         files: Vec::new(),
         paths: Vec::new(),
         lengths: Vec::new(),
         incomplete: Vec::new(),
     };
-    if is_device {
-        files.push(head, head_path, geometry.total_bytes());
-    } else {
-        files.add(
-            Some(head),
-            head_path,
-            geometry.header_blocks * BLOCK_BYTES as u64,
-        )?;
-        for segment in 0..geometry.segments {
-            let path = path.join(segment_file(segment));
-            let file = match pool::open_file(&path, mode) {
-                Ok(file) => Some(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(source) => {
-                    return Err(OpenError::Io {
-                        path,
-                        action: "open",
-                        source,
-                    });
-                }
-            };
-            files.add(file, path, geometry.segment_bytes())?;
-        }
+    match &directory {
+        None => files.push(head, head_path, geometry.total_bytes()),
+        Some(directory) => files.add_all(directory, head, &geometry, mode)?,
     }
     let region = files.map(&superblock)?;
     Ok(SalvagedPool {
         region: Arc::new(region),
         files: files.files,
         incomplete_files: files.incomplete,
-        is_device,
+        is_device: directory.is_none(),
         _lock: lock,
         _room: room,
     })
 }
 
 /// A repair takes blocks from wherever they are free, for anybody: so no process may have segments meanwhile.
-fn nobody_has_segments(pool: &Path, geometry: &Geometry) -> Result<(), OpenError> {
+fn nobody_has_segments(pool: &PoolDirectory, geometry: &Geometry) -> Result<(), OpenError> {
     let had = pool::segments_had(pool, geometry);
     match had.first() {
         None => Ok(()),
         Some(&first) => Err(OpenError::SegmentsHad {
-            path: pool.to_path_buf(),
+            path: pool.path().to_path_buf(),
             count: had.len(),
-            processes: who_has(&pool.join(segment_file(first)), &segment_file(first)),
+            processes: who_has(pool, &segment_file(first)),
         }),
     }
 }
 
-fn who_has(path: &Path, name: &str) -> String {
-    let found = File::open(path).and_then(|file| holders(&file, name));
-    match found.unwrap_or_default() {
+fn who_has(pool: &PoolDirectory, name: &str) -> String {
+    let found = pool.file(name, Mode::ReadOnly);
+    match found
+        .and_then(|file| holders(&file, name))
+        .unwrap_or_default()
+    {
         none if none.is_empty() => format!("who has {name}, and cannot be seen from here"),
         one if one.len() == 1 => format!("process {}", one[0]),
         several => format!("the processes {}", several.join(" and ")),
@@ -153,7 +141,9 @@ fn who_has(path: &Path, name: &str) -> String {
 
 /// The parts of a pool, made complete.
 struct Files {
-    repair: bool,
+    /// The directory in which missing files are made; `None` for a check.
+    repair: Option<Arc<PoolDirectory>>,
+    is_repair: bool,
     files: Vec<File>,
     paths: Vec<PathBuf>,
     lengths: Vec<u64>,
@@ -167,7 +157,28 @@ impl Files {
         self.lengths.push(length);
     }
 
-    /// Adds a file, or what stands for it.
+    fn add_all(
+        &mut self,
+        pool: &PoolDirectory,
+        head: File,
+        geometry: &Geometry,
+        mode: Mode,
+    ) -> Result<(), OpenError> {
+        let head_bytes = geometry.header_blocks * BLOCK_BYTES as u64;
+        self.add(Some(head), pool.path_of(pool::SUPER_FILE), head_bytes)?;
+        for segment in 0..geometry.segments {
+            let name = segment_file(segment);
+            let file = match pool::open_file(pool, &name, mode) {
+                Ok(file) => Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(pool::io_error(&pool.path_of(&name), "open")(error)),
+            };
+            self.add(file, pool.path_of(&name), geometry.segment_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Adds a file, or a substitute for it.
     fn add(&mut self, file: Option<File>, path: PathBuf, length: u64) -> Result<(), OpenError> {
         let io_error = |action| pool::io_error(&path, action);
         let found = match &file {
@@ -180,10 +191,11 @@ impl Files {
             return Ok(());
         }
         self.incomplete.push(path.clone());
-        let whole = if self.repair {
-            lengthened(file, &path, length).map_err(io_error("make it complete"))?
-        } else {
-            substitute(file, length).map_err(io_error("copy it to memory"))?
+        let whole = match &self.repair {
+            Some(pool) => {
+                lengthened(pool, file, &path, length).map_err(io_error("make it complete"))?
+            }
+            None => substitute(file, length).map_err(io_error("copy it to memory"))?,
         };
         self.push(whole, path, length);
         Ok(())
@@ -202,7 +214,7 @@ impl Files {
                 length,
             })
             .collect();
-        if !self.repair {
+        if !self.is_repair {
             return Ok(Region::map(
                 &parts,
                 DurabilityClass::Volatile,
@@ -228,15 +240,15 @@ impl Files {
 }
 
 /// The file itself, created if need be, with all its blocks.
-fn lengthened(file: Option<File>, path: &Path, length: u64) -> io::Result<File> {
+fn lengthened(
+    pool: &PoolDirectory,
+    file: Option<File>,
+    path: &Path,
+    length: u64,
+) -> io::Result<File> {
     let file = match file {
         Some(file) => file,
-        None => File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(pool::FILE_MODE)
-            .open(path)?,
+        None => pool.create(path.file_name().unwrap_or_default())?,
     };
     fallocate(&file, FallocateFlags::empty(), 0, length)?;
     Ok(file)

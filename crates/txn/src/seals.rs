@@ -5,13 +5,15 @@
 //! writing, but where the kernel passes mappings through; it is not made shorter, and not removed. So a file has the mark only as long as a process has the segment. One that a killed server
 //! has left is taken away by who opens the pool next.
 
+use crate::directory::PoolDirectory;
+use crate::pool::Mode;
 use parking_lot::Mutex;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use scatter::SegmentNumber;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
 /// Those that have the mark.
 #[derive(Debug, Default)]
@@ -78,8 +80,8 @@ pub(crate) fn are_possible(file: &File) -> bool {
 }
 
 /// Takes away a mark that was left. Whether there was one.
-pub(crate) fn lift_left(path: &Path) -> bool {
-    let lifted = File::open(path).and_then(|file| {
+pub(crate) fn lift_left(pool: &PoolDirectory, name: impl AsRef<OsStr>) -> bool {
+    let lifted = pool.file(name, Mode::ReadOnly).and_then(|file| {
         let has_mark = ioctl_getflags(&file)?.contains(IFlags::APPEND);
         if has_mark {
             mark(&file, false)?;
@@ -141,9 +143,10 @@ mod tests {
         // Its server is killed.
         seals.set(SEGMENT, &file).expect("marked");
         drop((seals, file));
-        let open = || crate::pool::open_file(&path, crate::Mode::ReadWrite);
+        let pool = PoolDirectory::open(folder.path()).expect("opened");
+        let open = || crate::pool::open_file(&pool, "segment", Mode::ReadWrite);
         assert!(fs::remove_file(&path).is_err());
         assert!(punch(&open().expect("by who opens the pool")));
-        assert!(!lift_left(&path));
+        assert!(!lift_left(&pool, "segment"));
     }
 }

@@ -5,13 +5,15 @@
 
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal};
+use crate::directory::PoolDirectory;
 use crate::domain::{Domain, Domains, Ledger};
 use crate::error::{Corruption, OpenError};
 use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
+use crate::lock::Lock;
 use crate::places::read_places;
-use crate::pool::{self, Lock, Mapped, Mode};
+use crate::pool::{self, Mapped, Mode};
 use crate::read_speed::ReadSpeed;
 use crate::recovery::{self, Replay};
 use crate::saved;
@@ -83,6 +85,8 @@ pub trait Store: Send + Sync + 'static {
     fn segment_file(&self, segment: SegmentNumber, is_sealed: bool) -> io::Result<Option<File>>;
     /// Whether processes can be kept from taking blocks of segments away.
     fn can_seal(&self) -> bool;
+    /// The directory that the pool's files are in; `None` for a device or a region.
+    fn directory(&self) -> Option<&Arc<PoolDirectory>>;
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
     /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
     fn take_in(&self, segment: SegmentNumber) -> bool;
@@ -136,6 +140,7 @@ pub struct PmemStore {
     /// Whether journals stay where they are.
     keeps_journals: AtomicBool,
     replay: Replay,
+    directory: Option<Arc<PoolDirectory>>,
     /// Held as long as the pool is open; `None` for a region without files.
     _lock: Option<Lock>,
 }
@@ -154,10 +159,12 @@ impl PmemStore {
             region,
             superblock,
             lock,
+            directory,
             segments,
             had,
         } = pool::map(pool, mode, volatile)?;
-        let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
+        let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
+        store.directory = directory;
         if let Some(segments) = segments {
             let is_dax = store.region.class() == DurabilityClass::Dax;
             store.domains.held().watch(segments, &had, is_dax);
@@ -216,6 +223,7 @@ impl PmemStore {
             mode,
             keeps_journals: AtomicBool::new(false),
             replay,
+            directory: None,
             _lock: lock,
         })
     }
@@ -432,6 +440,10 @@ impl Store for PmemStore {
 
     fn can_seal(&self) -> bool {
         self.domains.held().can_seal()
+    }
+
+    fn directory(&self) -> Option<&Arc<PoolDirectory>> {
+        self.directory.as_ref()
     }
 
     fn take_in(&self, segment: SegmentNumber) -> bool {

@@ -9,15 +9,17 @@
 //!
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
+use crate::directory::PoolDirectory;
 use crate::error::OpenError;
 use crate::held::{Usage, usage};
 use crate::holders::holders;
-use crate::pool::io_error;
+use crate::pool::{Mode, io_error};
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Name of the folder.
@@ -52,14 +54,15 @@ pub fn fence_everywhere() -> bool {
 /// The processes that use an open pool.
 #[derive(Debug)]
 pub struct Users {
-    folder: PathBuf,
+    folder: Arc<PoolDirectory>,
     epoch: u64,
 }
 
 /// The file of one process. Its name goes when this is dropped.
 #[derive(Debug)]
 pub struct User {
-    path: PathBuf,
+    folder: Arc<PoolDirectory>,
+    name: String,
     file: File,
 }
 
@@ -69,19 +72,9 @@ impl Users {
     /// # Errors
     ///
     /// What the system says, e.g. because the pool is a device and has no folder.
-    pub fn new(pool: &Path) -> io::Result<Users> {
-        let folder = pool.join(USERS_FOLDER);
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(folder.join(EPOCH_FILE))?;
+    pub fn new(pool: &PoolDirectory) -> io::Result<Users> {
+        let folder = Arc::new(pool.folder_or_new(USERS_FOLDER)?);
+        let file = folder.file_or_new(EPOCH_FILE)?;
         if file.metadata()?.len() == 0 {
             file.write_all_at(&1_u64.to_ne_bytes(), 0)?;
             file.set_len(pmem::BLOCK_BYTES as u64)?;
@@ -101,7 +94,7 @@ impl Users {
     ///
     /// What the system says.
     pub fn epoch_file(&self) -> io::Result<File> {
-        File::open(self.folder.join(EPOCH_FILE))
+        self.folder.file(EPOCH_FILE, Mode::ReadOnly)
     }
 
     /// Makes the file of a process, `bytes` long. The second is for the process: as long as it is open or mapped, the process counts as alive.
@@ -110,24 +103,20 @@ impl Users {
     ///
     /// What the system says.
     pub fn enter(&self, process: i32, number: u64, bytes: usize) -> io::Result<(User, File)> {
-        File::create(self.folder.join(MARK))?;
-        let path = self
-            .folder
-            .join(format!("{PROCESS_PREFIX}{process}-{number}"));
-        let open = || {
-            File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&path)
-        };
-        let theirs = open()?;
+        self.folder.file_or_new(MARK)?;
+        let name = format!("{PROCESS_PREFIX}{process}-{number}");
+        if self.folder.has(&name) {
+            self.folder.remove(&name)?;
+        }
+        let theirs = self.folder.create(&name)?;
         theirs.set_len(bytes as u64)?;
         flock(&theirs, FlockOperation::NonBlockingLockExclusive)?;
-        let file = File::open(&path)?;
-        Ok((User { path, file }, theirs))
+        let user = User {
+            file: self.folder.file(&name, Mode::ReadOnly)?,
+            folder: Arc::clone(&self.folder),
+            name,
+        };
+        Ok((user, theirs))
     }
 
     /// Nobody has segments any more that were given to processes.
@@ -141,8 +130,8 @@ impl Drop for Users {
         // Tidiness only: what stays disturbs nobody.
         let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
         if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) && !is_marked(&self.folder) {
-            let _ = fs::remove_file(self.folder.join(EPOCH_FILE));
-            let _ = fs::remove_dir(&self.folder);
+            let _ = self.folder.remove(EPOCH_FILE);
+            let _ = self.folder.remove_itself();
         }
     }
 }
@@ -150,8 +139,7 @@ impl Drop for Users {
 impl User {
     /// The name of its file in the folder.
     pub fn name(&self) -> String {
-        let name = self.path.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        self.name.clone()
     }
 
     /// The word at a byte offset; `None` if the process has made its file shorter.
@@ -163,21 +151,23 @@ impl User {
 impl User {
     /// The server ends before the process, which has segments mapped.
     pub fn leave_behind(&self) {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
-        let former = self
-            .path
-            .with_file_name(format!("{FORMER_PREFIX}{numbers}"));
-        if let Err(error) = fs::rename(&self.path, &former) {
-            tracing::warn!(path = %self.path.display(), %error, "a process that lives on cannot be noted");
+        if let Err(error) = self.folder.rename(&self.name, former_name(&self.name)) {
+            let path = self.folder.path_of(&self.name);
+            tracing::warn!(path = %path.display(), %error, "a process that lives on cannot be noted");
         }
     }
+}
+
+/// The name of a process's file once the server that the process asked is gone.
+fn former_name(name: &str) -> String {
+    let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(name);
+    format!("{FORMER_PREFIX}{numbers}")
 }
 
 impl Drop for User {
     fn drop(&mut self) {
         // A file that stays is taken away by who opens the pool next.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
@@ -196,18 +186,20 @@ pub(crate) enum Given {
     Segments,
 }
 
-fn is_marked(folder: &Path) -> bool {
-    folder.join(MARK).exists()
+fn is_marked(folder: &PoolDirectory) -> bool {
+    folder.has(MARK)
 }
 
-fn unmark(folder: &Path) {
-    // A mark that stays only makes who opens the pool ask once more.
-    let _ = fs::remove_file(folder.join(MARK));
+fn unmark(folder: &PoolDirectory) {
+    // A mark that stays only makes the next opener ask once more.
+    let _ = folder.remove(MARK);
 }
 
 /// Nobody has segments any more that former servers of this pool have given to processes. To be said by who has it open for writing.
-pub(crate) fn forget_given(pool: &Path) {
-    unmark(&pool.join(USERS_FOLDER));
+pub(crate) fn forget_given(pool: &PoolDirectory) {
+    if let Ok(folder) = pool.folder(USERS_FOLDER) {
+        unmark(&folder);
+    }
 }
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
@@ -215,17 +207,25 @@ pub(crate) fn forget_given(pool: &Path) {
 /// # Errors
 ///
 /// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
-pub(crate) fn stop_former(pool: &Path) -> Result<Given, OpenError> {
-    let folder = pool.join(USERS_FOLDER);
-    let listed = |prefix| files_of(&folder, prefix).map_err(io_error(&folder, "list"));
-    stop(pool, &folder, listed(PROCESS_PREFIX)?)?;
+pub(crate) fn stop_former(pool: &PoolDirectory) -> Result<Given, OpenError> {
+    let folder = match pool.folder(USERS_FOLDER) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Given::Nothing),
+        folder => folder.map_err(io_error(&pool.path_of(USERS_FOLDER), "open"))?,
+    };
+    for name in folder.names().map_err(io_error(folder.path(), "list"))? {
+        let checked = folder.check_file(&name);
+        checked.map_err(io_error(&folder.path_of(&name), "look at it"))?;
+    }
+    let listed = |prefix| files_of(&folder, prefix).map_err(io_error(folder.path(), "list"));
+    stop(pool.path(), &folder, listed(PROCESS_PREFIX)?)?;
     let begin = Instant::now();
-    for (path, process) in listed(FORMER_PREFIX)? {
-        match File::open(&path).is_ok_and(|file| is_gone(&file)) {
-            true => drop(fs::remove_file(&path)),
+    for (name, process) in listed(FORMER_PREFIX)? {
+        let file = folder.file(&name, Mode::ReadOnly);
+        match file.is_ok_and(|file| is_gone(&file)) {
+            true => drop(folder.remove(&name)),
             false => {
                 // It was stopped when its server ended in order, and still sees blocks of its files.
-                wait_until_idle(pool, &path, &process, begin)?;
+                wait_until_idle(pool.path(), &folder, &name, &process, begin)?;
             }
         }
     }
@@ -235,25 +235,27 @@ pub(crate) fn stop_former(pool: &Path) -> Result<Given, OpenError> {
     })
 }
 
-fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<(), OpenError> {
+fn stop(
+    pool: &Path,
+    folder: &PoolDirectory,
+    former: Vec<(String, String)>,
+) -> Result<(), OpenError> {
     if former.is_empty() {
         return Ok(());
     }
-    let epoch = folder.join(EPOCH_FILE);
-    let file = File::options().read(true).write(true).open(&epoch);
+    let epoch = folder.path_of(EPOCH_FILE);
+    let file = folder.file(EPOCH_FILE, Mode::ReadWrite);
     let file = file.map_err(io_error(&epoch, "open"))?;
     let next = read_word(&file, 0).unwrap_or(0).wrapping_add(1);
     file.write_all_at(&next.to_ne_bytes(), 0)
         .map_err(io_error(&epoch, "write"))?;
     fence_everywhere();
     let begin = Instant::now();
-    for (path, process) in former {
-        wait_until_idle(pool, &path, &process, begin)?;
+    for (name, process) in former {
+        wait_until_idle(pool, folder, &name, &process, begin)?;
         // If it is gone, the next look takes its file away.
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
-        let former = path.with_file_name(format!("{FORMER_PREFIX}{numbers}"));
-        fs::rename(&path, former).map_err(io_error(&path, "rename"))?;
+        let renamed = folder.rename(&name, former_name(&name));
+        renamed.map_err(io_error(&folder.path_of(&name), "rename"))?;
     }
     Ok(())
 }
@@ -265,36 +267,32 @@ fn is_gone(file: &File) -> bool {
 }
 
 /// The files of processes whose names begin so, and the processes' numbers.
-fn files_of(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
+fn files_of(folder: &PoolDirectory, prefix: &str) -> io::Result<Vec<(String, String)>> {
+    let names = folder.names()?.into_iter();
+    let names = names.filter_map(|name| name.into_string().ok());
+    let process_of = |name: &str| {
+        let numbers = name.strip_prefix(prefix)?;
+        numbers.split('-').next().map(str::to_owned)
     };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let process = name
-            .strip_prefix(prefix)
-            .and_then(|numbers| numbers.split('-').next().map(str::to_owned));
-        found.extend(process.map(|process| (path.clone(), process)));
-    }
-    Ok(found)
+    Ok(names
+        .filter_map(|name| process_of(&name).map(|process| (name, process)))
+        .collect())
 }
 
 fn wait_until_idle(
     pool: &Path,
-    path: &Path,
+    folder: &PoolDirectory,
+    name: &str,
     process: &str,
     begin: Instant,
 ) -> Result<(), OpenError> {
-    let file = File::options().read(true).open(path);
-    let file = file.map_err(io_error(path, "open"))?;
+    let file = folder.file(name, Mode::ReadOnly);
+    let file = file.map_err(io_error(&folder.path_of(name), "open"))?;
     while !is_idle(&file) && !is_gone(&file) {
         if begin.elapsed() > PATIENCE {
             return Err(OpenError::StillWriting {
                 path: pool.to_path_buf(),
-                process: who_has(&file, path, process),
+                process: who_has(&file, name, process),
             });
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -303,8 +301,7 @@ fn wait_until_idle(
 }
 
 /// Who is to be let go on or ended: the process that the file was made for, or those to whom it left it.
-fn who_has(file: &File, path: &Path, process: &str) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+fn who_has(file: &File, name: &str, process: &str) -> String {
     // What it was called when the process got it.
     let name = name.replacen(FORMER_PREFIX, PROCESS_PREFIX, 1);
     let holders = holders(file, &name).unwrap_or_default();
@@ -333,23 +330,29 @@ fn is_idle(file: &File) -> bool {
 mod tests {
     use super::*;
 
+    fn pool() -> (tempfile::TempDir, PoolDirectory) {
+        let place = tempfile::tempdir().expect("a folder");
+        let pool = PoolDirectory::open(place.path()).expect("opened");
+        (place, pool)
+    }
+
     #[test]
     fn who_opens_the_pool_waits_for_a_write_that_has_begun() {
-        let pool = tempfile::tempdir().expect("a folder");
-        assert!(stop_former(pool.path()).is_ok(), "nobody was there");
-        let users = Users::new(pool.path()).expect("users");
+        let (_place, pool) = pool();
+        assert!(stop_former(&pool).is_ok(), "nobody was there");
+        let users = Users::new(&pool).expect("users");
         let epoch = users.epoch_file().expect("epoch");
         let (mut user, theirs) = users
             .enter(1, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 64).expect("busy");
         assert_eq!(user.word(64), Some(1));
-        let path = user.path.clone();
+        let path = pool.path().join(USERS_FOLDER).join(&user.name);
         // The server is killed.
         user.file = File::open("/dev/null").expect("another file");
         std::mem::forget((users, user));
         std::thread::scope(|scope| {
-            let opener = scope.spawn(|| stop_former(pool.path()));
+            let opener = scope.spawn(|| stop_former(&pool));
             let begin = Instant::now();
             while read_word(&epoch, 0).expect("epoch") == 1 {
                 assert!(begin.elapsed() < PATIENCE, "no new epoch");
@@ -360,22 +363,22 @@ mod tests {
             assert!(opener.join().expect("no panic").is_ok());
         });
         assert!(!path.exists());
-        let former = || files_of(&pool.path().join(USERS_FOLDER), FORMER_PREFIX);
-        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Segments));
+        let former = || files_of(&pool.folder(USERS_FOLDER)?, FORMER_PREFIX);
+        assert_eq!(stop_former(&pool).ok(), Some(Given::Segments));
         assert_eq!(former().expect("listed").len(), 1, "it lives");
         drop(theirs);
         // It may have sent what it was given to somebody else.
-        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Segments));
+        assert_eq!(stop_former(&pool).ok(), Some(Given::Segments));
         assert_eq!(former().expect("listed").len(), 0);
-        forget_given(pool.path());
-        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Nothing));
-        assert_eq!(Users::new(pool.path()).expect("users").epoch(), 2);
+        forget_given(&pool);
+        assert_eq!(stop_former(&pool).ok(), Some(Given::Nothing));
+        assert_eq!(Users::new(&pool).expect("users").epoch(), 2);
     }
 
     #[test]
     fn the_dead_are_not_waited_for() {
-        let pool = tempfile::tempdir().expect("a folder");
-        let users = Users::new(pool.path()).expect("users");
+        let (_place, pool) = pool();
+        let users = Users::new(&pool).expect("users");
         let (mut user, theirs) = users
             .enter(1, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
@@ -384,19 +387,19 @@ mod tests {
         std::mem::forget(user);
         drop(theirs);
         let begin = Instant::now();
-        assert!(stop_former(pool.path()).is_ok());
+        assert!(stop_former(&pool).is_ok());
         assert!(begin.elapsed() < PATIENCE);
     }
 
     #[test]
     fn who_is_stopped_in_the_middle_is_named() {
-        let pool = tempfile::tempdir().expect("a folder");
-        let users = Users::new(pool.path()).expect("users");
+        let (_place, pool) = pool();
+        let users = Users::new(&pool).expect("users");
         let (_user, theirs) = users
             .enter(77, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
-        let refused = stop_former(pool.path());
+        let refused = stop_former(&pool);
         assert!(
             matches!(refused, Err(OpenError::StillWriting { process, .. }) if process.starts_with("77 (or"))
         );
@@ -404,8 +407,8 @@ mod tests {
 
     #[test]
     fn who_has_what_another_was_given_is_named() {
-        let pool = tempfile::tempdir().expect("a folder");
-        let users = Users::new(pool.path()).expect("users");
+        let (_place, pool) = pool();
+        let users = Users::new(&pool).expect("users");
         let (user, theirs) = users
             .enter(i32::MAX, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
@@ -415,12 +418,12 @@ mod tests {
             .spawn()
             .expect("a process");
         let (number, gone) = (heir.id().to_string(), i32::MAX.to_string());
-        let named = who_has(&user.file, &user.path, &gone);
+        let named = who_has(&user.file, &user.name, &gone);
         assert!(named.starts_with(&format!("{number} (with")), "{named}");
         assert!(named.contains(&gone), "{named}");
-        assert_eq!(who_has(&user.file, &user.path, &number), number);
+        assert_eq!(who_has(&user.file, &user.name, &number), number);
         heir.kill().expect("killed");
         heir.wait().expect("ended");
-        assert!(who_has(&user.file, &user.path, &gone).starts_with(&gone));
+        assert!(who_has(&user.file, &user.name, &gone).starts_with(&gone));
     }
 }

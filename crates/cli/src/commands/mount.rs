@@ -9,13 +9,14 @@ use crate::failure::{Failure, Status, failure_of_open};
 use crate::output;
 use fs::FileSystem;
 use options::Options;
+use rustix::mount::MountFlags;
+use server::ServeError;
 use server::control::Temporary;
-use server::{Mounting, ServeError};
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
-use txn::{Mode, OpenError, PmemStore};
+use txn::{Mode, OpenError, PmemStore, Store};
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     let options = Options::parse(arguments)?;
@@ -68,8 +69,8 @@ pub(super) fn missing_pool(pool: &Path, error: std::io::Error) -> Failure {
 
 /// Mounts, says so, and serves until the mount is gone.
 fn serve(
-    pool: &PathBuf,
-    mountpoint: &PathBuf,
+    pool: &Path,
+    mountpoint: &Path,
     options: &Options,
     background: Option<Background>,
 ) -> Result<Status, Failure> {
@@ -96,25 +97,23 @@ fn serve(
         read_cache: options.read_cache,
         ..fs::MountOptions::default()
     };
+    let owner = store.directory().map_or(0, |directory| directory.owner());
     let filesystem = FileSystem::mount(store, mount_options).map_err(failed)?;
     let cache = filesystem.read_cache_state();
     let milliseconds = start.elapsed().as_millis();
-    let mut mounting = Mounting::new(pool, mountpoint);
-    mounting.read_only = options.read_only;
-    mounting.threads = options.threads;
-    mounting.allow_other = options.allow_other;
-    mounting.restrictions = options.restrictions;
-    mounting.direct = options.direct;
-    mounting.in_place = options.in_place;
-    mounting.lease_timeout = options.lease_timeout.0;
+    let mut mounting = options.mounting(pool, mountpoint);
     mounting.class = class.to_string();
     mounting.temporary = background.and_then(|background| background.temporary);
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),
         false => format!("recovered {records} journal records in {milliseconds} ms"),
     };
+    let distrust = distrust(
+        owner,
+        mounting.restrictions_of(owner) - options.restrictions,
+    );
     let line = format!(
-        "mounted {} at {}: {}, {history}, {cache}\n",
+        "mounted {} at {}: {}, {history}, {cache}{distrust}\n",
         pool.display(),
         mountpoint.display(),
         super::class_line(class, options.volatile),
@@ -127,6 +126,16 @@ fn serve(
     match served {
         Ok(()) => Ok(Status::Success),
         Err(error) => Err(Failure::new(status_of_serving(&error), error)),
+    }
+}
+
+/// The part of the server's line about what an ordinary user's pool is not trusted with.
+fn distrust(owner: u32, restrictions: MountFlags) -> String {
+    let all = [(MountFlags::NOSUID, "nosuid"), (MountFlags::NODEV, "nodev")];
+    let names = all.iter().filter(|(flag, _)| restrictions.contains(*flag));
+    match names.map(|(_, name)| *name).collect::<Vec<_>>() {
+        none if none.is_empty() => String::new(),
+        names => format!(", {} because user {owner} owns the pool", names.join(",")),
     }
 }
 

@@ -15,6 +15,7 @@ use perdure::PoolOptions;
 use read_cache::CachedFiles;
 use report::{Quota, Report};
 use server::control::{AskError, Status as ServerStatus};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use txn::{OpenError, Store};
 
@@ -32,7 +33,9 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     };
     if let Some(file) = &arguments.svg {
         let map = wear::map(&report.pool, &report.wear_by_segment)?;
-        std::fs::write(file, map.svg()).map_err(Failure::io("write the map", file))?;
+        let written =
+            output::report_file(file, false).and_then(|mut to| to.write_all(map.svg().as_bytes()));
+        written.map_err(Failure::io("write the map", file))?;
     }
     if arguments.cached_files {
         let what = "has files with copies in DRAM";
@@ -52,7 +55,10 @@ pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     }
     match arguments.json {
         true => output::print_json(&report)?,
-        false => output::print(report)?,
+        false => {
+            report.make_visible();
+            output::print(report)?;
+        }
     }
     Ok(Status::Success)
 }

@@ -10,7 +10,7 @@ use crate::transport;
 use lease::{Busy, Place, Ring, Salt, State, Terms, Trust, judge};
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, send,
     socket_with, socketpair,
@@ -201,10 +201,10 @@ fn serve(connection: &OwnedFd, pool: &Mutex<Pool>) {
     }
 }
 
-/// A file of zeros that both sides may write.
 pub(super) fn writable_file(bytes: usize) -> OwnedFd {
-    let file = memfd_create("perdure", MemfdFlags::CLOEXEC).expect("memory");
-    ftruncate(&file, bytes as u64).expect("its length");
+    let file = memfd_create("perdure", MemfdFlags::ALLOW_SEALING).expect("memory");
+    ftruncate(&file, bytes as u64).expect("length");
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
     file
 }
 

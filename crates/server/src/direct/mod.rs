@@ -56,13 +56,12 @@ use sessions::Sessions;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::descriptors::DescriptorRoom;
 use txn::users::{User, Users};
-use txn::{Geometry, Store};
+use txn::{Geometry, Mode, PoolDirectory, Store};
 
 /// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
 const LEASE_SIZE: LeaseSize = LeaseSize {
@@ -111,7 +110,7 @@ const _: () = {
 /// What all conversations of a mount share.
 struct Service<S: Store> {
     shared: Arc<Shared<S>>,
-    pool: PathBuf,
+    directory: Arc<PoolDirectory>,
     /// `None` if this kernel, or this user, cannot have one.
     door: Option<Door>,
     /// The mount's device, as `stat` shows it: major and minor number.
@@ -145,8 +144,11 @@ impl<S: Store> Service<S> {
         if let (Some(door), Some(segment)) = (&self.door, segment) {
             return door.open(number, segment, for_writing);
         }
-        let path = self.pool.join(txn::pool::segment_file(number));
-        File::options().read(true).write(for_writing).open(path)
+        let mode = match for_writing {
+            true => Mode::ReadWrite,
+            false => Mode::ReadOnly,
+        };
+        self.directory.file(txn::pool::segment_file(number), mode)
     }
 
     /// The file of a process, opened for it: where there is a [`Door`] it can do nothing but write the words in it.
@@ -155,6 +157,12 @@ impl<S: Store> Service<S> {
             Some(door) => door.open_for_one(user.name(), file),
             None => Ok(file),
         }
+    }
+
+    /// Whether processes of this user may map the pool's files. The pool's owner can shorten them,
+    /// which ends such a process: so the owner has to be root or the user itself.
+    fn may_enter(&self, user: u32) -> bool {
+        [0, user].contains(&self.directory.owner())
     }
 
     /// Whether a user may have segments at all: without a [`Door`] those who could make the pool's files shorter anyway.
@@ -190,14 +198,16 @@ impl Direct {
         device_minor: u32,
         notifier: Notifier,
     ) -> io::Result<Direct> {
-        let users = Users::new(&mounting.pool)?;
+        let directory = shared.fs.store().directory();
+        let directory = Arc::clone(directory.ok_or(io::ErrorKind::Unsupported)?);
+        let users = Users::new(&directory)?;
         let room = DescriptorRoom::new(DESCRIPTORS_OF_ALL + ATTACHMENTS + STRANGE);
         let limits = limits(shared.fs.store().geometry(), &room);
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
         let service = Arc::new(Service {
             shared: Arc::clone(shared),
-            pool: mounting.pool.clone(),
+            directory,
             door: door(shared.fs.store()),
             device: (0, device_minor),
             users,
@@ -243,7 +253,7 @@ fn door<S: Store>(store: &S) -> Option<Door> {
         false => Err(io::Error::from(io::ErrorKind::Unsupported)),
     };
     door.inspect_err(|error| {
-        tracing::info!(%error, "only root and this user can use files directly: that takes a server that may administer the system, Linux 6.9, and a file system for the pool whose files can be marked as ones that only grow (`chattr +a`)");
+        tracing::info!(%error, "only this user can use files directly: others need a server that may administer the system, Linux 6.9, and a file system for the pool whose files can be marked as ones that only grow (`chattr +a`)");
     })
     .ok()
 }
@@ -360,6 +370,9 @@ fn converse<S: Store>(
     // One that cannot be seen from here has no number, and its death could not be noticed.
     let process = rustix::process::Pid::from_raw(peer.process).ok_or(io::ErrorKind::NotFound)?;
     let user = peer.user;
+    if !service.may_enter(user) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let has_place = service.sessions.take_in(user, || {
         let session = Session::new(Arc::clone(service), (process, user), number)?;
         let connection = Arc::clone(connection);

@@ -9,6 +9,7 @@ mod hostile;
 mod in_place;
 mod kept;
 mod life;
+mod poser;
 mod posix;
 mod read_cache;
 mod refused;

@@ -1,7 +1,7 @@
 //! When a pool may be repaired.
 
 use perdure_txn::users::Users;
-use perdure_txn::{FormatOptions, OpenError, pool, salvage};
+use perdure_txn::{FormatOptions, OpenError, PoolDirectory, pool, salvage};
 use std::fs::File;
 
 /// A repair takes blocks from wherever they are free.
@@ -14,7 +14,8 @@ fn a_pool_whose_segments_somebody_has_is_not_repaired() {
         ..FormatOptions::tiny()
     };
     drop(pool::create(&path, &options).expect("mkfs"));
-    let users = Users::new(&path).expect("users");
+    let directory = PoolDirectory::open(&path).expect("opened");
+    let users = Users::new(&directory).expect("users");
     let number = std::process::id().cast_signed();
     let (user, words) = users.enter(number, 1, 4096).expect("a process");
     let theirs = File::open(path.join(pool::segment_file(3))).expect("a segment");

@@ -101,9 +101,5 @@ fn cannot_leave(error: io::Error) -> Failure {
 
 /// Opens the log of a server for appending.
 pub(super) fn open_log(path: &Path) -> Result<File, Failure> {
-    File::options()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(Failure::io("open the log", path))
+    output::report_file(path, true).map_err(Failure::io("open the log", path))
 }

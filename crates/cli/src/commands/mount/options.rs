@@ -6,8 +6,9 @@ use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use fs::{AccessTime, ReadCacheOptions};
 use rustix::mount::MountFlags;
+use server::Mounting;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 pub(super) struct Options {
@@ -27,6 +28,8 @@ pub(super) struct Options {
     pub(super) read_cache: ReadCacheOptions,
     /// `nosuid`, `nodev`, `noexec`
     pub(super) restrictions: MountFlags,
+    /// `suid`, `dev`: these work on the mount even if an ordinary user owns the pool.
+    pub(super) lifted: MountFlags,
 }
 
 impl Options {
@@ -50,6 +53,7 @@ impl Options {
                 window_ms: arguments.read_cache_window,
             },
             restrictions: MountFlags::empty(),
+            lifted: MountFlags::empty(),
         };
         for option in arguments.options.iter().filter(|option| !option.is_empty()) {
             options.apply(option)?;
@@ -59,6 +63,20 @@ impl Options {
             return Err(Failure::new(Status::Usage, message));
         }
         Ok(options)
+    }
+
+    /// The same for the server.
+    pub(super) fn mounting(&self, pool: &Path, mountpoint: &Path) -> Mounting {
+        let mut mounting = Mounting::new(pool, mountpoint);
+        mounting.read_only = self.read_only;
+        mounting.threads = self.threads;
+        mounting.allow_other = self.allow_other;
+        mounting.restrictions = self.restrictions;
+        mounting.lifted = self.lifted;
+        mounting.direct = self.direct;
+        mounting.in_place = self.in_place;
+        mounting.lease_timeout = self.lease_timeout.0;
+        mounting
     }
 
     fn apply(&mut self, option: &str) -> Result<(), Failure> {
@@ -78,12 +96,12 @@ impl Options {
             ("noatime", None) => self.access_time = AccessTime::Never,
             ("relatime", None) => self.access_time = AccessTime::Relative,
             ("strictatime" | "atime", None) => self.access_time = AccessTime::Strict,
-            ("nosuid", None) => self.restrictions |= MountFlags::NOSUID,
-            ("nodev", None) => self.restrictions |= MountFlags::NODEV,
-            ("noexec", None) => self.restrictions |= MountFlags::NOEXEC,
-            ("suid", None) => self.restrictions -= MountFlags::NOSUID,
-            ("dev", None) => self.restrictions -= MountFlags::NODEV,
-            ("exec", None) => self.restrictions -= MountFlags::NOEXEC,
+            ("nosuid", None) => self.restrict(MountFlags::NOSUID),
+            ("nodev", None) => self.restrict(MountFlags::NODEV),
+            ("noexec", None) => self.restrict(MountFlags::NOEXEC),
+            ("suid", None) => self.lift(MountFlags::NOSUID),
+            ("dev", None) => self.lift(MountFlags::NODEV),
+            ("exec", None) => self.lift(MountFlags::NOEXEC),
             ("threads", Some(value)) => {
                 self.threads = value
                     .parse()
@@ -130,6 +148,16 @@ impl Options {
         Ok(())
     }
 
+    fn restrict(&mut self, restriction: MountFlags) {
+        self.restrictions |= restriction;
+        self.lifted -= restriction;
+    }
+
+    fn lift(&mut self, restriction: MountFlags) {
+        self.lifted |= restriction;
+        self.restrictions -= restriction;
+    }
+
     fn apply_to_read_cache(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "read_cache_threshold" => self.read_cache.threshold = parse_threshold(value)?,
@@ -160,6 +188,8 @@ impl Options {
             (self.restrictions.contains(MountFlags::NOSUID), "nosuid"),
             (self.restrictions.contains(MountFlags::NODEV), "nodev"),
             (self.restrictions.contains(MountFlags::NOEXEC), "noexec"),
+            (self.lifted.contains(MountFlags::NOSUID), "suid"),
+            (self.lifted.contains(MountFlags::NODEV), "dev"),
         ];
         list.extend(
             flags
@@ -232,12 +262,15 @@ mod tests {
         assert_eq!(options.access_time, AccessTime::Never);
         assert_eq!(options.threads, 3);
         assert_eq!(options.restrictions, MountFlags::NODEV);
+        assert_eq!(options.lifted, MountFlags::NOSUID);
     }
 
     #[test]
     fn the_background_server_gets_the_same_options() {
         for words in [
             "-o ro,noatime,allow_other,noexec --threads 2 --volatile",
+            "-o suid,dev",
+            "-o suid,dev,nodev",
             "",
             "--read-cache off",
             "--in-place",

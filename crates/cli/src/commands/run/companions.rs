@@ -3,6 +3,7 @@
 //! Told by locks on the pool's first file, of the kind that belongs to an open file. Nobody else uses that kind there, they go with the
 //! process, and only a user who may mount the pool can have them.
 
+use crate::mounts;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::fs::File;
 use std::io;
@@ -19,13 +20,8 @@ pub(super) struct Companions(Option<File>);
 
 impl Companions {
     pub(super) fn of(pool: &Path) -> Companions {
-        let head = if pool.is_dir() {
-            pool.join(txn::pool::SUPER_FILE)
-        } else {
-            pool.to_owned()
-        };
-        // Whoever mounts the pool is told why it cannot be opened.
-        Companions(File::options().read(true).write(true).open(head).ok())
+        // The mount that follows says why the pool cannot be opened.
+        Companions(mounts::open_head(pool, txn::Mode::ReadWrite).ok())
     }
 
     /// Waits until no other one mounts or unmounts.

@@ -5,6 +5,7 @@ use super::header::Header;
 use super::read_cache::{self, CachedFiles};
 use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
+use crate::visible::on_one_line;
 use fs::quota::{Limits, Subject, Usage};
 use serde::Serialize;
 use server::control::Status as ServerStatus;
@@ -170,6 +171,22 @@ impl Report {
         wear::set_used(&mut self.wear_by_segment, used);
     }
 
+    /// Puts each text that the pool's owner can choose on one line: a server answers anything.
+    pub(super) fn make_visible(&mut self) {
+        for text in [&mut self.pool, &mut self.class] {
+            *text = on_one_line(text);
+        }
+        if let Some(mountpoint) = &mut self.mountpoint {
+            *mountpoint = on_one_line(mountpoint);
+        }
+        if let Some(server) = &mut self.server {
+            server.read_cache_state = on_one_line(&server.read_cache_state);
+            for operation in &mut server.statistics.operations {
+                operation.operation = on_one_line(&operation.operation);
+            }
+        }
+    }
+
     /// Shows each segment; in print, where they are many, only with `all`.
     pub(super) fn show_segments(&mut self, all: bool) {
         let written = self.wear_by_segment.iter().map(SegmentWear::written);
@@ -189,7 +206,7 @@ impl Report {
         inodes: u64,
         free_inodes: u64,
     ) {
-        self.free_bytes = Some(free_blocks * u64::from(block_bytes));
+        self.free_bytes = Some(free_blocks.saturating_mul(block_bytes.into()));
         self.inodes = Some(inodes);
         self.free_inodes = Some(free_inodes);
     }

@@ -1,0 +1,53 @@
+//! Removing a pool's files.
+
+use crate::directory::PoolDirectory;
+use crate::pool::{CONTROL_SOCKET, OWNER_FILE, SUPER_FILE, is_refused};
+use crate::seals;
+use crate::users::USERS_FOLDER;
+use std::ffi::OsStr;
+use std::io;
+
+/// Removes a pool's files and then its directory, if nothing else is in it.
+///
+/// # Errors
+///
+/// The system's error. Other files stay, and with them the directory.
+pub fn remove(pool: &PoolDirectory) -> io::Result<()> {
+    // First, so that the rest of an interrupted removal does not look like a pool.
+    remove_if_there(pool, SUPER_FILE)?;
+    for name in pool.names()? {
+        let is_segment = name.as_encoded_bytes().starts_with(b"segment-");
+        if is_segment || name == OWNER_FILE || name == CONTROL_SOCKET {
+            remove_file(pool, &name)?;
+        } else if name == USERS_FOLDER {
+            remove_folder(pool)?;
+        }
+    }
+    pool.remove_itself()
+}
+
+/// Removes a file, also one that a killed server has left marked as one that only grows.
+fn remove_file(pool: &PoolDirectory, name: &OsStr) -> io::Result<()> {
+    match pool.remove(name) {
+        Err(error) if is_refused(&error) && seals::lift_left(pool, name) => pool.remove(name),
+        removed => removed,
+    }
+}
+
+fn remove_if_there(pool: &PoolDirectory, name: &str) -> io::Result<()> {
+    match pool.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes the folder of processes. A link in its place goes, and its target stays.
+fn remove_folder(pool: &PoolDirectory) -> io::Result<()> {
+    let Ok(folder) = pool.folder(USERS_FOLDER) else {
+        return pool.remove(USERS_FOLDER);
+    };
+    for name in folder.names()? {
+        folder.remove(name)?;
+    }
+    pool.remove_folder(USERS_FOLDER)
+}
