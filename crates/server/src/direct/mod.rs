@@ -34,6 +34,8 @@ mod sender;
 mod session;
 mod sessions;
 
+#[cfg(test)]
+pub(crate) use door::Files as SegmentFiles;
 pub(crate) use dropper::End;
 pub(crate) use registry::Registry;
 
