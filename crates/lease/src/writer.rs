@@ -329,6 +329,9 @@ impl Writer {
         if first > behind_end {
             return Err(Refusal::NoPlace { index: first });
         }
+        if offset > self.size_bytes {
+            self.require_zeros_behind_end(map)?;
+        }
         let mut steps = SmallVec::new();
         let mut needed = 0;
         for index in first..=last {

@@ -13,6 +13,7 @@ mod leases;
 mod lessee;
 mod links;
 mod owners;
+mod planted;
 mod readers;
 mod residue;
 #[cfg(feature = "deliberate-bugs")]
