@@ -269,7 +269,7 @@ fn open_errno(error: &OpenError) -> i32 {
     match error {
         OpenError::Missing { .. } => libc::ENOENT,
         OpenError::NotAPool { .. } | OpenError::OtherVersion { .. } => libc::EINVAL,
-        OpenError::InUse { .. } | OpenError::StillWriting { .. } => libc::EBUSY,
+        OpenError::InUse { .. } => libc::EBUSY,
         OpenError::Io { source, .. } => io_errno(source),
         OpenError::Map(error) => map_errno(error),
         _ => libc::EIO,

@@ -26,6 +26,8 @@ const EPOCH_FILE: &str = "epoch";
 const PROCESS_PREFIX: &str = "process-";
 /// Of processes whose server ended in order.
 const FORMER_PREFIX: &str = "former-";
+/// Of processes that do not end their writes: nobody waits for them again.
+const LATE_PREFIX: &str = "late-";
 /// Somebody was given segments, and it is not known that nobody has them any more.
 const MARK: &str = "given";
 
@@ -140,7 +142,11 @@ impl Drop for Users {
     fn drop(&mut self) {
         // Tidiness only: what stays disturbs nobody.
         let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
-        if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) && !is_marked(&self.folder) {
+        if [PROCESS_PREFIX, FORMER_PREFIX, LATE_PREFIX]
+            .into_iter()
+            .all(is_empty)
+            && !is_marked(&self.folder)
+        {
             let _ = fs::remove_file(self.folder.join(EPOCH_FILE));
             let _ = fs::remove_dir(&self.folder);
         }
@@ -163,11 +169,7 @@ impl User {
 impl User {
     /// The server ends before the process, which has segments mapped.
     pub fn leave_behind(&self) {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
-        let former = self
-            .path
-            .with_file_name(format!("{FORMER_PREFIX}{numbers}"));
+        let former = renamed(&self.path, PROCESS_PREFIX, FORMER_PREFIX);
         if let Err(error) = fs::rename(&self.path, &former) {
             tracing::warn!(path = %self.path.display(), %error, "a process that lives on cannot be noted");
         }
@@ -212,30 +214,42 @@ pub(crate) fn forget_given(pool: &Path) {
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
 ///
+/// Waits [`PATIENCE`] for all processes together, and for each only once: else any user could keep a
+/// pool from being opened. A later store goes into segments that stay with the process's user.
+///
 /// # Errors
 ///
-/// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
+/// [`OpenError::Io`].
 pub(crate) fn stop_former(pool: &Path) -> Result<Given, OpenError> {
     let folder = pool.join(USERS_FOLDER);
     let listed = |prefix| files_of(&folder, prefix).map_err(io_error(&folder, "list"));
-    stop(pool, &folder, listed(PROCESS_PREFIX)?)?;
     let begin = Instant::now();
+    stop(pool, &folder, listed(PROCESS_PREFIX)?, begin)?;
     for (path, process) in listed(FORMER_PREFIX)? {
         match File::open(&path).is_ok_and(|file| is_gone(&file)) {
             true => drop(fs::remove_file(&path)),
-            false => {
-                // It was stopped when its server ended in order, and still sees blocks of its files.
-                wait_until_idle(pool, &path, &process, begin)?;
-            }
+            // It was stopped when its server ended in order, and still sees blocks of its files.
+            false if wait_until_idle(&path, begin)? => {}
+            false => leave_late(pool, &path, &process),
         }
     }
-    Ok(match is_marked(&folder) {
+    let late = listed(LATE_PREFIX)?;
+    let is_any_late = late.iter().any(|(path, _)| {
+        let is_gone = File::open(path).is_ok_and(|file| is_gone(&file));
+        !is_gone || fs::remove_file(path).is_err()
+    });
+    Ok(match is_marked(&folder) || is_any_late {
         true => Given::Segments,
         false => Given::Nothing,
     })
 }
 
-fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<(), OpenError> {
+fn stop(
+    pool: &Path,
+    folder: &Path,
+    former: Vec<(PathBuf, String)>,
+    begin: Instant,
+) -> Result<(), OpenError> {
     if former.is_empty() {
         return Ok(());
     }
@@ -246,16 +260,41 @@ fn stop(pool: &Path, folder: &Path, former: Vec<(PathBuf, String)>) -> Result<()
     file.write_all_at(&next.to_ne_bytes(), 0)
         .map_err(io_error(&epoch, "write"))?;
     fence_everywhere();
-    let begin = Instant::now();
     for (path, process) in former {
-        wait_until_idle(pool, &path, &process, begin)?;
+        if !wait_until_idle(&path, begin)? {
+            leave_late(pool, &path, &process);
+            continue;
+        }
         // If it is gone, the next look takes its file away.
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(&name);
-        let former = path.with_file_name(format!("{FORMER_PREFIX}{numbers}"));
+        let former = renamed(&path, PROCESS_PREFIX, FORMER_PREFIX);
         fs::rename(&path, former).map_err(io_error(&path, "rename"))?;
     }
     Ok(())
+}
+
+/// The path of a process's file under another prefix.
+fn renamed(path: &Path, from: &str, to: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let numbers = name.strip_prefix(from).unwrap_or(&name);
+    path.with_file_name(format!("{to}{numbers}"))
+}
+
+/// Notes that a process does not end its write: the next openings do not wait for it.
+fn leave_late(pool: &Path, path: &Path, process: &str) {
+    let holders =
+        File::open(path).map_or_else(|_| String::new(), |file| who_has(&file, path, process));
+    tracing::warn!(pool = %pool.display(), "a direct write has not ended that was begun under a server which is gone; {holders}. The pool is opened all the same: what the write stores yet can change files of that user only");
+    let prefix = match path
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(PROCESS_PREFIX))
+    {
+        true => PROCESS_PREFIX,
+        false => FORMER_PREFIX,
+    };
+    // Under its old name the file makes the next opening wait once more.
+    if let Err(error) = fs::rename(path, renamed(path, prefix, LATE_PREFIX)) {
+        tracing::warn!(path = %path.display(), %error, "a process that lives on cannot be noted");
+    }
 }
 
 /// Whether nobody has the file of a process any more: neither the one that was made, which has a lock, nor one that passes mappings through to it.
@@ -282,37 +321,30 @@ fn files_of(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(found)
 }
 
-fn wait_until_idle(
-    pool: &Path,
-    path: &Path,
-    process: &str,
-    begin: Instant,
-) -> Result<(), OpenError> {
+/// Whether a process comes to the end of its write while there is patience; it may be gone, too.
+fn wait_until_idle(path: &Path, begin: Instant) -> Result<bool, OpenError> {
     let file = File::options().read(true).open(path);
     let file = file.map_err(io_error(path, "open"))?;
     while !is_idle(&file) && !is_gone(&file) {
         if begin.elapsed() > PATIENCE {
-            return Err(OpenError::StillWriting {
-                path: pool.to_path_buf(),
-                process: who_has(&file, path, process),
-            });
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Who is to be let go on or ended: the process that the file was made for, or those to whom it left it.
+/// Says which processes have the file. Never names one that is gone: its number may be reused.
 fn who_has(file: &File, path: &Path, process: &str) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // What it was called when the process got it.
     let name = name.replacen(FORMER_PREFIX, PROCESS_PREFIX, 1);
     let holders = holders(file, &name).unwrap_or_default();
     match &holders[..] {
-        [] => format!("{process} (or who has its files, and cannot be seen from here)"),
-        holders if holders.iter().any(|holder| holder == process) => process.to_owned(),
+        [] => "no process can be seen that has its words (a socket may hold them)".to_owned(),
+        [holder] if holder == process => format!("process {holder} is in the middle of it"),
         holders => format!(
-            "{} (with what process {process} was given, which is gone)",
+            "what its process was given is in the hands of process {}",
             holders.join(" and ")
         ),
     }
@@ -389,17 +421,26 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_in_the_middle_is_named() {
+    fn who_is_stopped_in_the_middle_is_waited_for_once() {
         let pool = tempfile::tempdir().expect("a folder");
         let users = Users::new(pool.path()).expect("users");
         let (_user, theirs) = users
             .enter(77, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
-        let refused = stop_former(pool.path());
-        assert!(
-            matches!(refused, Err(OpenError::StillWriting { process, .. }) if process.starts_with("77 (or"))
-        );
+        let elapsed = || {
+            let begin = Instant::now();
+            assert_eq!(stop_former(pool.path()).ok(), Some(Given::Segments));
+            begin.elapsed()
+        };
+        assert!(elapsed() > PATIENCE);
+        // Whatever it had was noted when it got it; and nobody waits for it again.
+        forget_given(pool.path());
+        assert!(elapsed() < PATIENCE / 2);
+        drop(theirs);
+        assert_eq!(stop_former(pool.path()).ok(), Some(Given::Nothing));
+        let files = files_of(&pool.path().join(USERS_FOLDER), LATE_PREFIX);
+        assert_eq!(files.expect("listed").len(), 0);
     }
 
     #[test]
@@ -416,11 +457,18 @@ mod tests {
             .expect("a process");
         let (number, gone) = (heir.id().to_string(), i32::MAX.to_string());
         let named = who_has(&user.file, &user.path, &gone);
-        assert!(named.starts_with(&format!("{number} (with")), "{named}");
-        assert!(named.contains(&gone), "{named}");
-        assert_eq!(who_has(&user.file, &user.path, &number), number);
+        assert!(named.ends_with(&format!("process {number}")), "{named}");
+        let named = who_has(&user.file, &user.path, &number);
+        assert!(
+            named.starts_with(&format!("process {number} is in")),
+            "{named}"
+        );
         heir.kill().expect("killed");
         heir.wait().expect("ended");
-        assert!(who_has(&user.file, &user.path, &gone).starts_with(&gone));
+        let named = who_has(&user.file, &user.path, &gone);
+        assert!(
+            named.starts_with("no process") && !named.contains(&gone),
+            "{named}"
+        );
     }
 }
