@@ -34,7 +34,7 @@ for ((round = 1; round <= ${SERVER_KILLS:-5}; round++)); do
     [ $((round % 2)) != 0 ] || { stop_process "$holder"; stopped=yes; }
     kill_server
     if [ -n "$stopped" ]; then
-        # The next server waits for a while and names the process. The process gives its blocks back when it goes on.
+        # The next server waits, then names the process, which gives its blocks back later.
         umount -l "$mnt" 2>/dev/null || true
         mount_pool
         grep -q "process $holder is in the middle" "$log" || fail "the stopped process is not named: $(tail -n 3 "$log")"

@@ -13,7 +13,7 @@ const REPLIES: &str = "fuser::reply";
 
 /// Sends log lines to stderr: warnings and errors, unless `RUST_LOG` says otherwise.
 ///
-/// Repeated lines are left out ([`repeats`](crate::repeats)). A line that cannot be written is lost.
+/// Leaves out repeated lines ([`repeats`](crate::repeats)) and lines that cannot be written.
 pub(crate) fn start(has_time: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let lines = tracing_subscriber::fmt()

@@ -214,8 +214,8 @@ pub(crate) fn forget_given(pool: &Path) {
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
 ///
-/// Waits [`PATIENCE`] for all processes together, and for each only once: else any user could keep a
-/// pool from being opened. A later store goes into segments that stay with the process's user.
+/// Waits [`PATIENCE`] for all processes together, and once for each: else a user could keep a pool
+/// closed. A later store goes into segments that stay with the process's user.
 ///
 /// # Errors
 ///

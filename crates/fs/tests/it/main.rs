@@ -9,6 +9,7 @@ mod embedding;
 mod format_document;
 mod full;
 mod given;
+mod kept;
 mod leases;
 mod lessee;
 mod links;
