@@ -1,8 +1,9 @@
 /* Does harm with the segments and the lease that it is given. Says FAIL if it cannot try.
  *
  *   spoil tail FILE            stores bytes behind the end of FILE, in the block where it ends
- *   spoil late FILE READY GO   says that a write has begun; when the server is gone, leaves all to
- *                              a child, the file of words in a socket; the child stores after GO
+ *   spoil late FILE FOLDER     says that a write has begun; when the server is gone, leaves all to
+ *                              a child, the file of words in a socket. The child stores into ring
+ *                              and spare blocks after FOLDER/scribble, everywhere after FOLDER/go
  *   spoil log FILE N           sends N `ioctl` to a segment, and writes N bad records */
 #include "talk.h"
 #include <poll.h>
@@ -46,35 +47,7 @@ static char *map(int descriptor) {
     return place;
 }
 
-static int tail(void) {
-    struct stat status;
-    char last[4096];
-    CHECK(fstat(own, &status) == 0 && status.st_size % 4096);
-    size_t used = (size_t)status.st_size % 4096;
-    CHECK(pread(own, last, used, status.st_size - (off_t)used) == (ssize_t)used);
-    const uint64_t *head;
-    struct reply attached = attach(&head);
-    static char *maps[4096];
-    CHECK(segments <= 4096);
-    for (uint64_t number = 0; number < segments; number++) {
-        int descriptor = segment(number);
-        if (descriptor < 0)
-            continue;
-        maps[number] = map(descriptor);
-        close(descriptor);
-    }
-    /* The lease ends first, because the server zeroes the tail then. */
-    int beside, found = 0;
-    CHECK(ask(line, (struct request){DETACH, (uint32_t)attached.words[0], 0, 0}, -1, &beside).refusal == 0);
-    for (uint64_t number = 0; number < segments; number++) {
-        char *place = maps[number];
-        for (uint64_t at = 0; place && at < segment_bytes; at += 4096)
-            if (memcmp(place + at, last, used) == 0)
-                memset(place + at + used, 'x', 4096 - used), found++;
-    }
-    CHECK(found > 0);
-    return done("tail");
-}
+static char *maps[4096];
 
 static uint32_t crc32c(const void *bytes, size_t length) {
     uint32_t sum = ~0u;
@@ -86,11 +59,39 @@ static uint32_t crc32c(const void *bytes, size_t length) {
     return ~sum;
 }
 
-/* A whole record that gives the file an impossible size. */
-static void write_nonsense(char *ring, uint64_t sequence, uint64_t salt) {
-    uint64_t record[8] = {sequence, 0, 1, 1, UINT32_MAX, 0, 0, salt};
-    record[6] = (uint64_t)crc32c(record, sizeof record) << 32, record[7] = 0;
-    memcpy(ring, record, sizeof record);
+/* Stores a record, whose last word is the lease's salt, with the checksum of a whole one. */
+static void write_record(char *place, uint64_t record[8]) {
+    record[6] = (uint64_t)crc32c(record, 64) << 32, record[7] = 0;
+    memcpy(place, record, 64);
+}
+
+static int tail(void) {
+    struct stat status;
+    char last[4096];
+    CHECK(fstat(own, &status) == 0 && status.st_size % 4096);
+    size_t used = (size_t)status.st_size % 4096;
+    CHECK(pread(own, last, used, status.st_size - (off_t)used) == (ssize_t)used);
+    const uint64_t *head;
+    struct reply attached = attach(&head);
+    CHECK(segments <= 4096);
+    for (uint64_t number = 0; number < segments; number++) {
+        int descriptor = segment(number);
+        if (descriptor < 0)
+            continue;
+        maps[number] = map(descriptor);
+        close(descriptor);
+    }
+    /* The end of a lease zeroes the tail, so the lease ends first. */
+    int beside, found = 0;
+    CHECK(ask(line, (struct request){DETACH, (uint32_t)attached.words[0], 0, 0}, -1, &beside).refusal == 0);
+    for (uint64_t number = 0; number < segments; number++) {
+        char *place = maps[number];
+        for (uint64_t at = 0; place && at < segment_bytes; at += 4096)
+            if (memcmp(place + at, last, used) == 0)
+                memset(place + at + used, 'x', 4096 - used), found++;
+    }
+    CHECK(found > 0);
+    return done("tail");
 }
 
 static int fill_log(int count) {
@@ -108,7 +109,8 @@ static int fill_log(int count) {
                 CHECK(ioctl(descriptor, 0x1234, 0) == -1);
             close(descriptor);
         }
-        write_nonsense(place + ring % segment_bytes + attached.words[7] % 64 * 64, attached.words[7], attached.words[6]);
+        uint64_t record[8] = {attached.words[7], 0, 1, 1, UINT32_MAX, 0, 0, attached.words[6]};
+        write_record(place + ring % segment_bytes + attached.words[7] % 64 * 64, record);
         int beside;
         ask(line, (struct request){FOLD, (uint32_t)attached.words[0], 0, 0}, -1, &beside);
         ask(line, (struct request){DETACH, (uint32_t)attached.words[0], 0, 0}, -1, &beside);
@@ -132,11 +134,35 @@ static void queue(int socket, int descriptor) {
     close(descriptor);
 }
 
-static int late(const char *ready, const char *go) {
-    static char *maps[4096];
+/* Where a block of the pool is mapped, if it is. */
+static char *place_of(uint64_t block) {
+    uint64_t at = block * 4096 - first_segment_at;
+    return block * 4096 < first_segment_at || at / segment_bytes >= segments || !maps[at / segment_bytes] ? NULL : maps[at / segment_bytes] + at % segment_bytes;
+}
+
+/* Stores words and records into the lease while the next server applies it. */
+static void scribble(const uint64_t *head, const struct reply *attached) {
+    uint64_t ring_blocks = attached->words[4], spare_blocks = attached->words[5];
+    for (int times = 0; times < 1000; times++) {
+        uint64_t at = (uint64_t)rand() % (ring_blocks + spare_blocks), sequence = attached->words[7] + (uint64_t)rand() % 64;
+        char *ring = place_of(head[8]), *any = place_of(at < ring_blocks ? head[8 + at] : head[8 + ring_blocks + 2 * (at - ring_blocks) + 1]);
+        if (any)
+            *(uint64_t *)(any + rand() % 512 * 8) = (uint64_t)rand();
+        if (ring)
+            write_record(ring + sequence % 64 * 64, (uint64_t[8]){sequence, (uint64_t)rand() % 3000, (uint64_t)rand() % 9000000, 1, (uint64_t)rand() % 600, 0, 0, attached->words[6]});
+    }
+}
+
+static int is_there(const char *folder, const char *sign) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s/%s", folder, sign);
+    return access(name, F_OK) == 0;
+}
+
+static int late(const char *folder) {
     const uint64_t *head;
     int pair[2];
-    attach(&head);
+    struct reply attached = attach(&head);
     CHECK(segments <= 4096 && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
     for (uint64_t number = 0; number < segments; number++) {
         int descriptor = segment(number);
@@ -151,15 +177,19 @@ static int late(const char *ready, const char *go) {
     munmap((void *)busy, 4096);
     queue(pair[0], words);
     close(own);
-    close(open(ready, O_CREAT | O_WRONLY, 0600));
+    CHECK(chdir(folder) == 0);
+    close(open("ready", O_CREAT | O_WRONLY, 0600));
     struct pollfd server = {line, POLLIN, 0};
     poll(&server, 1, 60000);
     if (fork() != 0)
         _exit(0);
     close(line);
-    for (int tries = 0; access(go, F_OK) != 0; tries++) {
+    for (int tries = 0; !is_there(folder, "go"); tries++) {
         CHECK(tries < 120000);
-        usleep(1000);
+        if (is_there(folder, "scribble"))
+            scribble(head, &attached);
+        else
+            usleep(1000);
     }
     for (uint64_t number = 0; number < segments; number++)
         if (maps[number])
@@ -173,8 +203,8 @@ static int late(const char *ready, const char *go) {
 int main(int count, char **arguments) {
     CHECK(count >= 3);
     greet(arguments[2]);
-    if (strcmp(arguments[1], "late") == 0 && count == 5)
-        return late(arguments[3], arguments[4]);
+    if (strcmp(arguments[1], "late") == 0 && count == 4)
+        return late(arguments[3]);
     if (strcmp(arguments[1], "tail") == 0)
         return tail();
     CHECK(count == 4);

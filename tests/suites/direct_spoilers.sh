@@ -74,7 +74,7 @@ late() {
     local how=$1 begin heir secret="of others, $RANDOM$RANDOM" sums
     rm -f "$own" "$work/signs"/*
     head -c 8000000 /dev/urandom | as_user tee "$own" >/dev/null
-    setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/spoil" late "$own" "$work/signs/ready" "$work/signs/go" >"$work/late.log" 2>&1 &
+    setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/spoil" late "$own" "$work/signs" >"$work/late.log" 2>&1 &
     heir=$!
     for _ in {1..500}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done
     [ -e "$work/signs/ready" ] || fail "spoil late: $(cat "$work/late.log")"
@@ -86,6 +86,7 @@ late() {
     ! grep -q "$heir\|kill" "$work/fsck.log" || fail "$how: who is gone is named: $(cat "$work/fsck.log")"
     [ $((SECONDS - begin)) -lt 12 ] || fail "$how: fsck waits $((SECONDS - begin)) s"
     begin=$SECONDS
+    touch "$work/signs/scribble"
     mount_pool
     [ $((SECONDS - begin)) -lt 4 ] || fail "$how: the pool is waited for again, $((SECONDS - begin)) s"
     # All that there is, others' files and the user's.
