@@ -49,7 +49,7 @@ pub struct Spare {
 /// Why a write needs the server. Nothing happened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// A block is a hole, lies beyond the next one behind the end, or is not in the map.
+    /// A block is a hole, lies far behind the end, is not in the map, or follows a dirty gap.
     #[error("block {index} of the file has no place that the lease could write")]
     NoPlace {
         /// Block of the file.

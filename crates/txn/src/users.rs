@@ -424,7 +424,7 @@ mod tests {
     fn who_is_stopped_in_the_middle_is_waited_for_once() {
         let pool = tempfile::tempdir().expect("a folder");
         let users = Users::new(pool.path()).expect("users");
-        let (_user, theirs) = users
+        let (mut user, theirs) = users
             .enter(77, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
@@ -437,6 +437,7 @@ mod tests {
         // Whatever it had was noted when it got it; and nobody waits for it again.
         forget_given(pool.path());
         assert!(elapsed() < PATIENCE / 2);
+        user.file = File::open("/dev/null").expect("another file");
         drop(theirs);
         assert_eq!(stop_former(pool.path()).ok(), Some(Given::Nothing));
         let files = files_of(&pool.path().join(USERS_FOLDER), LATE_PREFIX);
