@@ -71,6 +71,7 @@ STEPS = [
     suite("direct_greedy", cores=0.5),
     suite("direct_heirs", cores=0.5),
     suite("direct_unused", cores=0.5),
+    suite("direct_spoilers", cores=0.5),
     suite("pjdfstest"),
     suite("badinput"),
     suite("lifecycle", cores=0.5),

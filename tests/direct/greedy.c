@@ -6,6 +6,7 @@
  *   greedy attach DIRECTORY N      attaches N files for reading, until it is refused
  *   greedy keep DIRECTORY          frees blocks of a file that it says it has mapped, 8 MiB at a time, until it is refused
  *   greedy linger FILE             sends a socket that takes a day to close, in conversations and in connections that nobody takes in
+ *   greedy hoard DIRECTORY HOW     keeps the segments of removed files, `mapped` or `queued`
  *   greedy hide FILE READY         says that it is busy; when the server is gone, ends, and leaves a child with its file of words */
 #include "talk.h"
 #include <arpa/inet.h>
@@ -184,6 +185,54 @@ static int linger(int file) {
     return stay("linger", 60);
 }
 
+static void mapped(int segment, size_t bytes) {
+    CHECK(mmap(NULL, bytes, PROT_READ, MAP_SHARED, segment, 0) != MAP_FAILED);
+    close(segment);
+}
+
+/* Each pair of sockets takes few messages that nobody receives. */
+static void queued(int segment) {
+    static int pair[2], count;
+    if (count++ % 8 == 0)
+        CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+    pass(pair[0], segment);
+    close(segment);
+}
+
+static int hoard(const char *how) {
+    static char mebibyte[1 << 20], has[4096];
+    int words, first = open("first", O_RDWR | O_CREAT, 0600), line = meet(first);
+    struct reply welcome = ask(line, (struct request){HELLO, 0, VERSION, 0}, -1, &words);
+    CHECK(welcome.refusal == 0 && welcome.words[3] <= sizeof has);
+    long kept = 0;
+    memset(mebibyte, 7, sizeof mebibyte);
+    for (int round = 0, idle = 0; round < 200 && idle < 8; round++, idle++) {
+        int file = open("hoard", O_RDWR | O_CREAT | O_TRUNC, 0600), beside;
+        CHECK(file >= 0);
+        for (int at = 0; at < 28 && pwrite(file, mebibyte, sizeof mebibyte, (off_t)at << 20) == sizeof mebibyte; at++)
+            ;
+        /* Without a file that is attached for writing there are no segments to write. */
+        struct reply attached = ask(line, (struct request){ATTACH, 0, 1, 0}, file, &beside);
+        for (uint64_t number = 0; attached.refusal == 0 && number < welcome.words[3]; number++) {
+            int segment;
+            if (has[number] || ask(line, (struct request){SEGMENTS, 1, number, 1}, -1, &segment).refusal || segment < 0)
+                continue;
+            if (how[0] == 'm')
+                mapped(segment, welcome.words[2]);
+            else
+                queued(segment);
+            has[number] = 1, kept++, idle = 0;
+        }
+        if (attached.refusal == 0)
+            ask(line, (struct request){DETACH, (uint32_t)attached.words[0], 0, 0}, -1, &beside);
+        close(file);
+        CHECK(unlink("hoard") == 0);
+    }
+    /* From here on only the segments say what it has. */
+    close(line), close(first), close(words);
+    return stay("hoard", kept * (long)welcome.words[2] >> 20);
+}
+
 static int hide(int file, const char *ready) {
     int words, line = greet(file, &words);
     say_busy(words);
@@ -220,6 +269,8 @@ int main(int count, char **arguments) {
         return map();
     if (strcmp(what, "attach") == 0)
         return attach_many(atoi(arguments[3]));
+    if (strcmp(what, "hoard") == 0)
+        return hoard(arguments[3]);
     CHECK(strcmp(what, "keep") == 0);
     return keep();
 }

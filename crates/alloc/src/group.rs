@@ -350,7 +350,9 @@ impl Group {
     /// Whether `domain` may take a fresh segment although its own have room: for the sake of wear alone, so not the last sixteenth.
     pub(crate) fn may_move(&self, shared: &Shared, domain: DomainId) -> bool {
         let free = u64::from(shared.free_segments.load(Ordering::Relaxed));
-        free * 16 > u64::from(shared.geometry.segments) && self.may_grow(shared, domain)
+        free * 16 > u64::from(shared.geometry.segments)
+            && shared.ledger.may_move(domain)
+            && self.may_grow(shared, domain)
     }
 
     /// Gives `domain` a segment without a block in use: a free one, else another domain's spare.

@@ -23,6 +23,7 @@ mod zones;
 
 pub use allocator::Allocator;
 pub use geometry::*;
+pub use held::Kept;
 pub use rebuild::Rebuild;
 pub use request::*;
 pub use verify::Inconsistency;

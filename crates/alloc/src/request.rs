@@ -156,6 +156,10 @@ pub trait SegmentLedger: Send + Sync {
     fn may_be_shared(&self, _segment: SegmentNumber) -> bool {
         true
     }
+    /// Returns whether a domain may take a fresh segment for the sake of wear alone.
+    fn may_move(&self, _domain: DomainId) -> bool {
+        true
+    }
     /// Whether somebody else than the segment's present owner may have left something in it that he must not see. Asked behind [`assign`](Self::assign), and for each segment with an owner when the
     /// allocator is made; under the lock of the segment's group, as what follows.
     fn has_residue(&self, _segment: SegmentNumber) -> bool {

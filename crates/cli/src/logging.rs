@@ -1,6 +1,7 @@
 //! What goes to the log, and how important it is.
 
 use crate::output;
+use crate::repeats::Limited;
 use crate::visible::on_one_line;
 use log::{Level, Log, Metadata, Record};
 use std::fmt::Debug;
@@ -16,7 +17,9 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 /// Where the FUSE library says that it could not send a reply.
 const REPLIES: &str = "fuser::reply";
 
-/// Log lines go to stderr, warnings and errors unless `RUST_LOG` says otherwise. Where `has_time`, each has its time. Lines that cannot be written (a full disk, a reader that is gone) are lost, and nothing else.
+/// Sends log lines to stderr: warnings and errors, unless `RUST_LOG` says otherwise.
+///
+/// Leaves out repeated lines ([`repeats`](crate::repeats)) and lines that cannot be written.
 pub(crate) fn start(has_time: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let lines = tracing_subscriber::fmt()
@@ -27,9 +30,13 @@ pub(crate) fn start(has_time: bool) {
         // Paths and names in a line are not this program's words.
         .fmt_fields(visible_fields())
         .with_ansi(output::stderr_has_colour());
+    let format = tracing_subscriber::fmt::format();
     let subscriber: tracing::Dispatch = match has_time {
-        true => lines.finish().into(),
-        false => lines.without_time().with_target(false).finish().into(),
+        true => lines.event_format(Limited::new(format)).finish().into(),
+        false => {
+            let format = format.without_time().with_target(false);
+            lines.event_format(Limited::new(format)).finish().into()
+        }
     };
     // Fails only if somebody logs already; there is nobody else.
     let _ = log::set_boxed_logger(Box::new(Libraries(LogTracer::new())));

@@ -8,6 +8,7 @@ mod logging;
 mod mounts;
 mod output;
 mod read_cache;
+mod repeats;
 mod signals;
 mod size;
 mod visible;

@@ -315,6 +315,9 @@ impl<S: Store> FileSystem<S> {
         if change.mode.is_some_and(rights::has_set_id) {
             handover::leave_for_rights(core, node.number(), &mut body)?;
         }
+        if change.size_bytes.is_some_and(|size| size > body.raw.size) {
+            space::zero_tail(core, node.number(), &body.raw)?;
+        }
         let now = core.now();
         let mut new = body.raw;
         let mut transaction = core.begin();

@@ -8,7 +8,7 @@
 
 use crate::block_map::{BlockMap, MapEditor};
 use crate::error::FsError;
-use crate::file::read_block;
+use crate::file::{BLOCK, read_block};
 use crate::file_system::Core;
 use crate::format::{FileType, InodeNumber, Pointer, RawInode};
 use crate::node::{Body, BodyWrite};
@@ -123,11 +123,12 @@ fn move_runs<S: Store>(
             .iter()
             .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index));
         let mut moved: SmallVec<[Pointer; 64]> = SmallVec::new();
-        for old in &run.pointers {
+        for (index, old) in (run.first..).zip(&run.pointers) {
             let block = fresh.next().ok_or(FsError::NoSpace)?;
             if !old.unwritten {
                 let mut content = [0; BLOCK_BYTES];
                 read_block(core, Some(*old), 0, &mut content);
+                zero_behind_end(index, body.raw.size, &mut content);
                 transaction.write_fresh(block, 0, &content);
             }
             moved.push(Pointer { block, ..*old });
@@ -144,4 +145,12 @@ fn move_runs<S: Store>(
     transaction.commit()?;
     body.raw = new;
     Ok(())
+}
+
+/// The old owner's processes may have written behind the end of the file (R5).
+fn zero_behind_end(index: u64, size: u64, content: &mut [u8; BLOCK_BYTES]) {
+    let used = size.saturating_sub(index * BLOCK).min(BLOCK) as usize;
+    if !deliberate::is(Bug::TrustTail) {
+        content[used..].fill(0);
+    }
 }

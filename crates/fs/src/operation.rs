@@ -4,7 +4,7 @@ use crate::error::FsError;
 use crate::file_system::Core;
 use crate::format::{InodeNumber, RawInode};
 use crate::inode_table::InodeTable;
-use crate::quota::Charges;
+use crate::quota::{Charges, Subject};
 use crate::roam::Change;
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
@@ -50,9 +50,27 @@ impl<S: Store> Operation<'_, S> {
         if new.as_bytes() == old.as_bytes() {
             return Ok(());
         }
-        self.charges.charge(old, new)?;
+        match self.charges.charge(old, new) {
+            Err(FsError::QuotaExceeded(subject)) => self.charge_again(subject, old, new)?,
+            charged => charged?,
+        }
         self.log_charged(number, old, new);
         Ok(())
+    }
+
+    /// Counts anew what processes keep: this very operation may use some of it.
+    #[cold]
+    fn charge_again(
+        &mut self,
+        subject: Subject,
+        old: &RawInode,
+        new: &RawInode,
+    ) -> Result<(), FsError> {
+        if !self.core.quotas.counts_kept(subject) {
+            return Err(FsError::QuotaExceeded(subject));
+        }
+        self.core.count_kept();
+        self.charges.charge(old, new)
     }
 
     /// The same for what somebody was told is durable: no limit refuses it.

@@ -6,6 +6,7 @@
 
 use crate::error::FsError;
 use crate::format::RawInode;
+use crate::kept::KeptSpace;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -126,6 +127,8 @@ pub fn format(limits: &[(Subject, Limits)]) -> String {
 struct Account {
     limits: Limits,
     usage: Usage,
+    /// Blocks that the user's processes keep beyond the user's files.
+    kept_blocks: u64,
 }
 
 type Accounts = HashMap<Subject, Account, BuildHasherDefault<std::hash::DefaultHasher>>;
@@ -156,7 +159,7 @@ impl Quotas {
         accounts.clear();
         let account = |limits| Account {
             limits,
-            usage: Usage::default(),
+            ..Account::default()
         };
         accounts.extend(
             limits
@@ -179,6 +182,36 @@ impl Quotas {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// Takes over the blocks that users' processes keep beyond files. Does nothing without limits.
+    pub(crate) fn set_kept(&self, kept: &[KeptSpace]) {
+        if !self.is_active() {
+            return;
+        }
+        for (subject, account) in self.accounts.lock().iter_mut() {
+            let of_user = kept
+                .iter()
+                .find(|kept| *subject == Subject::User(kept.user));
+            account.kept_blocks = of_user.map_or(0, |kept| kept.charged_blocks);
+        }
+    }
+
+    /// Returns whether a refusal may be due to blocks that a user's processes keep.
+    pub(crate) fn counts_kept(&self, subject: Subject) -> bool {
+        let accounts = self.accounts.lock();
+        accounts
+            .get(&subject)
+            .is_some_and(|account| account.kept_blocks > 0)
+    }
+
+    /// Returns whether a user's files and kept blocks are within the limit of blocks.
+    pub(crate) fn is_within(&self, user: u32) -> bool {
+        let accounts = self.accounts.lock();
+        accounts.get(&Subject::User(user)).is_none_or(|account| {
+            let blocks = account.usage.blocks.saturating_add(account.kept_blocks);
+            account.limits.blocks.is_none_or(|limit| blocks <= limit)
+        })
     }
 
     /// Adds an inode found at mount.
@@ -241,7 +274,10 @@ impl Quotas {
                     after > before && limit.is_some_and(|limit| after > limit)
                 };
                 let limits = account.limits;
-                let refused = over(after.blocks, before.blocks, limits.blocks)
+                let left = limits
+                    .blocks
+                    .map(|blocks| blocks.saturating_sub(account.kept_blocks));
+                let refused = over(after.blocks, before.blocks, left)
                     || over(after.inodes, before.inodes, limits.inodes);
                 if enforce && refused {
                     return Err(FsError::QuotaExceeded(make(id)));

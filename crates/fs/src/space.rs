@@ -10,6 +10,7 @@ use crate::types::AllocateOptions;
 use crate::write::purpose_of_overwrite;
 use crate::xattr;
 use pmem::BLOCK_BYTES;
+use pmem::deliberate::{self, Bug};
 use scatter::{DomainId, Extent, Purpose};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -92,6 +93,40 @@ pub(crate) fn resize<S: Store>(
     Ok(())
 }
 
+/// Zeroes the last block behind the file's end before the file grows: one transaction, or none.
+///
+/// Processes of the owner may have stored there. A later store changes the user's own file.
+pub(crate) fn zero_tail<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<(), FsError> {
+    let used = (raw.size % BLOCK) as usize;
+    if used == 0 || deliberate::is(Bug::TrustTail) {
+        return Ok(());
+    }
+    let map = BlockMap::of(number, raw);
+    let Some(Pointer {
+        block,
+        unwritten: false,
+    }) = map.lookup(&core.store, raw.size / BLOCK)?
+    else {
+        return Ok(());
+    };
+    let domain = core.store.allocator().domain_of(block);
+    if domain.is_some_and(DomainId::is_server_only) {
+        return Ok(());
+    }
+    let mut content = [0; BLOCK_BYTES];
+    core.store.read_data(block, used, &mut content[used..]);
+    if content[used..].iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    let mut transaction = core.begin();
+    transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
+    Ok(transaction.commit()?)
+}
+
 /// Logs zeros over `from..to`, which lie in one block; keeps R5 (zeros beyond the end of the file).
 fn zero_range_in_block<S: Store>(
     core: &Core<S>,
@@ -100,7 +135,6 @@ fn zero_range_in_block<S: Store>(
     to: u64,
     transaction: &mut impl Transaction,
 ) -> Result<(), FsError> {
-    use pmem::deliberate::{self, Bug};
     if from >= to || deliberate::is(Bug::ZeroTailForgotten) {
         return Ok(());
     }
@@ -206,6 +240,9 @@ fn reserve<S: Store>(
     size: u64,
     zero: bool,
 ) -> Result<(), FsError> {
+    if size > body.raw.size {
+        zero_tail(core, number, &body.raw)?;
+    }
     let mut at = range.start;
     while at < range.end {
         let end = range.end.min((at / BLOCK + ALLOCATE_BLOCKS_MAX) * BLOCK);

@@ -13,6 +13,7 @@ use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::node::{Body, Node};
 use crate::operation::Operation;
 use crate::roam::Change;
+use crate::space;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Extents, Purpose};
 use smallvec::SmallVec;
@@ -135,6 +136,9 @@ fn write_all<S: Store>(
         .checked_add(data.len() as u64)
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
+    if offset > body.raw.size {
+        space::zero_tail(core, number, &body.raw)?;
+    }
     if data.len() <= ATOMIC_WRITE_BYTES_MAX {
         write_once(core, number, body, &Range { offset, data })?;
         return Ok(Written::all(data.len()));

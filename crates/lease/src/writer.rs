@@ -49,7 +49,7 @@ pub struct Spare {
 /// Why a write needs the server. Nothing happened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// A block is a hole, lies beyond the next one behind the end, or is not in the map.
+    /// A block is a hole, lies far behind the end, is not in the map, or follows a dirty gap.
     #[error("block {index} of the file has no place that the lease could write")]
     NoPlace {
         /// Block of the file.
@@ -328,6 +328,9 @@ impl Writer {
         let behind_end = self.size_bytes.div_ceil(BLOCK);
         if first > behind_end {
             return Err(Refusal::NoPlace { index: first });
+        }
+        if offset > self.size_bytes {
+            self.require_zeros_behind_end(map)?;
         }
         let mut steps = SmallVec::new();
         let mut needed = 0;

@@ -340,6 +340,31 @@ fn a_block_behind_the_end_is_not_believed() {
 
 /// A record whose data never came is not believed when the power went, and nothing behind it either.
 #[test]
+fn a_gap_behind_the_end_that_is_not_zero_is_for_the_server() {
+    let mut bed = Bed::new(BLOCK + 100);
+    let (mut writer, mut map) = bed.writer();
+    let last = bed.file[&1].offset();
+    let store = |at: u64, byte: u8| {
+        let streamed = bed.region.write_streaming(last + at, &[byte; 8]);
+        bed.region.fence(streamed);
+    };
+    store(4088, b'x');
+    let refused = Err(Refusal::NoPlace { index: 1 });
+    for at in [BLOCK + 200, 2 * BLOCK] {
+        assert_eq!(writer.write(&mut map, at, b"data", 1), refused, "{at}");
+    }
+    writer
+        .write(&mut map, BLOCK + 100, b"data", 1)
+        .expect("an append leaves no gap");
+    store(4088, 0);
+    writer
+        .write(&mut map, BLOCK + 200, b"data", 1)
+        .expect("zeros");
+    bed.fold(bed.judge(Trust::All));
+    assert_eq!(bed.content()[BLOCK as usize + 104..][..96], [0; 96]);
+}
+
+#[test]
 fn a_record_without_its_data_did_not_happen() {
     let mut bed = Bed::new(2 * BLOCK);
     let before = bed.content();

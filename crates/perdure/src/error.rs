@@ -271,7 +271,7 @@ fn open_errno(error: &OpenError) -> i32 {
         OpenError::NotAPool { .. } | OpenError::OtherVersion { .. } | OpenError::Foreign(_) => {
             libc::EINVAL
         }
-        OpenError::InUse { .. } | OpenError::StillWriting { .. } => libc::EBUSY,
+        OpenError::InUse { .. } => libc::EBUSY,
         OpenError::Io { source, .. } => io_errno(source),
         OpenError::Map(error) => map_errno(error),
         _ => libc::EIO,

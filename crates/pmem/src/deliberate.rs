@@ -82,6 +82,8 @@ pub enum Bug {
     LeaveBlocksBehind,
     /// A segment that gets an owner keeps what others have left in it.
     KeepResidue,
+    /// Bytes behind the end of a file are taken for zeros where processes may write them.
+    TrustTail,
     /// Recovery judges records by data that a process can change.
     TrustHeldData,
     /// Who goes in to a description does not ask whether the number still leads there.

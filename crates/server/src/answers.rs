@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use txn::Store;
 
-use crate::control::{CachedFile, ClientStatus, Space, Status};
+use crate::control::{CachedFile, ClientStatus, KeptStatus, Space, Status};
 use crate::handler::Shared;
 use crate::serve::Mounting;
 
@@ -83,6 +83,7 @@ impl<S: Store> Answers for Asked<S> {
             read_cache: files.read_cache_statistics().map(Into::into),
             read_cache_state: files.read_cache_state().to_string(),
             direct: self.shared.direct.status(),
+            kept: files.count_kept().iter().map(kept_status).collect(),
             temporary: mounting.temporary,
         }
     }
@@ -98,5 +99,15 @@ impl<S: Store> Answers for Asked<S> {
 
     fn clients(&self) -> Vec<ClientStatus> {
         self.shared.direct.clients()
+    }
+}
+
+fn kept_status(kept: &fs::KeptSpace) -> KeptStatus {
+    let bytes = |blocks: u64| blocks * pmem::BLOCK_BYTES as u64;
+    KeptStatus {
+        user: kept.user,
+        segments: kept.segments,
+        free_bytes: bytes(kept.free_blocks),
+        charged_bytes: bytes(kept.charged_blocks),
     }
 }

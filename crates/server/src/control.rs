@@ -86,9 +86,25 @@ pub struct Status {
     /// Files that processes read and write directly; `None` if that is not offered, or the server is too old to say.
     #[serde(default)]
     pub direct: Option<DirectStatus>,
+    /// Segments that stay with users because processes have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptStatus>,
     /// Set if the mount was made for a program, and goes away with the last one that `perdure run` starts on it.
     #[serde(default)]
     pub temporary: Option<Temporary>,
+}
+
+/// Segments that one user's processes keep, also by a descriptor in a socket's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptStatus {
+    /// The user.
+    pub user: u32,
+    /// Segments that stay with the user.
+    pub segments: u64,
+    /// Free bytes in them.
+    pub free_bytes: u64,
+    /// Bytes of them that count against the user's quota and share.
+    pub charged_bytes: u64,
 }
 
 /// A mount that `perdure run` made for a program.

@@ -15,6 +15,7 @@
 //! | `direct` | files that processes read and write without asking: sessions, attachments |
 //! | `control` | the socket through which `perdure stat MNT` asks a live server |
 //! | `answers` | what it answers |
+//! | `unanswered` | methods for requests that are refused |
 //! | `null_server` | a FUSE file system that only moves bytes: the benches' floor |
 //!
 //! # Durability
@@ -44,6 +45,7 @@ mod pages;
 mod serve;
 mod statistics;
 mod telemetry;
+mod unanswered;
 
 pub use crate::attach::{AttachError, unmount};
 pub use crate::mount_table::{PoolMount, mounts_of, pool_mounted_at};

@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, ReplyXattr, Request, WriteFlags,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, ReplyWrite,
+    Request, WriteFlags,
 };
 use parking_lot::RwLock;
 
 use crate::attributes::made_up;
 use crate::connection::{self, CACHE_LIFETIME};
 use crate::serve::{self, Mounting, ServeError, Stopper};
+use crate::unanswered::refuse;
 
 /// Name of the only file.
 pub const FILE_NAME: &str = "null";
@@ -98,13 +99,13 @@ impl Drop for NullServer {
 }
 
 /// Content in pieces of a page, each under its own lock: two threads seldom meet, and none of them needs `unsafe`.
-struct NullFileSystem {
+pub(crate) struct NullFileSystem {
     pieces: Box<[RwLock<[u8; PIECE_BYTES]>]>,
     bytes: usize,
 }
 
 impl NullFileSystem {
-    fn new(bytes: usize) -> NullFileSystem {
+    pub(crate) fn new(bytes: usize) -> NullFileSystem {
         let pieces = bytes.div_ceil(PIECE_BYTES);
         NullFileSystem {
             pieces: std::iter::repeat_with(|| RwLock::new([0; PIECE_BYTES]))
@@ -185,37 +186,12 @@ impl Filesystem for NullFileSystem {
         reply.error(Errno::ENOSYS);
     }
 
-    fn flush(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fsync(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn getxattr(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENODATA);
+    refuse! {
+        ENOSYS: flush fsync fsyncdir setattr readdirplus listxattr access create getlk setlk bmap poll fallocate lseek copy_file_range;
+        ENODATA: getxattr removexattr;
+        EPERM: mknod mkdir unlink rmdir symlink rename link setxattr;
+        EINVAL: readlink;
+        ENOTTY: ioctl;
     }
 
     fn read(

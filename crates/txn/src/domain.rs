@@ -13,6 +13,7 @@ use scatter::{DomainId, Extent, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Who the blocks of a segment belong to.
@@ -124,6 +125,9 @@ pub struct Domains {
     numbers: Mutex<HashMap<Domain, DomainId>>,
     observer: Watcher,
     held: HeldSegments,
+    /// Users whose files use kept segments before fresh ones, and whether there are any.
+    sparing: Mutex<Vec<u32>>,
+    are_any_sparing: AtomicBool,
 }
 
 /// Who wants to know, if anybody does.
@@ -154,12 +158,30 @@ impl Domains {
             numbers: Mutex::new(numbers),
             observer: Watcher::default(),
             held: HeldSegments::none_of(geometry.segments),
+            sparing: Mutex::default(),
+            are_any_sparing: AtomicBool::new(false),
         })
     }
 
     /// The segments that stay with their owners.
     pub fn held(&self) -> &HeldSegments {
         &self.held
+    }
+
+    /// Has files of these users, and of no others, use kept segments before fresh ones.
+    pub(crate) fn spare_segments(&self, users: Vec<u32>) {
+        let mut sparing = self.sparing.lock();
+        self.are_any_sparing
+            .store(!users.is_empty(), Ordering::Relaxed);
+        *sparing = users;
+    }
+
+    fn is_sparing(&self, number: DomainId) -> bool {
+        self.are_any_sparing.load(Ordering::Relaxed)
+            && match self.domain(number) {
+                Domain::Owner { uid, .. } => self.sparing.lock().contains(&uid),
+                _ => false,
+            }
     }
 
     /// The number of `domain`.
@@ -294,6 +316,10 @@ impl SegmentLedger for Ledger {
 
     fn may_be_shared(&self, segment: SegmentNumber) -> bool {
         !self.0.held.are_pages_given(segment)
+    }
+
+    fn may_move(&self, domain: DomainId) -> bool {
+        !self.0.is_sparing(domain)
     }
 
     fn has_residue(&self, segment: SegmentNumber) -> bool {

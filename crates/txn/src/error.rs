@@ -109,16 +109,6 @@ pub enum FormatError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A process that used the pool directly is stopped in the middle of a write; its server is gone.
-    #[error(
-        "{path}: process {process} is in the middle of a direct write and does not go on, and the server that it asked is gone; let it go on (kill -CONT) or end it (kill -9), then try again"
-    )]
-    StillWriting {
-        /// The pool.
-        path: PathBuf,
-        /// The process's number.
-        process: String,
-    },
     /// Nothing is there.
     #[error("{path}: no such pool; `perdure mkfs` makes one")]
     Missing {

@@ -21,7 +21,8 @@ use crate::seen::SeenBlocks;
 use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
-use scatter::{Allocator, DomainId, Extent, Options, Rebuild, SegmentNumber};
+use scatter::{Allocator, DomainId, Extent, Kept, Options, Rebuild, SegmentNumber};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -92,6 +93,10 @@ pub trait Store: Send + Sync + 'static {
     fn take_in(&self, segment: SegmentNumber) -> bool;
     /// Takes in those segments that only somebody unknown had, and nobody has any more. How many are left.
     fn take_in_rest(&self) -> usize;
+    /// Returns what each user's segments keep from other users, root's too, by user.
+    fn kept(&self) -> Vec<(u32, Kept)>;
+    /// Has files of these users, and of no others, use segments that they have before fresh ones.
+    fn spare_segments(&self, users: Vec<u32>);
     /// Free blocks that this user cannot have, because processes of others have their segments.
     fn held_from(&self, user: u32) -> u64;
     /// Blocks that somebody may still see after their files have let them go.
@@ -460,6 +465,20 @@ impl Store for PmemStore {
             self.allocator().let_go(segment);
         }
         held.lingering()
+    }
+
+    fn kept(&self) -> Vec<(u32, Kept)> {
+        let mut users: BTreeMap<u32, Kept> = BTreeMap::new();
+        for (owner, kept) in self.allocator().kept() {
+            if let Domain::Owner { uid, .. } = self.domains.domain(owner) {
+                users.entry(uid).or_default().add(kept);
+            }
+        }
+        users.into_iter().collect()
+    }
+
+    fn spare_segments(&self, users: Vec<u32>) {
+        self.domains.spare_segments(users);
     }
 
     fn held_from(&self, user: u32) -> u64 {

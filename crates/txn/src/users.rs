@@ -28,6 +28,8 @@ const EPOCH_FILE: &str = "epoch";
 const PROCESS_PREFIX: &str = "process-";
 /// Of processes whose server ended in order.
 const FORMER_PREFIX: &str = "former-";
+/// Of processes that do not end their writes: nobody waits for them again.
+const LATE_PREFIX: &str = "late-";
 /// Somebody was given segments, and it is not known that nobody has them any more.
 const MARK: &str = "given";
 
@@ -129,7 +131,8 @@ impl Drop for Users {
     fn drop(&mut self) {
         // Tidiness only: what stays disturbs nobody.
         let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
-        if is_empty(PROCESS_PREFIX) && is_empty(FORMER_PREFIX) && !is_marked(&self.folder) {
+        let prefixes = [PROCESS_PREFIX, FORMER_PREFIX, LATE_PREFIX];
+        if prefixes.into_iter().all(is_empty) && !is_marked(&self.folder) {
             let _ = self.folder.remove(EPOCH_FILE);
             let _ = self.folder.remove_itself();
         }
@@ -151,17 +154,20 @@ impl User {
 impl User {
     /// The server ends before the process, which has segments mapped.
     pub fn leave_behind(&self) {
-        if let Err(error) = self.folder.rename(&self.name, former_name(&self.name)) {
+        if let Err(error) = self
+            .folder
+            .rename(&self.name, renamed(&self.name, FORMER_PREFIX))
+        {
             let path = self.folder.path_of(&self.name);
             tracing::warn!(path = %path.display(), %error, "a process that lives on cannot be noted");
         }
     }
 }
 
-/// The name of a process's file once the server that the process asked is gone.
-fn former_name(name: &str) -> String {
-    let numbers = name.strip_prefix(PROCESS_PREFIX).unwrap_or(name);
-    format!("{FORMER_PREFIX}{numbers}")
+/// The name of a process's file under another prefix.
+fn renamed(name: &str, to: &str) -> String {
+    let numbers = name.split_once('-').map_or(name, |(_, numbers)| numbers);
+    format!("{to}{numbers}")
 }
 
 impl Drop for User {
@@ -204,9 +210,12 @@ pub(crate) fn forget_given(pool: &PoolDirectory) {
 
 /// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
 ///
+/// Waits [`PATIENCE`] for all processes together, and once for each: else a user could keep a pool
+/// closed. A later store goes into segments that stay with the process's user.
+///
 /// # Errors
 ///
-/// [`OpenError::StillWriting`]: one of them is stopped in the middle of a write; [`OpenError::Io`].
+/// [`OpenError::Io`].
 pub(crate) fn stop_former(pool: &PoolDirectory) -> Result<Given, OpenError> {
     let folder = match pool.folder(USERS_FOLDER) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Given::Nothing),
@@ -217,19 +226,25 @@ pub(crate) fn stop_former(pool: &PoolDirectory) -> Result<Given, OpenError> {
         checked.map_err(io_error(&folder.path_of(&name), "look at it"))?;
     }
     let listed = |prefix| files_of(&folder, prefix).map_err(io_error(folder.path(), "list"));
-    stop(pool.path(), &folder, listed(PROCESS_PREFIX)?)?;
     let begin = Instant::now();
+    stop(pool.path(), &folder, listed(PROCESS_PREFIX)?, begin)?;
+    let is_gone_now = |name: &str| {
+        let file = folder.file(name, Mode::ReadOnly);
+        file.is_ok_and(|file| is_gone(&file))
+    };
     for (name, process) in listed(FORMER_PREFIX)? {
-        let file = folder.file(&name, Mode::ReadOnly);
-        match file.is_ok_and(|file| is_gone(&file)) {
+        match is_gone_now(&name) {
             true => drop(folder.remove(&name)),
-            false => {
-                // It was stopped when its server ended in order, and still sees blocks of its files.
-                wait_until_idle(pool.path(), &folder, &name, &process, begin)?;
-            }
+            // It was stopped when its server ended in order, and still sees blocks of its files.
+            false if wait_until_idle(&folder, &name, begin)? => {}
+            false => leave_late(pool.path(), &folder, &name, &process),
         }
     }
-    Ok(match is_marked(&folder) {
+    let late = listed(LATE_PREFIX)?;
+    let is_any_late = late
+        .iter()
+        .any(|(name, _)| !is_gone_now(name) || folder.remove(name).is_err());
+    Ok(match is_marked(&folder) || is_any_late {
         true => Given::Segments,
         false => Given::Nothing,
     })
@@ -239,6 +254,7 @@ fn stop(
     pool: &Path,
     folder: &PoolDirectory,
     former: Vec<(String, String)>,
+    begin: Instant,
 ) -> Result<(), OpenError> {
     if former.is_empty() {
         return Ok(());
@@ -250,14 +266,30 @@ fn stop(
     file.write_all_at(&next.to_ne_bytes(), 0)
         .map_err(io_error(&epoch, "write"))?;
     fence_everywhere();
-    let begin = Instant::now();
     for (name, process) in former {
-        wait_until_idle(pool, folder, &name, &process, begin)?;
+        if !wait_until_idle(folder, &name, begin)? {
+            leave_late(pool, folder, &name, &process);
+            continue;
+        }
         // If it is gone, the next look takes its file away.
-        let renamed = folder.rename(&name, former_name(&name));
+        let renamed = folder.rename(&name, renamed(&name, FORMER_PREFIX));
         renamed.map_err(io_error(&folder.path_of(&name), "rename"))?;
     }
     Ok(())
+}
+
+/// Notes that a process does not end its write: the next openings do not wait for it.
+fn leave_late(pool: &Path, folder: &PoolDirectory, name: &str, process: &str) {
+    let holders = match folder.file(name, Mode::ReadOnly) {
+        Ok(file) => who_has(&file, name, process),
+        Err(_) => String::new(),
+    };
+    tracing::warn!(pool = %pool.display(), "a direct write has not ended that was begun under a server which is gone; {holders}. The pool is opened all the same: what the write stores yet can change files of that user only");
+    // Under its old name the file makes the next opening wait once more.
+    if let Err(error) = folder.rename(name, renamed(name, LATE_PREFIX)) {
+        let path = folder.path_of(name);
+        tracing::warn!(path = %path.display(), %error, "a process that lives on cannot be noted");
+    }
 }
 
 /// Whether nobody has the file of a process any more: neither the one that was made, which has a lock, nor one that passes mappings through to it.
@@ -279,37 +311,29 @@ fn files_of(folder: &PoolDirectory, prefix: &str) -> io::Result<Vec<(String, Str
         .collect())
 }
 
-fn wait_until_idle(
-    pool: &Path,
-    folder: &PoolDirectory,
-    name: &str,
-    process: &str,
-    begin: Instant,
-) -> Result<(), OpenError> {
+/// Whether a process comes to the end of its write while there is patience; it may be gone, too.
+fn wait_until_idle(folder: &PoolDirectory, name: &str, begin: Instant) -> Result<bool, OpenError> {
     let file = folder.file(name, Mode::ReadOnly);
     let file = file.map_err(io_error(&folder.path_of(name), "open"))?;
     while !is_idle(&file) && !is_gone(&file) {
         if begin.elapsed() > PATIENCE {
-            return Err(OpenError::StillWriting {
-                path: pool.to_path_buf(),
-                process: who_has(&file, name, process),
-            });
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Who is to be let go on or ended: the process that the file was made for, or those to whom it left it.
+/// Says which processes have the file. Never names one that is gone: its number may be reused.
 fn who_has(file: &File, name: &str, process: &str) -> String {
     // What it was called when the process got it.
     let name = name.replacen(FORMER_PREFIX, PROCESS_PREFIX, 1);
     let holders = holders(file, &name).unwrap_or_default();
     match &holders[..] {
-        [] => format!("{process} (or who has its files, and cannot be seen from here)"),
-        holders if holders.iter().any(|holder| holder == process) => process.to_owned(),
+        [] => "no process can be seen that has its words (a socket may hold them)".to_owned(),
+        [holder] if holder == process => format!("process {holder} is in the middle of it"),
         holders => format!(
-            "{} (with what process {process} was given, which is gone)",
+            "what its process was given is in the hands of process {}",
             holders.join(" and ")
         ),
     }
@@ -392,17 +416,28 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_in_the_middle_is_named() {
+    fn who_is_stopped_in_the_middle_is_waited_for_once() {
         let (_place, pool) = pool();
         let users = Users::new(&pool).expect("users");
-        let (_user, theirs) = users
+        let (mut user, theirs) = users
             .enter(77, 1, SLOTS * SLOT_BYTES)
             .expect("a process enters");
         theirs.write_all_at(&[1], 0).expect("busy");
-        let refused = stop_former(&pool);
-        assert!(
-            matches!(refused, Err(OpenError::StillWriting { process, .. }) if process.starts_with("77 (or"))
-        );
+        let elapsed = || {
+            let begin = Instant::now();
+            assert_eq!(stop_former(&pool).ok(), Some(Given::Segments));
+            begin.elapsed()
+        };
+        assert!(elapsed() > PATIENCE);
+        // Whatever it had was noted when it got it; and nobody waits for it again.
+        forget_given(&pool);
+        assert!(elapsed() < PATIENCE / 2);
+        user.file = File::open("/dev/null").expect("another file");
+        drop(theirs);
+        assert_eq!(stop_former(&pool).ok(), Some(Given::Nothing));
+        let folder = pool.folder(USERS_FOLDER).expect("the folder");
+        let files = files_of(&folder, LATE_PREFIX);
+        assert_eq!(files.expect("listed").len(), 0);
     }
 
     #[test]
@@ -419,11 +454,18 @@ mod tests {
             .expect("a process");
         let (number, gone) = (heir.id().to_string(), i32::MAX.to_string());
         let named = who_has(&user.file, &user.name, &gone);
-        assert!(named.starts_with(&format!("{number} (with")), "{named}");
-        assert!(named.contains(&gone), "{named}");
-        assert_eq!(who_has(&user.file, &user.name, &number), number);
+        assert!(named.ends_with(&format!("process {number}")), "{named}");
+        let named = who_has(&user.file, &user.name, &number);
+        assert!(
+            named.starts_with(&format!("process {number} is in")),
+            "{named}"
+        );
         heir.kill().expect("killed");
         heir.wait().expect("ended");
-        assert!(who_has(&user.file, &user.name, &gone).starts_with(&gone));
+        let named = who_has(&user.file, &user.name, &gone);
+        assert!(
+            named.starts_with("no process") && !named.contains(&gone),
+            "{named}"
+        );
     }
 }

@@ -20,6 +20,11 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
+    /// Whether processes of a user who is not root may map a block that the pool has.
+    pub(super) fn is_seen_by_somebody(&self, block: BlockNumber) -> bool {
+        self.mappers[self.claims.segment_of(block)].is_some()
+    }
+
     /// Whether processes of another user than this one, who is not root, may map a block that the pool has.
     pub(super) fn is_seen_by_others(&self, block: BlockNumber, user: u32) -> bool {
         self.mappers[self.claims.segment_of(block)].is_some_and(|mapper| mapper != user)

@@ -7,6 +7,7 @@ use crate::error::{FsError, damaged_inode};
 use crate::file::BLOCK;
 use crate::file_system::Core;
 use crate::format::Pointer;
+use crate::space;
 use pmem::BLOCK_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::DomainId;
@@ -23,7 +24,10 @@ impl<S: Store> Core<S> {
         if let Some(index) = taken.busy_block {
             self.replace(parties, index)?;
         }
-        self.zero_tail(parties)?;
+        if !deliberate::is(Bug::LeaveLeaseTail) {
+            // An append that did not happen may have left bytes there.
+            space::zero_tail(self, parties.file, &parties.body.raw)?;
+        }
         let mut words = self.words(parties)?;
         words.ended = 1;
         let mut new = *parties.raw;
@@ -78,30 +82,5 @@ impl<S: Store> Core<S> {
         *parties.raw = new_lease;
         parties.body.raw = new;
         Ok(())
-    }
-
-    /// R5, where an append that did not happen left bytes behind the end, or a holder who writes what he likes: one transaction, or none.
-    fn zero_tail(&self, parties: &Parties<'_>) -> Result<(), FsError> {
-        let raw = &parties.body.raw;
-        let used = (raw.size % BLOCK) as usize;
-        let map = BlockMap::of(parties.file, raw);
-        let Some(Pointer {
-            block,
-            unwritten: false,
-        }) = map.lookup(&self.store, raw.size / BLOCK)?
-        else {
-            return Ok(());
-        };
-        let mut content = [0; BLOCK_BYTES];
-        self.store.read_data(block, 0, &mut content);
-        let Some(last) = content.iter().rposition(|&byte| byte != 0) else {
-            return Ok(());
-        };
-        if used == 0 || last < used || deliberate::is(Bug::LeaveLeaseTail) {
-            return Ok(());
-        }
-        let mut transaction = self.begin();
-        transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
-        Ok(transaction.commit()?)
     }
 }

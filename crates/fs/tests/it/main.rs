@@ -9,10 +9,12 @@ mod embedding;
 mod format_document;
 mod full;
 mod given;
+mod kept;
 mod leases;
 mod lessee;
 mod links;
 mod owners;
+mod planted;
 mod readers;
 mod residue;
 #[cfg(feature = "deliberate-bugs")]

@@ -5,7 +5,8 @@
 //!
 //! Invariant: while the file ends within a block, a line of that block that is remembered is as it is on the medium up to the file's end, and zeros behind it. Whatever writes to the block in which the file ends sets it, or forgets it.
 
-use super::{BLOCK, Writer};
+use super::{BLOCK, FileMap, Place, Refusal, Writer};
+use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, Held, LINE_BYTES, Offset, WORD_BYTES, crc32c};
 
 const LINE: u64 = LINE_BYTES as u64;
@@ -94,6 +95,23 @@ impl Writer {
             at: block.offset() + start as u64,
             bytes,
         });
+    }
+
+    /// Refuses a write behind a gap that holds other bytes than zeros: the server zeroes the gap.
+    #[cold]
+    pub(super) fn require_zeros_behind_end(&self, map: &impl FileMap) -> Result<(), Refusal> {
+        let index = self.size_bytes / BLOCK;
+        let used = (self.size_bytes % BLOCK) as usize;
+        let Some(Place::At(block)) = map.get(index).filter(|_| used > 0) else {
+            return Ok(());
+        };
+        let mut content = [0; BLOCK_BYTES];
+        let at = block.offset() + used as u64;
+        self.region.read(at, &mut content[used..]);
+        match content[used..].iter().all(|&byte| byte == 0) || deliberate::is(Bug::TrustTail) {
+            true => Ok(()),
+            false => Err(Refusal::NoPlace { index }),
+        }
     }
 
     /// Block `index` of the file is overwritten in place.

@@ -10,12 +10,12 @@
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 
 use crate::attributes::made_up;
+use crate::unanswered::refuse;
 use ::direct::layout::PROCESS_BYTES;
 use fuser::{
-    BackingId, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
-    TimeOrNow, WriteFlags,
+    BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
+    Session, SessionACL,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -28,7 +28,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Nothing that the kernel knows of these files changes.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -198,12 +198,21 @@ fn mount(device: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// The file system.
-struct Files {
+pub(crate) struct Files {
     guest: Arc<Mutex<Guest>>,
     segment_bytes: u64,
 }
 
 impl Files {
+    /// A file system that hands out nothing.
+    #[cfg(test)]
+    pub(crate) fn of_nobody(segment_bytes: u64) -> Files {
+        Files {
+            guest: Arc::default(),
+            segment_bytes,
+        }
+    }
+
     fn attributes(&self, number: INodeNo) -> FileAttr {
         let (kind, perm, size) = match number {
             INodeNo::ROOT => (FileType::Directory, 0o700, 0),
@@ -248,96 +257,13 @@ impl Filesystem for Files {
         reply.attr(&FOR_EVER, &self.attributes(number));
     }
 
-    fn setattr(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _accessed: Option<TimeOrNow>,
-        _modified: Option<TimeOrNow>,
-        _changed: Option<SystemTime>,
-        _handle: Option<FileHandle>,
-        _created: Option<SystemTime>,
-        _flags_changed: Option<SystemTime>,
-        _backed_up: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _bytes: u32,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn write(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _data: &[u8],
-        _how: WriteFlags,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    /// There is nothing to do, and the kernel asks no more.
-    fn flush(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fallocate(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _bytes: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EPERM);
-    }
-
-    /// There are none, and the kernel asks no more.
-    fn getxattr(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _name: &OsStr,
-        _bytes: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    /// As above.
-    fn listxattr(&self, _request: &Request, _number: INodeNo, _bytes: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    refuse! {
+        EPERM: setattr read write fallocate mknod mkdir unlink rmdir symlink rename link setxattr removexattr;
+        // There is nothing to do or to find, and the kernel asks no more.
+        ENOSYS: flush fsync fsyncdir getxattr listxattr access create getlk setlk bmap poll lseek copy_file_range;
+        ENOTTY: ioctl;
+        EINVAL: readlink;
+        EACCES: readdir readdirplus;
     }
 
     fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -34,6 +34,8 @@ mod sender;
 mod session;
 mod sessions;
 
+#[cfg(test)]
+pub(crate) use door::Files as SegmentFiles;
 pub(crate) use dropper::End;
 pub(crate) use registry::Registry;
 
@@ -87,6 +89,9 @@ const STRANGE: u32 = (sessions::PLACES * sender::BESIDE_MOST) as u32;
 const MAP_BYTES_LEAST: u64 = 128 << 20;
 /// What nobody else gets because processes do not give it back, at least; of a large pool an eighth. It can be more by what they had mapped when that much was reached.
 const SEEN_BYTES_LEAST: u64 = 128 << 20;
+
+/// The part of the pool that users may keep without files in it, all together.
+const KEPT_PART: u64 = 4;
 
 /// How soon it is looked again whether anybody has segments whose processes are gone.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -168,6 +173,22 @@ impl<S: Store> Service<S> {
     /// Whether a user may have segments at all: without a [`Door`] those who could make the pool's files shorter anyway.
     fn may_have_segments(&self, user: u32) -> bool {
         self.door.is_some() || user == 0 || user == rustix::process::geteuid().as_raw()
+    }
+
+    /// Returns whether a user keeps no more than the quota and the share of the pool allow.
+    fn may_keep_more(&self, user: u32) -> bool {
+        if user == 0 || user == rustix::process::geteuid().as_raw() {
+            return true;
+        }
+        let kept = self.files().count_kept();
+        let geometry = self.files().store().geometry();
+        let pool_blocks = u64::from(geometry.segments) * geometry.segment_blocks;
+        let others = kept.iter().filter(|kept| kept.user != 0);
+        let all: u64 = others.map(|kept| kept.charged_blocks).sum();
+        let own = kept.iter().find(|kept| kept.user == user);
+        let own = own.map_or(0, |kept| kept.charged_blocks);
+        // As with other shares: as much as the user leaves to others.
+        own <= (pool_blocks / KEPT_PART).saturating_sub(all) && self.files().is_within_quota(user)
     }
 
     /// A process does not have a segment any more, as far as can be told. If somebody has it, it is looked now and then whether that is still so.
@@ -293,6 +314,7 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
     let store = service.files().store();
     // Processes of former servers may have some.
     let (mut lingering, mut looked) = (store.take_in_rest(), Instant::now());
+    let mut is_any_kept = !service.files().count_kept().is_empty();
     for number in 0.. {
         let mut waiting = [
             PollFd::new(&service.stop, PollFlags::IN),
@@ -300,9 +322,10 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
             PollFd::new(socket, PollFlags::IN),
         ];
         let is_full = service.rejected.is_full();
+        let looks_again = lingering > 0 || is_any_kept || service.sessions.are_any();
         let (waiting, until) = match is_full {
             true => (&mut waiting[..2], Some(&A_MOMENT)),
-            false => (&mut waiting[..], (lingering > 0).then_some(&LOOK_AGAIN)),
+            false => (&mut waiting[..], looks_again.then_some(&LOOK_AGAIN)),
         };
         match rustix::event::poll(waiting, until) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -315,9 +338,10 @@ fn accept<S: Store>(service: &Arc<Service<S>>, socket: &OwnedFd) {
             break;
         }
         let has_rung = !waiting[1].revents().is_empty();
-        if has_rung || lingering > 0 && looked.elapsed() >= LOOK_AGAIN_AFTER {
+        if has_rung || looks_again && looked.elapsed() >= LOOK_AGAIN_AFTER {
             service.lingering.hush();
             (lingering, looked) = (store.take_in_rest(), Instant::now());
+            is_any_kept = !service.files().count_kept().is_empty();
         }
         if !is_full && let Err(error) = take_in(service, socket, number) {
             tracing::debug!(%error, "a process was not taken in");

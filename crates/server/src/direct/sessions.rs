@@ -35,6 +35,14 @@ impl Sessions {
         Ok(true)
     }
 
+    /// Whether any process is served.
+    pub(super) fn are_any(&self) -> bool {
+        self.0
+            .lock()
+            .iter()
+            .any(|(_, thread)| !thread.is_finished())
+    }
+
     /// Waits until all of them have ended, but not for ever: whether they have.
     pub(super) fn join(&self) -> bool {
         let threads = std::mem::take(&mut *self.0.lock());

@@ -14,10 +14,9 @@ use ::direct::protocol::DISCOVER;
 use fs::SetAttributes;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use txn::Store;
 
@@ -30,6 +29,7 @@ use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::{self, CACHE_LIFETIME};
 use crate::edge::Subject;
 use crate::statistics::Operation;
+use crate::unanswered::refuse;
 
 impl<S: Store> Filesystem for Handler<S> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -448,17 +448,6 @@ impl<S: Store> Filesystem for Handler<S> {
         reply_empty(done, reply);
     }
 
-    fn bmap(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _block_bytes: u32,
-        _index: u64,
-        reply: ReplyBmap,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
     fn ioctl(
         &self,
         _request: &Request,
@@ -479,19 +468,8 @@ impl<S: Store> Filesystem for Handler<S> {
         }
     }
 
-    fn poll(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _notifier: PollNotifier,
-        _events: PollEvents,
-        _flags: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        // Files are always ready; the kernel knows that without asking again.
-        reply.error(Errno::ENOSYS);
-    }
+    // Files are always ready; rights and locks are the kernel's business, which does not ask.
+    refuse! { ENOSYS: bmap poll access getlk setlk; }
 
     fn fallocate(
         &self,

@@ -3,7 +3,7 @@
 use super::read_cache::Percent;
 use crate::output::Bytes;
 use serde::Serialize;
-use server::control::{ClientStatus, DirectStatus, KernelPath};
+use server::control::{ClientStatus, DirectStatus, KeptStatus, KernelPath};
 use std::fmt;
 
 /// More processes than this are shown only if all are asked for.
@@ -39,6 +39,23 @@ impl fmt::Display for Line<'_> {
             } else {
                 ""
             },
+        )
+    }
+}
+
+/// A line of the report that says what one user's processes keep.
+pub(super) struct KeptLine<'a>(pub(super) &'a KeptStatus);
+
+impl fmt::Display for KeptLine<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.0;
+        writeln!(
+            out,
+            "kept       user {}: {}, {} of them free; {} count against quota and share",
+            kept.user,
+            Counted(kept.segments, "segment", "segments"),
+            Bytes(kept.free_bytes),
+            Bytes(kept.charged_bytes),
         )
     }
 }

@@ -359,6 +359,9 @@ impl Report {
         if let Some(direct) = &server.direct {
             write!(out, "{}", direct::Line(direct))?;
         }
+        for kept in &server.kept {
+            write!(out, "{}", direct::KeptLine(kept))?;
+        }
         if let Some(clients) = &self.clients {
             write!(out, "{clients}")?;
         }

@@ -386,7 +386,7 @@ fn old_content_beyond_the_end_is_removed() {
     let pool = Pool::of(&files);
     let number = expected.0["/three-blocks"].attributes.inode;
     pool.change(number, |raw| raw.size = 5000);
-    let (_, snapshot) = pool.repair(&[FaultKind::DataBeyondEnd, FaultKind::TailNotZero]);
+    let (_, snapshot) = pool.repair(&[FaultKind::DataBeyondEnd]);
     assert_eq!(snapshot.0["/three-blocks"].attributes.size_bytes, 5000);
     assert_eq!(
         snapshot.0["/three-blocks"].attributes.sectors,

@@ -370,7 +370,8 @@ fn extended_attributes() {
 fn the_end_of_a_file() {
     let image = tree::crashed();
     let region = Region::from_image(&image);
-    let number = number_of(&image, "/three-blocks");
+    // A file of root: processes of other users may store behind the ends of theirs.
+    let number = number_of(&image, "/hard link");
     let mut found = Vec::new();
     pointers(
         &region,
@@ -380,10 +381,10 @@ fn the_end_of_a_file() {
     );
     let last = found
         .iter()
-        .find(|(_, level, index, _)| (*level, *index) == (0, 2))
-        .expect("the third block")
+        .find(|(_, level, index, _)| (*level, *index) == (0, 0))
+        .expect("its only block")
         .3;
-    let used = 9000 % 4096;
+    let used = 19;
     let at = last.offset().get();
     flip_all(
         &image,

@@ -16,6 +16,8 @@ struct Owners {
     sender: Sender,
     process: i32,
     known: Option<(u32, bool)>,
+    /// The owner whose share was looked at last, and whether there is room in it.
+    share: Option<(u32, bool)>,
 }
 
 impl Owners {
@@ -24,6 +26,7 @@ impl Owners {
             sender,
             process,
             known: None,
+            share: None,
         }
     }
 
@@ -113,6 +116,9 @@ impl<S: Store> Session<S> {
         let domain = self
             .may_have(number, for_writing, owners)
             .ok_or(Refusal::NotYours)?;
+        if !self.segments.contains_key(&number) && !self.has_room(domain, owners) {
+            return Err(Refusal::NoRoom);
+        }
         let store = self.service.files().store();
         let owner = store
             .hand_out(SegmentNumber(number))
@@ -137,6 +143,21 @@ impl<S: Store> Session<S> {
         let for_writing = for_writing | self.segments.get(&number).is_some_and(|writes| *writes);
         self.segments.insert(number, for_writing);
         Ok(Some(file))
+    }
+
+    /// Whether processes may get more segments of a domain, looked at once for a question.
+    fn has_room(&self, domain: Domain, owners: &mut Owners) -> bool {
+        let Domain::Owner { uid, .. } = domain else {
+            return false;
+        };
+        match owners.share {
+            Some((user, has_room)) if user == uid => has_room,
+            _ => {
+                let has_room = self.service.may_keep_more(uid);
+                owners.share = Some((uid, has_room));
+                has_room
+            }
+        }
     }
 
     /// Whose a segment is just now, if the process may have it.
