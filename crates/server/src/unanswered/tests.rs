@@ -64,7 +64,7 @@ fn ask(kernel: &OwnedFd, number: u32, body: &[u8]) -> i32 {
 }
 
 /// Sends every request as the kernel would. Returns what `fuser` logs of those without a method.
-fn unanswered(file_system: impl Filesystem + Send + 'static) -> Vec<String> {
+fn unanswered(file_system: impl Filesystem) -> Vec<String> {
     static COLLECT: Once = Once::new();
     COLLECT.call_once(|| {
         log::set_logger(&Collector).expect("the only logger");
