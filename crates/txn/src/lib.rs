@@ -42,6 +42,7 @@ pub mod saved;
 mod seals;
 pub mod seen;
 pub mod store;
+mod superblocks;
 pub mod transaction;
 pub mod users;
 
