@@ -83,6 +83,7 @@ impl<S: Store> Answers for Asked<S> {
             read_cache: files.read_cache_statistics().map(Into::into),
             read_cache_state: files.read_cache_state().to_string(),
             direct: self.shared.direct.status(),
+            losses: files.losses(),
             temporary: mounting.temporary,
         }
     }

@@ -83,6 +83,9 @@ pub struct Status {
     /// Files that processes read and write directly; `None` if that is not offered, or the server is too old to say.
     #[serde(default)]
     pub direct: Option<DirectStatus>,
+    /// Acknowledged changes that the mount could not recover, a line for each damaged place.
+    #[serde(default)]
+    pub losses: Vec<String>,
     /// Set if the mount was made for a program, and goes away with the last one that `perdure run` starts on it.
     #[serde(default)]
     pub temporary: Option<Temporary>,

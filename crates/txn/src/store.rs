@@ -10,6 +10,7 @@ use crate::error::{Corruption, OpenError};
 use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
+use crate::lost::{Damage, LostRecords, before_opening};
 use crate::places::read_places;
 use crate::pool::{self, Lock, Mapped, Mode};
 use crate::read_speed::ReadSpeed;
@@ -113,6 +114,8 @@ pub trait Store: Send + Sync + 'static {
     fn pending_blocks(&self) -> u64;
     /// Whether nothing may be written.
     fn is_read_only(&self) -> bool;
+    /// Durable records that opening the pool did not apply.
+    fn lost_records(&self) -> &[LostRecords];
     /// What the last clean unmount saved; `None` after a crash or if it does not check out.
     fn saved_state(&self) -> Option<Vec<u8>>;
     /// From here on the pool counts as crashed unless [`close`](Store::close) is called.
@@ -136,6 +139,7 @@ pub struct PmemStore {
     /// Whether journals stay where they are.
     keeps_journals: AtomicBool,
     replay: Replay,
+    lost: Vec<LostRecords>,
     /// Held as long as the pool is open; `None` for a region without files.
     _lock: Option<Lock>,
 }
@@ -150,6 +154,20 @@ impl PmemStore {
     ///
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
+        PmemStore::open_with(pool, mode, volatile, Damage::Refuse)
+    }
+
+    /// As [`open`](Self::open), and refuses or drops damaged records.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        pool: &Path,
+        mode: Mode,
+        volatile: bool,
+        damage: Damage,
+    ) -> Result<PmemStore, OpenError> {
         let Mapped {
             region,
             superblock,
@@ -157,7 +175,8 @@ impl PmemStore {
             segments,
             had,
         } = pool::map(pool, mode, volatile)?;
-        let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
+        let lost = before_opening(pool, &region, &superblock, mode, damage)?;
+        let store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         if let Some(segments) = segments {
             let is_dax = store.region.class() == DurabilityClass::Dax;
             store.domains.held().watch(segments, &had, is_dax);
@@ -182,7 +201,14 @@ impl PmemStore {
                 found: region.length(),
             });
         }
-        PmemStore::over(region, superblock, mode, None)
+        let lost = before_opening(
+            "region".as_ref(),
+            &region,
+            &superblock,
+            mode,
+            Damage::Refuse,
+        )?;
+        PmemStore::over(region, superblock, mode, None, lost)
     }
 
     fn over(
@@ -190,6 +216,7 @@ impl PmemStore {
         superblock: Superblock,
         mode: Mode,
         lock: Option<Lock>,
+        lost: Vec<LostRecords>,
     ) -> Result<PmemStore, OpenError> {
         let geometry = superblock.geometry();
         let replay = recovery::replay(&region, &superblock)?;
@@ -199,11 +226,8 @@ impl PmemStore {
         let places = read_places(&region, &superblock)?;
         let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
-        tracing::debug!(
-            records = replay.records,
-            clean = replay.was_clean,
-            "pool opened"
-        );
+        let (records, clean) = (replay.records, replay.was_clean);
+        tracing::debug!(records, clean, "pool opened");
         Ok(PmemStore {
             region,
             superblock,
@@ -216,6 +240,7 @@ impl PmemStore {
             mode,
             keeps_journals: AtomicBool::new(false),
             replay,
+            lost,
             _lock: lock,
         })
     }
@@ -513,6 +538,10 @@ impl Store for PmemStore {
 
     fn pending_blocks(&self) -> u64 {
         self.journals.pending_blocks()
+    }
+
+    fn lost_records(&self) -> &[LostRecords] {
+        &self.lost
     }
 
     fn is_read_only(&self) -> bool {

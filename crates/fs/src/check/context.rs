@@ -2,9 +2,11 @@
 
 use super::claims::Claims;
 use super::kind::FaultKind;
+use super::leases;
+use super::owners::Known;
 use super::plan::Plan;
 use super::report::{Place, Report};
-use crate::format::{FileType, InodeNumber};
+use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use std::collections::HashSet;
 use txn::{Geometry, Superblock};
@@ -35,6 +37,14 @@ pub(super) struct Findings {
     pub(super) tails: Vec<Tail>,
     /// Files whose lease had not ended.
     pub(super) leased: Vec<u64>,
+    /// These leases.
+    pub(super) leases: Vec<leases::Found>,
+    /// Owners of all other inodes than the next ones.
+    pub(super) known: Known,
+    /// Inodes that are kept although their checksum does not match, as they will be.
+    pub(super) doubtful: Vec<(InodeNumber, RawInode)>,
+    /// Those among them that lose their names.
+    pub(super) exiled: HashSet<InodeNumber>,
 }
 
 /// Bytes of a file's last block, from `used` on, that should be zero.
@@ -57,6 +67,9 @@ impl Findings {
         self.plan.merge(other.plan);
         self.tails.extend(other.tails);
         self.leased.extend(other.leased);
+        self.leases.extend(other.leases);
+        self.known.merge(other.known);
+        self.doubtful.extend(other.doubtful);
     }
 
     /// Reports bytes behind the end, but for leased files: there they may belong to what the next mount folds, and it makes the others zeros.

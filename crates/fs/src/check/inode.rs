@@ -4,7 +4,9 @@ use super::attributes;
 use super::claims::Use;
 use super::context::{DirectoryBlocks, Findings, Scan, State, Summary, Tail};
 use super::kind::FaultKind;
+use super::leases;
 use super::map::{MapFound, MapWalk};
+use super::owners;
 use super::report::Place;
 use super::{single_bit, target};
 use crate::block_map::HEIGHT_MAX;
@@ -44,7 +46,7 @@ pub(super) fn examine(findings: &mut Findings, number: InodeNumber, stored: RawI
         let plausible = !corrected && is_plausible(&raw, number);
         let (kind, detail) = match (corrected, plausible || raw.is_free()) {
             (true, _) => (FaultKind::InodeChecksum, "one bit is flipped"),
-            (false, true) => (FaultKind::InodeChecksum, "the rest is plausible"),
+            (false, true) => (FaultKind::InodeChecksum, "the content is plausible"),
             (false, false) => (FaultKind::InodeLost, "wrong checksum, impossible content"),
         };
         findings.fault(Place::Inode(number), kind, detail);
@@ -118,13 +120,7 @@ pub(super) fn check(
     stored: RawInode,
 ) -> (Summary, Option<DirectoryBlocks>) {
     if stored == RawInode::ZERO {
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     if number == InodeNumber::TABLE {
         findings.fault(
@@ -133,26 +129,14 @@ pub(super) fn check(
             "slot 0 is the table's own number",
         );
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     let (mut raw, file_type, certain) = match examine(findings, number, stored) {
         Examined::Free(free) => {
             if free != stored || !stored.is_intact(number) {
                 findings.plan.inode(number, at, free);
             }
-            return (
-                Summary {
-                    state: State::Free,
-                    ..Summary::default()
-                },
-                None,
-            );
+            return free_summary();
         }
         Examined::Used {
             raw,
@@ -162,17 +146,15 @@ pub(super) fn check(
     };
     check_fields(findings, number, &mut raw, file_type);
     let found = check_map(scan, findings, number, &mut raw, file_type, certain);
+    if !certain {
+        owners::distrust(scan, findings, number, &mut raw, &found);
+    }
     if file_type == FileType::Symlink && !target::check(scan, findings, number, &raw, &found) {
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     check_tail(scan, findings, number, &raw, &found);
+    note_lease(findings, number, &raw, &found);
     if file_type == FileType::Directory {
         find_holes(findings, number, &raw, &found);
     }
@@ -181,6 +163,10 @@ pub(super) fn check(
     check_blocks(findings, number, &mut raw, found.owned + owned);
     if raw != stored || !stored.is_intact(number) {
         findings.plan.inode(number, at, raw);
+    }
+    match certain {
+        true => findings.known.add((raw.uid, raw.gid)),
+        false => findings.doubtful.push((number, raw)),
     }
     count(findings, &raw, file_type);
     let summary = Summary {
@@ -194,6 +180,16 @@ pub(super) fn check(
         blocks: found.blocks,
     });
     (summary, blocks)
+}
+
+/// A free inode, for the second half of the check.
+fn free_summary() -> (Summary, Option<DirectoryBlocks>) {
+    let state = State::Free;
+    let summary = Summary {
+        state,
+        ..Summary::default()
+    };
+    (summary, None)
 }
 
 /// Fields that must be zero.
@@ -252,7 +248,7 @@ pub(super) fn check_map(
         size_is_certain: (certain && possible && !is_table) || !rule.may_grow,
         may_be_unwritten: is_data,
         wanted: raw.size / BLOCK,
-        listed: rule.whole_blocks,
+        listed: rule.whole_blocks || RawLease::of(raw).is_some(),
         found: MapFound::default(),
     };
     raw.root = walk.visit(raw.root, raw.height, 0);
@@ -387,6 +383,21 @@ fn check_tail(
             used,
         });
     }
+}
+
+/// A lease that has not ended: its records are looked at when its file is known.
+fn note_lease(findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
+    let Some(words) = RawLease::of(raw).filter(|words| words.ended == 0) else {
+        return;
+    };
+    let ring = found.blocks.iter();
+    let ring = ring.filter(|(index, _)| *index < u64::from(words.ring_blocks));
+    findings.leases.push(leases::Found {
+        number,
+        raw: *raw,
+        words,
+        ring: ring.map(|(_, block)| *block).collect(),
+    });
 }
 
 /// Missing blocks in the middle of a directory.

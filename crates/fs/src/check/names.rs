@@ -127,6 +127,10 @@ impl<'s> Names<'s> {
         if name.inode == InodeNumber::ROOT {
             return self.remove(place, name.byte, FaultKind::DirectoryNamedTwice, shown());
         }
+        if self.findings.exiled.contains(&name.inode) {
+            self.change(place).remove.push(name.byte);
+            return;
+        }
         if known.contains(&name.name) {
             return self.remove(place, name.byte, FaultKind::NameTwice, shown());
         }
@@ -177,6 +181,19 @@ impl<'s> Names<'s> {
             .directories
             .binary_search_by_key(&directory, |directory| directory.number);
         position.map_or(&[], |position| &self.directories[position].blocks)
+    }
+
+    /// Visits every name that can be read, with its directory.
+    pub(super) fn each_name(&self, mut visit: impl FnMut(InodeNumber, Name)) {
+        for directory in &self.directories {
+            for &(index, block) in &directory.blocks {
+                let mut bytes = [0; BLOCK_BYTES];
+                self.scan.region.read(block.offset(), &mut bytes);
+                let parsed = records::parse(directory.number, index, &mut bytes);
+                let names = parsed.names.into_iter().chain(parsed.uncertain);
+                names.for_each(|name| visit(directory.number, name));
+            }
+        }
     }
 
     /// Whether no name is in the inode, which may be anything.

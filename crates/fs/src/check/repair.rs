@@ -94,10 +94,14 @@ pub(super) fn prepare(region: &Region) -> Report {
 fn replay(region: &Region, superblock: &Superblock, findings: &mut Findings) {
     let state = header::check_state(region, superblock, findings);
     findings.plan.store(region);
-    journals::check_records(region, superblock, &state, findings);
+    let is_any_lost = journals::check_records(region, superblock, &state, findings);
     match txn::recovery::replay_from(region, superblock, &state.halves) {
         Ok(replay) => tracing::debug!(records = replay.records, "journals replayed"),
         // The checkpoint was just put right; should replay still refuse, the check says why.
         Err(error) => tracing::error!(%error, "journals cannot be replayed"),
+    }
+    if is_any_lost {
+        // Now they are dropped: the next mount shall not find them.
+        txn::recovery::forget_records(region, superblock, &state.halves);
     }
 }

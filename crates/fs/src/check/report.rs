@@ -67,6 +67,18 @@ pub enum Place {
     SavedState,
 }
 
+impl Place {
+    /// The inode that it is about.
+    pub(super) fn inode(&self) -> Option<InodeNumber> {
+        match *self {
+            Place::Inode(number) | Place::Attributes(number) => Some(number),
+            Place::Pointer { inode, .. } => Some(inode),
+            Place::Record { directory, .. } => Some(directory),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -107,11 +119,17 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Numbers and names that belong to it; may be empty.
     pub detail: String,
+    /// A name of the file or directory, from the root on, if it is about one that has a name.
+    pub path: Option<String>,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.place, self.kind.summary())?;
+        write!(formatter, "{}", self.place)?;
+        if let Some(path) = &self.path {
+            write!(formatter, " (`{path}`)")?;
+        }
+        write!(formatter, ": {}", self.kind.summary())?;
         if self.detail.is_empty() {
             Ok(())
         } else {
@@ -189,6 +207,7 @@ impl Report {
                 place,
                 kind,
                 detail: detail.into(),
+                path: None,
             });
         }
     }

@@ -1,6 +1,7 @@
 //! Checking and repairing: clean pools are clean, every flipped bit is found, repair converges and keeps what is whole.
 
 mod crafted;
+mod doubtful;
 mod flips;
 mod pools;
 mod random;
