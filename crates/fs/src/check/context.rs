@@ -8,8 +8,8 @@ use super::plan::Plan;
 use super::report::{Place, Report};
 use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
-use std::collections::HashSet;
-use txn::{Geometry, Superblock};
+use std::collections::{HashMap, HashSet};
+use txn::{Domain, Geometry, Superblock};
 
 /// What is looked at.
 pub(super) struct Scan<'a> {
@@ -39,6 +39,10 @@ pub(super) struct Findings {
     pub(super) leased: Vec<u64>,
     /// These leases.
     pub(super) leases: Vec<leases::Found>,
+    /// Files whose direct writes wait.
+    pub(super) written_directly: Vec<InodeNumber>,
+    /// Segments with spare blocks of these leases, and whose they are.
+    pub(super) leased_segments: HashMap<u32, Domain>,
     /// Owners of all other inodes than the next ones.
     pub(super) known: Known,
     /// Inodes that are kept although their checksum does not match, as they will be.
@@ -68,6 +72,7 @@ impl Findings {
         self.tails.extend(other.tails);
         self.leased.extend(other.leased);
         self.leases.extend(other.leases);
+        self.leased_segments.extend(other.leased_segments);
         self.known.merge(other.known);
         self.doubtful.extend(other.doubtful);
     }

@@ -20,6 +20,7 @@ use crate::format::{
 use crate::lease::{FLAG_LEASE, RawLease};
 use crate::rights;
 use pmem::{BLOCK_BYTES, Offset};
+use txn::Domain;
 use zerocopy::{FromBytes, IntoBytes};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -145,7 +146,9 @@ pub(super) fn check(
         } => (raw, file_type, certain),
     };
     check_fields(findings, number, &mut raw, file_type);
+    let faults = findings.report.faults_total;
     let found = check_map(scan, findings, number, &mut raw, file_type, certain);
+    let is_map_whole = findings.report.faults_total == faults;
     if !certain {
         owners::distrust(scan, findings, number, &mut raw, &found);
     }
@@ -154,7 +157,7 @@ pub(super) fn check(
         return free_summary();
     }
     check_tail(scan, findings, number, &raw, &found);
-    note_lease(findings, number, &raw, &found);
+    note_lease(scan, findings, (number, &raw), &found, is_map_whole);
     if file_type == FileType::Directory {
         find_holes(findings, number, &raw, &found);
     }
@@ -386,16 +389,31 @@ fn check_tail(
 }
 
 /// A lease that has not ended: its records are looked at when its file is known.
-fn note_lease(findings: &mut Findings, number: InodeNumber, raw: &RawInode, found: &MapFound) {
+fn note_lease(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    (number, raw): (InodeNumber, &RawInode),
+    found: &MapFound,
+    is_map_whole: bool,
+) {
     let Some(words) = RawLease::of(raw).filter(|words| words.ended == 0) else {
         return;
     };
+    // Spare blocks lie in segments of the file's owner only.
+    let domain = Domain::of_file(raw.mode, raw.uid, raw.gid);
+    let is_spare = |index: &u64| (words.first_spare()..words.replaced()).contains(index);
+    let spares = found.blocks.iter().filter(|(index, _)| is_spare(index));
+    let segments = spares.map(|(_, block)| scan.claims.segment_of(*block) as u32);
+    findings
+        .leased_segments
+        .extend(segments.map(|segment| (segment, domain)));
     let ring = found.blocks.iter();
     let ring = ring.filter(|(index, _)| *index < u64::from(words.ring_blocks));
     findings.leases.push(leases::Found {
         number,
         raw: *raw,
         words,
+        is_map_whole,
         ring: ring.map(|(_, block)| *block).collect(),
     });
 }

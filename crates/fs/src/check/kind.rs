@@ -184,6 +184,9 @@ kinds! {
     /// A name leads to no inode.
     NameDangling, "name-dangling", Damage, "the name leads to an inode that is not in use",
         "opening it fails", "the name is removed";
+    /// A name leads to a missing block of the inode table.
+    NameUnknown, "name-unknown", Damage, "the inode is in the missing part of the inode table",
+        "opening the file fails", "nothing if the part is found, else the name is removed";
     /// A name carries the wrong type.
     NameType, "name-type", Inconsistency, "the type in the directory differs from the inode's",
         "listings show the wrong type", "the type is taken from the inode";

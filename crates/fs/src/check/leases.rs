@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) number: InodeNumber,
     pub(super) raw: RawInode,
     pub(super) words: RawLease,
+    /// Whether no pointer to one of its blocks was damaged.
+    pub(super) is_map_whole: bool,
     /// The blocks of its ring, as far as they are there.
     pub(super) ring: Vec<BlockNumber>,
 }
@@ -28,6 +30,7 @@ pub(super) fn check(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings) {
         };
         let raw: RawInode = scan.region.load(at);
         if raw.links > 0 && is_leasable(&raw, &found.raw, &found.words) {
+            findings.written_directly.push(target);
             check_ring(scan, inodes, findings, found);
         }
     }
@@ -38,10 +41,15 @@ fn check_ring(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings, found: 
         number,
         raw,
         words,
+        is_map_whole,
         ring,
     } = found;
     // The file is what matters to its owner; the lease has no name.
     let place = Place::Inode(InodeNumber::new(words.target));
+    if !is_map_whole {
+        let detail = format!("lease {number} lost blocks; records that name them do not count");
+        findings.fault(place, FaultKind::LeaseRecordsLost, detail);
+    }
     if ring.len() != words.ring_blocks as usize {
         let detail = format!("lease {number}: the ring has a hole");
         findings.fault(place, FaultKind::LeaseRecordsLost, detail);

@@ -117,9 +117,14 @@ impl<'s> Names<'s> {
     fn take(&mut self, place: Block, name: Name, known: &mut HashSet<Vec<u8>>) {
         let shown = || format!("`{}`, inode {}", name.name.escape_ascii(), name.inode);
         let found = match self.inodes.get(name.inode).map(|summary| summary.state) {
-            Some(State::Unknown) => None,
             Some(State::Used(file_type)) => Some(file_type),
-            None if self.inodes.is_incomplete() => None,
+            Some(State::Unknown) | None if self.inodes.is_incomplete() => {
+                let place = Place::Inode(name.inode);
+                self.findings
+                    .fault(place, FaultKind::NameUnknown, String::new());
+                None
+            }
+            Some(State::Unknown) => None,
             Some(State::Free) | None => {
                 return self.remove(place, name.byte, FaultKind::NameDangling, shown());
             }

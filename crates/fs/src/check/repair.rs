@@ -12,7 +12,7 @@ const PASSES_MAX: usize = 200;
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was found before anything was repaired.
+    /// What was found before anything was repaired, and damage that a repair has uncovered.
     pub found: Report,
     /// What is left: nothing, except where a fault says that it cannot be repaired or the pool is too full.
     pub left: Report,
@@ -36,6 +36,8 @@ pub fn repair(region: &Arc<Region>, options: &CheckOptions<'_>) -> Repaired {
             repaired.found.merge(pass.findings.report.clone());
             repaired.found.counts = pass.findings.report.counts;
             repaired.found.complete = pass.complete;
+        } else {
+            repaired.found.add_new_damage(&pass.findings.report);
         }
         let changed = change(region, &pass);
         repaired.left = pass.findings.report;

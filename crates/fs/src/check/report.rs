@@ -2,6 +2,7 @@
 
 use super::kind::FaultKind;
 use crate::format::InodeNumber;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Most faults that a report lists; more are only counted.
@@ -209,6 +210,25 @@ impl Report {
                 detail: detail.into(),
                 path: None,
             });
+        }
+    }
+
+    /// Takes over damage of inodes of which nothing was said yet.
+    pub(super) fn add_new_damage(&mut self, later: &Report) {
+        let known: HashSet<_> = self
+            .faults
+            .iter()
+            .map(|fault| fault.place.inode())
+            .collect();
+        let is_new = |fault: &&Fault| {
+            let inode = fault.place.inode();
+            inode.is_some() && !known.contains(&inode) && fault.kind.severity() == Severity::Damage
+        };
+        for fault in later.faults.iter().filter(is_new) {
+            self.faults_total += 1;
+            if self.faults.len() < LISTED_FAULTS_MAX {
+                self.faults.push(fault.clone());
+            }
         }
     }
 

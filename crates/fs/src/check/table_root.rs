@@ -5,6 +5,7 @@
 //! and nodes of this map do not move, so every block that is found counts.
 
 use super::context::Scan;
+use super::regrow::is_spoilt;
 use crate::block_map::HEIGHT_MAX;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::{FileType, InodeNumber, Pointer, Position, RawInode};
@@ -82,10 +83,10 @@ fn search(scan: &Scan<'_>) -> Option<Candidate> {
 /// Whether the block may be the root of a map of that height, at a first glance.
 fn is_root(scan: &Scan<'_>, height: u8, block: BlockNumber) -> bool {
     let Some(level) = height.checked_sub(1) else {
-        let root = InodeNumber::ROOT;
         let raws: [RawInode; INODES_PER_BLOCK as usize] = scan.region.load(block.offset());
-        let raw = raws[root.get() as usize];
-        return raws[0] == RawInode::ZERO && !raw.is_free() && raw.is_intact(root);
+        let is_intact = |(number, raw): &(u64, &RawInode)| raw.is_intact(InodeNumber::new(*number));
+        let intact = (0..).zip(&raws).filter(is_intact).count();
+        return !is_spoilt(&raws[0]) && 2 * intact > raws.len();
     };
     (0..FIRST_POINTERS).any(|index| {
         let word = scan.region.load_u64(block.offset() + index * 8);

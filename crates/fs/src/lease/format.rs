@@ -80,12 +80,12 @@ impl RawLease {
     }
 
     /// First spare block.
-    pub(super) fn first_spare(&self) -> u64 {
+    pub(crate) fn first_spare(&self) -> u64 {
         self.first_node() + NODE_BLOCKS
     }
 
     /// Where the block is that the file gets when the lease is forced, and then the one that it had.
-    pub(super) fn replaced(&self) -> u64 {
+    pub(crate) fn replaced(&self) -> u64 {
         self.first_spare() + u64::from(self.spare_blocks)
     }
 }

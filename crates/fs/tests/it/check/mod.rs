@@ -1,5 +1,6 @@
 //! Checking and repairing: clean pools are clean, every flipped bit is found, repair converges and keeps what is whole.
 
+mod corruption;
 mod crafted;
 mod doubtful;
 mod flips;
