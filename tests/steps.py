@@ -47,8 +47,10 @@ BUILD = Step("build", "cargo build " + TARGETS, 1800, cores=2, uses_cargo=True)
 RELEASE = Step("release", "cargo build --release -p perdure-cli -p perdure-preload", 1800, cores=2, uses_cargo=True)
 STEPS = [
     Step("units", NEXTEST + TARGETS, 1800, cores=2, uses_cargo=True, full_s=400,
-         quick={"PROPTEST_CASES": "32", "DAMAGE_SECONDS": "5", "CHECK_SECONDS": "5", "COPIES_SECONDS": "2"},
-         full={"DAMAGE_SECONDS": "60", "CHECK_SECONDS": "60", "COPIES_SECONDS": "20"}),
+         quick={"PROPTEST_CASES": "32", "DAMAGE_SECONDS": "5", "CHECK_SECONDS": "5", "COPIES_SECONDS": "2",
+                "CORRUPT_POOLS": "300"},
+         full={"DAMAGE_SECONDS": "60", "CHECK_SECONDS": "60", "COPIES_SECONDS": "20",
+               "CORRUPT_POOLS": "3000"}),
     Step("doctests", "cargo test --workspace --doc --features " + FEATURES, 600, cores=2, uses_cargo=True),
     Step("schedules", NEXTEST + "--workspace --test interleavings --features perdure-alloc/interleavings," + FEATURES, 600, uses_cargo=True),
     Step("clippy", "cargo clippy --workspace --all-targets --features " + FEATURES + " -- -D warnings", 1200, uses_cargo=True),

@@ -115,8 +115,8 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, threads=N,
-log=FILE, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
+Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, force_recovery,
+threads=N, log=FILE, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
 ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
@@ -138,6 +138,10 @@ pub(crate) struct Mount {
     /// Write nothing, not even the recovery of a crashed pool
     #[arg(long, short)]
     pub(crate) read_only: bool,
+    /// If records of acknowledged changes are damaged, mount without these changes, and say so;
+    /// else the pool is not mounted for writing, and files with damaged direct writes stay closed
+    #[arg(long)]
+    pub(crate) force_recovery: bool,
     /// Threads that serve requests; 0 = one for each core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,

@@ -64,6 +64,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) renames: Mutex<()>,
     /// Inodes that lost their last name but are in use.
     unlinked: AtomicU64,
+    /// Durable changes that the mount could not recover.
+    pub(crate) losses: Mutex<Vec<String>>,
     pub(crate) this: Weak<Core<S>>,
 }
 
@@ -190,6 +192,7 @@ impl<S: Store> FileSystem<S> {
             roaming: Roaming::new(roam_after, recover::cores()),
             renames: Mutex::new(()),
             unlinked: AtomicU64::new(recovered.orphans.len() as u64),
+            losses: Mutex::default(),
             this: this.clone(),
         });
         if !options.read_only {
@@ -387,6 +390,19 @@ impl<S: Store> FileSystem<S> {
         if !self.core.options.read_only {
             self.core.store.checkpoint();
         }
+    }
+
+    /// Durable changes that the mount could not recover, because their records are damaged: a line
+    /// for each place.
+    pub fn losses(&self) -> Vec<String> {
+        let records = self.core.store.lost_records().iter();
+        let records = records.map(|lost| match self.core.options.read_only {
+            true => format!("{lost}; what is shown is without them"),
+            false => format!("{lost}; they were dropped"),
+        });
+        records
+            .chain(self.core.losses.lock().iter().cloned())
+            .collect()
     }
 
     /// The store below.

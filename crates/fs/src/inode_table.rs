@@ -18,7 +18,7 @@ use txn::{HomeOffset, Store, Transaction};
 /// Most free numbers that one list takes from another at once.
 const TAKEN_OVER_MAX: usize = 64;
 /// In place of an inode's first word: no inode's checksum fits then.
-const SPOILT: u64 = u64::MAX;
+pub(crate) const SPOILT: u64 = u64::MAX;
 /// Most blocks that the table grows by at once.
 const GROWTH_BLOCKS_MAX: u64 = 16;
 

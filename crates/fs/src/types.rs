@@ -166,6 +166,8 @@ pub struct ReadCacheOptions {
 pub struct MountOptions {
     /// Refuse changes.
     pub read_only: bool,
+    /// Drop direct writes whose records are damaged. Else their files cannot be opened.
+    pub force_recovery: bool,
     /// Threads that rebuild volatile state; 0 = one per core.
     pub threads: usize,
     /// When reads update the access time.

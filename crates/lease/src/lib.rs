@@ -12,6 +12,7 @@
 //!
 //! Design, rejected ways and figures: `docs/DIRECT.md`.
 
+mod damage;
 mod judge;
 mod positions;
 mod record;
@@ -20,6 +21,7 @@ mod state;
 mod window;
 mod writer;
 
+pub use damage::{Gap, Inspection, inspect};
 pub use judge::{
     Blocks, Effects, Fault, GROUP_RECORDS_MAX, RECORDS_AT_ONCE_MAX, Terms, Trust, judge,
 };

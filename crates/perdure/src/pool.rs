@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use txn::pool::is_pool;
-use txn::{FormatOptions, Mode, OpenError, PmemStore, PoolDirectory};
+use txn::{Damage, FormatOptions, Mode, OpenError, PmemStore, PoolDirectory};
 
 /// How [`Pool::create`] lays out a new pool.
 ///
@@ -230,6 +230,14 @@ impl PoolOptions {
         self
     }
 
+    /// Opens a pool also if records of acknowledged changes are damaged, without these changes
+    /// ([`Pool::losses`]). The default refuses damaged journals, and files with damaged writes.
+    #[must_use]
+    pub fn force_recovery(mut self, force: bool) -> PoolOptions {
+        self.mount.force_recovery = force;
+        self
+    }
+
     /// Opens the pool, after recovering it if it was not closed.
     ///
     /// # Errors
@@ -246,7 +254,11 @@ impl PoolOptions {
         } else {
             Mode::ReadWrite
         };
-        let store = PmemStore::open(path, mode, self.volatile).map_err(failed)?;
+        let damage = match self.mount.force_recovery {
+            true => Damage::Drop,
+            false => Damage::Refuse,
+        };
+        let store = PmemStore::open_with(path, mode, self.volatile, damage).map_err(failed)?;
         let mut mount = self.mount;
         mount.read_only = self.read_only;
         let filesystem = FileSystem::mount(store, mount).map_err(failed)?;
@@ -353,6 +365,13 @@ impl Pool {
     #[must_use]
     pub fn recovered_records(&self) -> u64 {
         self.filesystem().store().recovered_records()
+    }
+
+    /// Acknowledged changes that could not be recovered, because their records are damaged: a line
+    /// for each place.
+    #[must_use]
+    pub fn losses(&self) -> Vec<String> {
+        self.filesystem().losses()
     }
 
     /// Whether the pool had been closed cleanly before this open.

@@ -100,6 +100,8 @@ pub enum Bug {
     MissGivenNumber,
     /// Two who pass the lock of a position by both tell the kernel where it is, and one believes that it is his to say.
     HandOverTwice,
+    /// Records behind a damaged one are dropped, and nothing is said.
+    DropDamagedRecords,
     /// Who uses the kernel's position beside somebody who takes it over does not say so.
     LeavePositionFree,
 }

@@ -84,6 +84,7 @@ impl<S: Store> Answers for Asked<S> {
             read_cache_state: files.read_cache_state().to_string(),
             direct: self.shared.direct.status(),
             kept: files.count_kept().iter().map(kept_status).collect(),
+            losses: files.losses(),
             temporary: mounting.temporary,
         }
     }

@@ -64,6 +64,11 @@ pub(crate) fn absent() -> FileAttr {
     made_up(INodeNo(0), fuser::FileType::RegularFile, 0, 0)
 }
 
+/// Stands for the attributes of an inode that cannot be read: its type, and no rights.
+pub(crate) fn unknown(number: INodeNo, kind: fuser::FileType) -> FileAttr {
+    made_up(number, kind, 0, 1)
+}
+
 /// Tells two files apart that had the same inode number one after the other.
 pub(crate) fn generation(attributes: &Attributes) -> Generation {
     Generation(u64::from(attributes.generation))

@@ -89,6 +89,9 @@ pub struct Status {
     /// Segments that stay with users because processes have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptStatus>,
+    /// Acknowledged changes that the mount could not recover, a line for each damaged place.
+    #[serde(default)]
+    pub losses: Vec<String>,
     /// Set if the mount was made for a program, and goes away with the last one that `perdure run` starts on it.
     #[serde(default)]
     pub temporary: Option<Temporary>,

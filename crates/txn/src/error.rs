@@ -192,6 +192,16 @@ pub enum OpenError {
     /// Metadata is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
+    /// Durable records of a journal could not be applied. Nothing was written.
+    #[error(
+        "{path}: {first}; mounting the pool for writing would lose them: copy the pool, look at it read-only and with `perdure fsck`, then drop them with `perdure fsck --repair` or `perdure mount --force-recovery`"
+    )]
+    RecordsLost {
+        /// The pool.
+        path: PathBuf,
+        /// The first of the journals that are damaged.
+        first: crate::lost::LostRecords,
+    },
     /// An operation on a file of the pool failed.
     #[error("{path}: {action}: {source}")]
     Io {

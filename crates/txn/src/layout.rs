@@ -100,6 +100,12 @@ pub enum SuperblockFault {
         /// Version found.
         found: u32,
     },
+    /// The version is another one, and the checksum does not match: another format, or damage.
+    #[error("version {found} and a checksum that does not match")]
+    DoubtfulVersion {
+        /// Version found.
+        found: u32,
+    },
     /// The checksum does not match the bytes.
     #[error("superblock checksum does not match")]
     Checksum,
@@ -122,9 +128,11 @@ impl Superblock {
             return Err(SuperblockFault::NotAPool);
         }
         // The version decides how the rest is read, so it is judged before the checksum.
-        if self.version != FORMAT_VERSION {
-            return Err(SuperblockFault::OtherVersion {
-                found: self.version,
+        let found = self.version;
+        if found != FORMAT_VERSION {
+            return Err(match self.checksum == self.expected_checksum() {
+                true => SuperblockFault::OtherVersion { found },
+                false => SuperblockFault::DoubtfulVersion { found },
             });
         }
         if self.checksum != self.expected_checksum() {

@@ -6,9 +6,10 @@ use crate::directory::{Foreign, PoolDirectory, open_device};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
-use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock, SuperblockFault};
+use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock};
 use crate::lock::{Lock, lock};
 use crate::removal::remove;
+use crate::superblocks::choose;
 use crate::users::{self, Given};
 use crate::{pages, seals};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
@@ -344,36 +345,6 @@ pub fn read_header(pool: &Path) -> Result<(Superblock, Vec<SegmentEntry>), OpenE
     }
     region.read(at, entries.as_mut_bytes());
     Ok((superblock, entries))
-}
-
-/// The first valid copy, or the error that tells most.
-fn choose(pool: &Path, first: Superblock, second: Superblock) -> Result<Superblock, OpenError> {
-    let (fault, other) = match (first.validate(), second.validate()) {
-        (Ok(()), _) => return Ok(first),
-        (Err(fault), Ok(())) => {
-            tracing::warn!(%fault, "first superblock is damaged, using the second; run `perdure fsck --repair`");
-            return Ok(second);
-        }
-        (Err(first), Err(second)) => (first, second),
-    };
-    let path = pool.to_path_buf();
-    match (fault, other) {
-        (SuperblockFault::OtherVersion { found }, _)
-        | (_, SuperblockFault::OtherVersion { found }) => Err(OpenError::OtherVersion {
-            path,
-            found,
-            supported: crate::layout::FORMAT_VERSION,
-        }),
-        (SuperblockFault::NotAPool, SuperblockFault::NotAPool) => Err(OpenError::NotAPool {
-            path,
-            reason: SuperblockFault::NotAPool.to_string(),
-        }),
-        (first, second) => Err(OpenError::Superblocks {
-            path,
-            first,
-            second,
-        }),
-    }
 }
 
 fn open_segments(

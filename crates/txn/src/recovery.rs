@@ -7,6 +7,7 @@ use crate::checksum::{Seal, unseal};
 use crate::error::Corruption;
 use crate::layout::{CHECKPOINT_AT, CLEAN_AT, STATE_BLOCK, Superblock};
 use crate::live::Live;
+use crate::lost::{self, LostRecords};
 use crate::places::{HalfName, HalfPlace, read_places};
 use crate::record::Record;
 use pmem::deliberate::{self, Bug};
@@ -32,6 +33,29 @@ pub fn checkpoint_sequence(region: &Region) -> Result<u64, Corruption> {
     let word = region.load_u64(STATE_BLOCK.offset() + CHECKPOINT_AT);
     unseal(word, Seal::Checkpoint, 0)
         .ok_or_else(|| Corruption::new("checkpoint word in the state block", "its check fails"))
+}
+
+/// Durable records that [`replay`] could not apply. None if the last unmount was clean.
+///
+/// # Errors
+///
+/// A damaged checkpoint word or place of a journal.
+pub(crate) fn lost_records(
+    region: &Region,
+    superblock: &Superblock,
+) -> Result<Vec<LostRecords>, Corruption> {
+    let checkpoint = checkpoint_sequence(region)?;
+    if is_marked_clean(region, checkpoint) {
+        return Ok(Vec::new());
+    }
+    let places = read_places(region, superblock)?;
+    let places: Vec<_> = places.as_flattened().iter().copied().map(Some).collect();
+    Ok(lost::lost_records(region, superblock, &places, checkpoint))
+}
+
+fn is_marked_clean(region: &Region, checkpoint: u64) -> bool {
+    let clean_mark = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
+    unseal(clean_mark, Seal::Clean, 0) == Some(checkpoint)
 }
 
 /// Applies every live record and retires it.
@@ -66,8 +90,7 @@ pub fn replay_from(
     let checkpoint = checkpoint_sequence(region)?;
     let live = Live::read(region, superblock, places, checkpoint);
     let Some(sequence) = live.newest() else {
-        let clean_mark = region.load_u64(STATE_BLOCK.offset() + CLEAN_AT);
-        let was_clean = unseal(clean_mark, Seal::Clean, 0) == Some(checkpoint);
+        let was_clean = is_marked_clean(region, checkpoint);
         return Ok(Replay {
             records: 0,
             sequence: checkpoint,
@@ -101,13 +124,21 @@ pub(crate) fn forget_torn(region: &Region, superblock: &Superblock) -> Result<()
         return Ok(());
     }
     let places = read_places(region, superblock)?;
+    let places: Vec<_> = places.as_flattened().iter().copied().map(Some).collect();
+    forget_records(region, superblock, &places);
+    Ok(())
+}
+
+/// Makes each half at `places` another use of its place: no record that lies there counts any more.
+pub fn forget_records(region: &Region, superblock: &Superblock, places: &[Option<HalfPlace>]) {
     let mut batch = Flushed::nothing(region);
-    for (name, place) in HalfName::all(superblock.journals).zip(places.as_flattened()) {
-        let word = place.followed_by(place.start).word(name);
-        batch.join(region.store_u64(name.word_at(), word).flush());
+    for (name, place) in HalfName::all(superblock.journals).zip(places) {
+        if let Some(place) = place {
+            let word = place.followed_by(place.start).word(name);
+            batch.join(region.store_u64(name.word_at(), word).flush());
+        }
     }
     region.fence(batch);
-    Ok(())
 }
 
 /// Applies records and makes the result durable.

@@ -12,6 +12,7 @@ use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::lock::Lock;
+use crate::lost::{Damage, LostRecords, before_opening};
 use crate::places::read_places;
 use crate::pool::{self, Mapped, Mode};
 use crate::read_speed::ReadSpeed;
@@ -122,6 +123,8 @@ pub trait Store: Send + Sync + 'static {
     fn pending_blocks(&self) -> u64;
     /// Whether nothing may be written.
     fn is_read_only(&self) -> bool;
+    /// Durable records that opening the pool did not apply.
+    fn lost_records(&self) -> &[LostRecords];
     /// What the last clean unmount saved; `None` after a crash or if it does not check out.
     fn saved_state(&self) -> Option<Vec<u8>>;
     /// From here on the pool counts as crashed unless [`close`](Store::close) is called.
@@ -146,6 +149,7 @@ pub struct PmemStore {
     keeps_journals: AtomicBool,
     replay: Replay,
     directory: Option<Arc<PoolDirectory>>,
+    lost: Vec<LostRecords>,
     /// Held as long as the pool is open; `None` for a region without files.
     _lock: Option<Lock>,
 }
@@ -160,6 +164,20 @@ impl PmemStore {
     ///
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
+        PmemStore::open_with(pool, mode, volatile, Damage::Refuse)
+    }
+
+    /// As [`open`](Self::open), and refuses or drops damaged records.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        pool: &Path,
+        mode: Mode,
+        volatile: bool,
+        damage: Damage,
+    ) -> Result<PmemStore, OpenError> {
         let Mapped {
             region,
             superblock,
@@ -168,7 +186,8 @@ impl PmemStore {
             segments,
             had,
         } = pool::map(pool, mode, volatile)?;
-        let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock))?;
+        let lost = before_opening(pool, &region, &superblock, mode, damage)?;
+        let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         store.directory = directory;
         if let Some(segments) = segments {
             let is_dax = store.region.class() == DurabilityClass::Dax;
@@ -194,7 +213,14 @@ impl PmemStore {
                 found: region.length(),
             });
         }
-        PmemStore::over(region, superblock, mode, None)
+        let lost = before_opening(
+            "region".as_ref(),
+            &region,
+            &superblock,
+            mode,
+            Damage::Refuse,
+        )?;
+        PmemStore::over(region, superblock, mode, None, lost)
     }
 
     fn over(
@@ -202,6 +228,7 @@ impl PmemStore {
         superblock: Superblock,
         mode: Mode,
         lock: Option<Lock>,
+        lost: Vec<LostRecords>,
     ) -> Result<PmemStore, OpenError> {
         let geometry = superblock.geometry();
         let replay = recovery::replay(&region, &superblock)?;
@@ -211,11 +238,8 @@ impl PmemStore {
         let places = read_places(&region, &superblock)?;
         let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
         let domains = Domains::new(Arc::clone(&region), geometry);
-        tracing::debug!(
-            records = replay.records,
-            clean = replay.was_clean,
-            "pool opened"
-        );
+        let (records, clean) = (replay.records, replay.was_clean);
+        tracing::debug!(records, clean, "pool opened");
         Ok(PmemStore {
             region,
             superblock,
@@ -229,6 +253,7 @@ impl PmemStore {
             keeps_journals: AtomicBool::new(false),
             replay,
             directory: None,
+            lost,
             _lock: lock,
         })
     }
@@ -544,6 +569,10 @@ impl Store for PmemStore {
 
     fn pending_blocks(&self) -> u64 {
         self.journals.pending_blocks()
+    }
+
+    fn lost_records(&self) -> &[LostRecords] {
+        &self.lost
     }
 
     fn is_read_only(&self) -> bool {

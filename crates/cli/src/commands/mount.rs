@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
-use txn::{Mode, OpenError, PmemStore, Store};
+use txn::{Damage, Mode, OpenError, PmemStore, Store};
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     let options = Options::parse(arguments)?;
@@ -81,24 +81,14 @@ fn serve(
     // First, so that a server that was killed is gone before its pool is opened again.
     server::detach_stale(mountpoint).map_err(Failure::failed)?;
     let start = Instant::now();
-    let mode = if options.read_only {
-        Mode::ReadOnly
-    } else {
-        Mode::ReadWrite
-    };
-    let failed = |error: OpenError| failure_of_open(pool, error);
-    let store = PmemStore::open(pool, mode, options.volatile).map_err(failed)?;
+    let filesystem = open(pool, options)?;
+    let store = filesystem.store();
     let (class, records) = (store.class(), store.recovered_records());
-    let was_clean = store.was_clean() || super::is_new(&store);
-    let mount_options = fs::MountOptions {
-        read_only: options.read_only,
-        threads: options.threads,
-        access_time: options.access_time,
-        read_cache: options.read_cache,
-        ..fs::MountOptions::default()
-    };
+    let was_clean = store.was_clean() || super::is_new(store);
     let owner = store.directory().map_or(0, |directory| directory.owner());
-    let filesystem = FileSystem::mount(store, mount_options).map_err(failed)?;
+    for loss in filesystem.losses() {
+        output::complain(format_args!("mount: {}: {loss}", pool.display()));
+    }
     let cache = filesystem.read_cache_state();
     let milliseconds = start.elapsed().as_millis();
     let mut mounting = options.mounting(pool, mountpoint);
@@ -137,6 +127,29 @@ fn distrust(owner: u32, restrictions: MountFlags) -> String {
         none if none.is_empty() => String::new(),
         names => format!(", {} because user {owner} owns the pool", names.join(",")),
     }
+}
+
+/// Opens and recovers the pool.
+fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
+    let mode = match options.read_only {
+        true => Mode::ReadOnly,
+        false => Mode::ReadWrite,
+    };
+    let damage = match options.force_recovery {
+        true => Damage::Drop,
+        false => Damage::Refuse,
+    };
+    let failed = |error: OpenError| failure_of_open(pool, error);
+    let store = PmemStore::open_with(pool, mode, options.volatile, damage).map_err(failed)?;
+    let mount_options = fs::MountOptions {
+        read_only: options.read_only,
+        force_recovery: options.force_recovery,
+        threads: options.threads,
+        access_time: options.access_time,
+        read_cache: options.read_cache,
+        ..fs::MountOptions::default()
+    };
+    FileSystem::mount(store, mount_options).map_err(failed)
 }
 
 /// The mount can be used: tells whoever waits for it, and begins the log.

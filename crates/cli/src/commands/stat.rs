@@ -100,6 +100,7 @@ fn closed_pool(path: &Path, pool: &perdure::Pool) -> Report {
     );
     let (newest, retired) = store.sequences();
     report.state = "closed";
+    report.losses = pool.losses();
     report.clean = Some(pool.was_clean() || super::is_new(store));
     report.journals.unretired_records = Some(pool.recovered_records());
     report.journals.newest_record = Some(newest);
@@ -134,6 +135,7 @@ fn mounted_pool(path: &Path, mut status: ServerStatus) -> Result<Report, Failure
     let written = std::mem::take(&mut status.segment_wear);
     report.set_wear(&written, &std::mem::take(&mut status.segment_used));
     report.state = "mounted";
+    report.losses = std::mem::take(&mut status.losses);
     report.process = Some(status.process);
     report.class.clone_from(&status.class);
     report.mountpoint = Some(status.mountpoint.clone());

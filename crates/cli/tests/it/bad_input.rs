@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// Expects this exit code, and each of these texts in the message.
 #[track_caller]
-fn refuse(arguments: &[&str], code: i32, texts: &[&str]) -> Outcome {
+pub(crate) fn refuse(arguments: &[&str], code: i32, texts: &[&str]) -> Outcome {
     let outcome = run(arguments);
     check_refusal(&outcome, code, texts);
     outcome
@@ -28,13 +28,13 @@ fn check_refusal(outcome: &Outcome, code: i32, texts: &[&str]) {
     }
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }
 
 /// All commands that open a pool, but fsck, refuse this one with the same message.
 #[track_caller]
-fn refuse_everywhere(pool: &Path, code: i32, texts: &[&str]) {
+pub(crate) fn refuse_everywhere(pool: &Path, code: i32, texts: &[&str]) {
     let place = place();
     let mountpoint = place.path().join("mnt");
     fs::create_dir(&mountpoint).expect("a mount point");

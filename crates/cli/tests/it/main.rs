@@ -5,6 +5,7 @@ mod check;
 mod clients;
 mod common;
 mod copy;
+mod damage;
 mod mount;
 mod planted;
 mod read_cache;

@@ -2,12 +2,14 @@
 
 use super::claims::Claims;
 use super::kind::FaultKind;
+use super::leases;
+use super::owners::Known;
 use super::plan::Plan;
 use super::report::{Place, Report};
-use crate::format::{FileType, InodeNumber};
+use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
-use std::collections::HashSet;
-use txn::{Geometry, Superblock};
+use std::collections::{HashMap, HashSet};
+use txn::{Domain, Geometry, Superblock};
 
 /// What is looked at.
 pub(super) struct Scan<'a> {
@@ -40,6 +42,18 @@ pub(super) struct Findings {
     pub(super) tails: Vec<Tail>,
     /// Files whose lease had not ended.
     pub(super) leased: Vec<u64>,
+    /// These leases.
+    pub(super) leases: Vec<leases::Found>,
+    /// Files whose direct writes wait.
+    pub(super) written_directly: Vec<InodeNumber>,
+    /// Segments with spare blocks of these leases, and whose they are.
+    pub(super) leased_segments: HashMap<u32, Domain>,
+    /// Owners of all other inodes than the next ones.
+    pub(super) known: Known,
+    /// Inodes that are kept although their checksum does not match, as they will be.
+    pub(super) doubtful: Vec<(InodeNumber, RawInode)>,
+    /// Those among them that lose their names.
+    pub(super) exiled: HashSet<InodeNumber>,
 }
 
 /// Bytes of a file's last block, from `used` on, that should be zero.
@@ -62,6 +76,10 @@ impl Findings {
         self.plan.merge(other.plan);
         self.tails.extend(other.tails);
         self.leased.extend(other.leased);
+        self.leases.extend(other.leases);
+        self.leased_segments.extend(other.leased_segments);
+        self.known.merge(other.known);
+        self.doubtful.extend(other.doubtful);
     }
 
     /// Reports bytes behind the end, but for leased files: there they may belong to what the next mount folds, and it makes the others zeros.

@@ -366,6 +366,7 @@ fn check_segment(
         Err(DamagedEntry) => (
             FaultKind::SegmentEntryDamaged,
             corrected(segment, entry)
+                .or_else(|| findings.leased_segments.get(&segment).copied().map(Some))
                 .filter(|&domain| fits(domain, derived))
                 .unwrap_or(derived),
         ),
@@ -375,6 +376,14 @@ fn check_segment(
         kind,
         format!("becomes {}", name(domain)),
     );
+    if domain == Some(Domain::Mixed) {
+        // Direct writes count in segments of their owner only.
+        for file in findings.written_directly.clone() {
+            let detail =
+                format!("segment {segment} has lost its owner; records that name it do not count");
+            findings.fault(Place::Inode(file), FaultKind::LeaseRecordsLost, detail);
+        }
+    }
     let (owner, seal) = domain.map_or((0, 0), |domain| domain.words(segment));
     findings.plan.word(at, owner);
     findings.plan.word(at + 8, seal);

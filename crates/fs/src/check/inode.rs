@@ -4,7 +4,9 @@ use super::attributes;
 use super::claims::Use;
 use super::context::{DirectoryBlocks, Findings, Scan, State, Summary, Tail};
 use super::kind::FaultKind;
+use super::leases;
 use super::map::{MapFound, MapWalk};
+use super::owners;
 use super::report::Place;
 use super::{single_bit, target};
 use crate::block_map::HEIGHT_MAX;
@@ -18,6 +20,7 @@ use crate::format::{
 use crate::lease::{FLAG_LEASE, RawLease};
 use crate::rights;
 use pmem::{BLOCK_BYTES, Offset};
+use txn::Domain;
 use zerocopy::{FromBytes, IntoBytes};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -44,7 +47,7 @@ pub(super) fn examine(findings: &mut Findings, number: InodeNumber, stored: RawI
         let plausible = !corrected && is_plausible(&raw, number);
         let (kind, detail) = match (corrected, plausible || raw.is_free()) {
             (true, _) => (FaultKind::InodeChecksum, "one bit is flipped"),
-            (false, true) => (FaultKind::InodeChecksum, "the rest is plausible"),
+            (false, true) => (FaultKind::InodeChecksum, "the content is plausible"),
             (false, false) => (FaultKind::InodeLost, "wrong checksum, impossible content"),
         };
         findings.fault(Place::Inode(number), kind, detail);
@@ -118,13 +121,7 @@ pub(super) fn check(
     stored: RawInode,
 ) -> (Summary, Option<DirectoryBlocks>) {
     if stored == RawInode::ZERO {
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     if number == InodeNumber::TABLE {
         findings.fault(
@@ -133,26 +130,14 @@ pub(super) fn check(
             "slot 0 is the table's own number",
         );
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     let (mut raw, file_type, certain) = match examine(findings, number, stored) {
         Examined::Free(free) => {
             if free != stored || !stored.is_intact(number) {
                 findings.plan.inode(number, at, free);
             }
-            return (
-                Summary {
-                    state: State::Free,
-                    ..Summary::default()
-                },
-                None,
-            );
+            return free_summary();
         }
         Examined::Used {
             raw,
@@ -161,18 +146,18 @@ pub(super) fn check(
         } => (raw, file_type, certain),
     };
     check_fields(findings, number, &mut raw, file_type);
+    let faults = findings.report.faults_total;
     let found = check_map(scan, findings, number, &mut raw, file_type, certain);
+    let is_map_whole = findings.report.faults_total == faults;
+    if !certain {
+        owners::distrust(scan, findings, number, &mut raw, &found);
+    }
     if file_type == FileType::Symlink && !target::check(scan, findings, number, &raw, &found) {
         findings.plan.inode(number, at, RawInode::ZERO);
-        return (
-            Summary {
-                state: State::Free,
-                ..Summary::default()
-            },
-            None,
-        );
+        return free_summary();
     }
     check_tail(scan, findings, number, &raw, &found);
+    note_lease(scan, findings, (number, &raw), &found, is_map_whole);
     if file_type == FileType::Directory {
         find_holes(findings, number, &raw, &found);
     }
@@ -181,6 +166,10 @@ pub(super) fn check(
     check_blocks(findings, number, &mut raw, found.owned + owned);
     if raw != stored || !stored.is_intact(number) {
         findings.plan.inode(number, at, raw);
+    }
+    match certain {
+        true => findings.known.add((raw.uid, raw.gid)),
+        false => findings.doubtful.push((number, raw)),
     }
     count(findings, &raw, file_type);
     let summary = Summary {
@@ -194,6 +183,16 @@ pub(super) fn check(
         blocks: found.blocks,
     });
     (summary, blocks)
+}
+
+/// A free inode, for the second half of the check.
+fn free_summary() -> (Summary, Option<DirectoryBlocks>) {
+    let state = State::Free;
+    let summary = Summary {
+        state,
+        ..Summary::default()
+    };
+    (summary, None)
 }
 
 /// Fields that must be zero.
@@ -252,7 +251,7 @@ pub(super) fn check_map(
         size_is_certain: (certain && possible && !is_table) || !rule.may_grow,
         may_be_unwritten: is_data,
         wanted: raw.size / BLOCK,
-        listed: rule.whole_blocks,
+        listed: rule.whole_blocks || RawLease::of(raw).is_some(),
         found: MapFound::default(),
     };
     raw.root = walk.visit(raw.root, raw.height, 0);
@@ -390,6 +389,36 @@ fn check_tail(
             used,
         });
     }
+}
+
+/// A lease that has not ended: its records are looked at when its file is known.
+fn note_lease(
+    scan: &Scan<'_>,
+    findings: &mut Findings,
+    (number, raw): (InodeNumber, &RawInode),
+    found: &MapFound,
+    is_map_whole: bool,
+) {
+    let Some(words) = RawLease::of(raw).filter(|words| words.ended == 0) else {
+        return;
+    };
+    // Spare blocks lie in segments of the file's owner only.
+    let domain = Domain::of_file(raw.mode, raw.uid, raw.gid);
+    let is_spare = |index: &u64| (words.first_spare()..words.replaced()).contains(index);
+    let spares = found.blocks.iter().filter(|(index, _)| is_spare(index));
+    let segments = spares.map(|(_, block)| scan.claims.segment_of(*block) as u32);
+    findings
+        .leased_segments
+        .extend(segments.map(|segment| (segment, domain)));
+    let ring = found.blocks.iter();
+    let ring = ring.filter(|(index, _)| *index < u64::from(words.ring_blocks));
+    findings.leases.push(leases::Found {
+        number,
+        raw: *raw,
+        words,
+        is_map_whole,
+        ring: ring.map(|(_, block)| *block).collect(),
+    });
 }
 
 /// Missing blocks in the middle of a directory.

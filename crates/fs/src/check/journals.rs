@@ -4,10 +4,14 @@ use super::context::Findings;
 use super::header;
 use super::kind::FaultKind;
 use super::report::Place;
+use super::single_bit;
 use pmem::{LINE_BYTES, Region};
 use txn::Superblock;
 use txn::places::{HalfName, HalfPlace};
-use txn::record::{Record, RecordForm};
+use txn::record::{HEADER_BYTES, Record, RecordForm};
+
+/// Longest record in which a flipped bit is looked for: each one takes a checksum of all of it.
+const MENDED_BYTES_MAX: usize = 8 << 10;
 
 /// Number and length of the whole records that follow one another from the start of a half, numbers growing.
 struct Run {
@@ -109,32 +113,61 @@ pub(super) fn derive_checkpoint(
 }
 
 /// Reports whole records that follow a broken one: a crash leaves only the last record of a half broken.
+/// A single flipped bit is set right in place. Whether records are left that cannot be applied.
 pub(super) fn check_records(
     region: &Region,
     superblock: &Superblock,
     state: &header::State,
     findings: &mut Findings,
-) {
-    for (name, half) in known_halves(region, superblock, state) {
-        let run = run(&half);
-        let newest = run
-            .numbers
-            .last()
-            .copied()
-            .unwrap_or(0)
-            .max(state.checkpoint);
-        let behind = (run.end..half.bytes.len())
-            .step_by(LINE_BYTES)
-            .filter_map(|at| half.record_at(at))
-            .find(|record| record.sequence > newest);
-        if let Some(record) = behind {
-            let detail = format!(
-                "record {} and those behind it cannot be applied",
-                record.sequence
-            );
-            findings.fault(Place::Journal(name.journal), FaultKind::RecordsLost, detail);
+) -> bool {
+    // Each round mends a record or is the last one; a half has room for so many.
+    for _ in 0..superblock.half_bytes() / LINE_BYTES * state.halves.len() {
+        let (mut is_mended, mut is_lost) = (false, false);
+        for lost in txn::lost_records(region, superblock, &state.halves, state.checkpoint) {
+            let place = Place::Journal(lost.name.journal);
+            let half = HalfName::all(superblock.journals).position(|name| name == lost.name);
+            let half = half.and_then(|index| state.halves[index]);
+            let is_corrected =
+                half.is_some_and(|half| mend(region, superblock, half, lost.damaged_at));
+            is_mended |= is_corrected;
+            is_lost |= !is_corrected;
+            let detail = match is_corrected {
+                true => format!("one bit is flipped; {} records follow", lost.records),
+                false => lost.to_string(),
+            };
+            findings.fault(place, FaultKind::RecordsLost, detail);
+        }
+        if !is_mended {
+            return is_lost;
         }
     }
+    false
+}
+
+/// Sets right a single flipped bit of the record at byte `at` of a half. Whether there was one.
+fn mend(region: &Region, superblock: &Superblock, place: HalfPlace, at: usize) -> bool {
+    let half = Half::read(region, superblock, place);
+    let Some(bytes) = half.bytes.get(at..) else {
+        return false;
+    };
+    // The length may be what is damaged: then the record is short.
+    let length = bytes[8..12]
+        .first_chunk()
+        .copied()
+        .map_or(0, u32::from_le_bytes);
+    let reach = match length as usize {
+        length if length <= MENDED_BYTES_MAX => length.max(LINE_BYTES),
+        _ => HEADER_BYTES,
+    };
+    let reach = reach.min(bytes.len());
+    let mut bytes = bytes.to_vec();
+    let is_whole = |bytes: &[u8]| Record::parse(bytes, &half.form).is_some();
+    if !single_bit::correct(&mut bytes, reach * 8, is_whole) {
+        return false;
+    }
+    let start = place.start.offset() + at as u64;
+    region.fence(region.store(start, &bytes[..reach]).flush());
+    true
 }
 
 /// Reports live records. After replay there are none.

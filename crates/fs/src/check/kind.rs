@@ -78,7 +78,12 @@ kinds! {
         "faults may be reported that a mount would not see", "replayed";
     /// A whole live record follows a broken one.
     RecordsLost, "records-lost", Damage, "a record inside a journal is damaged",
-        "operations of the last moments before the crash are lost", "the records after it are dropped";
+        "operations of the last moments before the crash are lost",
+        "a single flipped bit is corrected, else the records after it are dropped";
+    /// A record of direct writes is damaged.
+    LeaseRecordsLost, "lease-records-lost", Damage, "a record of direct writes is damaged",
+        "the file cannot be opened; direct writes of the last moments before the crash may be lost",
+        "a single flipped bit is corrected, else the records after it are dropped, and the file's blocks may be of different moments";
     /// An entry of the segment table fails its check.
     SegmentEntryDamaged, "segment-entry-damaged", Inconsistency, "the segment's owner is unknown",
         "the segment counts as shared", "a single flipped bit is corrected, else derived from the blocks in it";
@@ -106,6 +111,9 @@ kinds! {
     /// The inode table's own inode is damaged beyond use.
     TableLost, "table-lost", Damage, "the inode table cannot be found",
         "no file can be reached", "none; restore the pool from a copy";
+    /// The inode table's own inode is damaged, but its map is there.
+    TableInodeLost, "table-inode-lost", Damage, "the inode table's own inode is damaged",
+        "the pool cannot be mounted", "made anew from the table's blocks, which are found by their content";
     /// A block of the inode table is missing.
     TableHole, "table-hole", Damage, "a block of the inode table is missing",
         "sixteen inodes cannot be read, and the pool cannot be mounted",
@@ -113,7 +121,10 @@ kinds! {
     /// An inode's checksum does not match.
     InodeChecksum, "inode-checksum", Damage, "the inode's checksum does not match",
         "the inode cannot be used, and the pool may not mount",
-        "a single flipped bit is corrected; else the inode is kept as it is, because all of it is plausible";
+        "a single flipped bit is corrected; else the inode is kept, because it is plausible, but its size ends with its blocks and set-id bits go";
+    /// Nobody knows whose a damaged inode is.
+    InodeOwner, "inode-owner", Damage, "the owner of the damaged inode is none that the pool has, or it is a device",
+        "its rights cannot be trusted", "given to root, without rights for others, and put into lost+found";
     /// An inode is beyond repair.
     InodeLost, "inode-lost", Damage, "the inode makes no sense",
         "the file is lost", "the inode is freed and its names are removed";
@@ -173,6 +184,9 @@ kinds! {
     /// A name leads to no inode.
     NameDangling, "name-dangling", Damage, "the name leads to an inode that is not in use",
         "opening it fails", "the name is removed";
+    /// A name leads to a missing block of the inode table.
+    NameUnknown, "name-unknown", Damage, "the inode is in the missing part of the inode table",
+        "opening the file fails", "nothing if the part is found, else the name is removed";
     /// A name carries the wrong type.
     NameType, "name-type", Inconsistency, "the type in the directory differs from the inode's",
         "listings show the wrong type", "the type is taken from the inode";

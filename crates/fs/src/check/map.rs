@@ -39,6 +39,10 @@ pub(super) struct MapFound {
     pub(super) owned: u64,
     /// One more than the last written block of the file.
     pub(super) written_end: u64,
+    /// One more than the last block of the file, unwritten ones included.
+    pub(super) mapped_end: u64,
+    /// The first written block of data.
+    pub(super) data_block: Option<BlockNumber>,
     /// The wanted block, if it is written.
     pub(super) wanted: Option<BlockNumber>,
     /// All blocks by index in the file, if they were to be listed.
@@ -99,13 +103,21 @@ impl MapWalk<'_, '_> {
         if self.listed {
             self.found.blocks.push((first, pointer.block));
         }
+        self.note_data(first, pointer);
+        word
+    }
+
+    /// Notes block `index` of the file.
+    fn note_data(&mut self, index: u64, pointer: Pointer) {
+        let found = &mut self.found;
+        found.mapped_end = found.mapped_end.max(index + 1);
         if !pointer.unwritten {
-            self.found.written_end = self.found.written_end.max(first + 1);
-            if first == self.wanted {
-                self.found.wanted = Some(pointer.block);
+            found.data_block.get_or_insert(pointer.block);
+            found.written_end = found.written_end.max(index + 1);
+            if index == self.wanted {
+                found.wanted = Some(pointer.block);
             }
         }
-        word
     }
 
     /// Visits the pointers of a node; they have `level`.

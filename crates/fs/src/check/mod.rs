@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `header`, `journals` | superblocks, state block, segment table, journals |
 //! | `table`, `inode`, `map`, `attributes` | every inode and every block that one owns (in parallel) |
+//! | `leases` | records of direct writes |
 //! | `names`, `records` | every name: records, targets, uniqueness |
 //! | `links` | link counts, parents, reachability |
 //! | `saved` | the volatile state of a clean unmount against all of the above |
@@ -24,10 +25,13 @@ mod header;
 mod inode;
 mod journals;
 mod kind;
+mod leases;
 mod links;
 mod lost_found;
 mod map;
 mod names;
+mod owners;
+mod paths;
 mod plan;
 mod pool;
 mod records;
@@ -37,6 +41,7 @@ mod report;
 mod saved;
 mod single_bit;
 mod table;
+mod table_root;
 mod target;
 
 pub use kind::FaultKind;
@@ -175,6 +180,7 @@ fn check_all(scan: &Scan<'_>, options: &CheckOptions<'_>, findings: &mut Finding
         report_progress(options, Phase::Names, done, directories);
     });
     links::check(scan, &mut names, state.is_clean);
+    paths::name_faults(&mut names);
     names.finish();
     header::check_segments(scan, findings);
     if state.is_clean {

@@ -117,15 +117,24 @@ impl<'s> Names<'s> {
     fn take(&mut self, place: Block, name: Name, known: &mut HashSet<Vec<u8>>) {
         let shown = || format!("`{}`, inode {}", name.name.escape_ascii(), name.inode);
         let found = match self.inodes.get(name.inode).map(|summary| summary.state) {
-            Some(State::Unknown) => None,
             Some(State::Used(file_type)) => Some(file_type),
-            None if self.inodes.is_incomplete() => None,
+            Some(State::Unknown) | None if self.inodes.is_incomplete() => {
+                let place = Place::Inode(name.inode);
+                self.findings
+                    .fault(place, FaultKind::NameUnknown, String::new());
+                None
+            }
+            Some(State::Unknown) => None,
             Some(State::Free) | None => {
                 return self.remove(place, name.byte, FaultKind::NameDangling, shown());
             }
         };
         if name.inode == InodeNumber::ROOT {
             return self.remove(place, name.byte, FaultKind::DirectoryNamedTwice, shown());
+        }
+        if self.findings.exiled.contains(&name.inode) {
+            self.change(place).remove.push(name.byte);
+            return;
         }
         if known.contains(&name.name) {
             return self.remove(place, name.byte, FaultKind::NameTwice, shown());
@@ -177,6 +186,19 @@ impl<'s> Names<'s> {
             .directories
             .binary_search_by_key(&directory, |directory| directory.number);
         position.map_or(&[], |position| &self.directories[position].blocks)
+    }
+
+    /// Visits every name that can be read, with its directory.
+    pub(super) fn each_name(&self, mut visit: impl FnMut(InodeNumber, Name)) {
+        for directory in &self.directories {
+            for &(index, block) in &directory.blocks {
+                let mut bytes = [0; BLOCK_BYTES];
+                self.scan.region.read(block.offset(), &mut bytes);
+                let parsed = records::parse(directory.number, index, &mut bytes);
+                let names = parsed.names.into_iter().chain(parsed.uncertain);
+                names.for_each(|name| visit(directory.number, name));
+            }
+        }
     }
 
     /// Whether no name is in the inode, which may be anything.

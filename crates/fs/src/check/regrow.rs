@@ -10,12 +10,17 @@ use crate::FsError;
 use crate::block_map::{BlockMap, MapEditor};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode};
+use crate::inode_table::SPOILT;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};
 use std::collections::HashMap;
 use std::sync::Arc;
 use txn::checksum::mix64;
 use txn::{Corruption, Domain, Mode, OpenError, PmemStore, Store, Transaction};
+use zerocopy::IntoBytes;
+
+/// Flipped bits of the mark of a moved block. No inode in use begins with so many bits set.
+const SPOILT_FLIPS_MAX: u32 = 16;
 
 /// Why holes could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -96,31 +101,42 @@ fn find_table_blocks(
             continue;
         }
         let raws: [RawInode; INODES_PER_BLOCK as usize] = store.load(block.offset());
-        let Some((slot, raw)) = raws
-            .iter()
-            .enumerate()
-            .find(|(_, raw)| **raw != RawInode::ZERO)
-        else {
-            continue;
-        };
-        // The table's own number is 0, which mixes to 0.
-        let mixed = raw.checksum ^ raw.expected_checksum(InodeNumber::TABLE);
-        let Some(&number) = numbers
-            .get(&mixed)
-            .filter(|&&number| number % INODES_PER_BLOCK == slot as u64)
-        else {
-            continue;
-        };
-        let first = number - slot as u64;
-        if raws
-            .iter()
-            .zip(first..)
-            .all(|(raw, number)| raw.is_intact(InodeNumber::new(number)))
-        {
-            found.entry(first / INODES_PER_BLOCK).or_insert(block);
+        if let Some(index) = index_of(&raws, &numbers) {
+            found.entry(index).or_insert(block);
         }
     }
     found
+}
+
+/// Which block of the table this is, of those that hold `numbers`; most of its inodes say so.
+fn index_of(
+    raws: &[RawInode; INODES_PER_BLOCK as usize],
+    numbers: &HashMap<u32, u64>,
+) -> Option<u64> {
+    if is_spoilt(&raws[0]) {
+        return None;
+    }
+    let first_of = |(slot, raw): (u64, &RawInode)| {
+        // The table's own number is 0, which mixes to 0.
+        let mixed = raw.checksum ^ raw.expected_checksum(InodeNumber::TABLE);
+        let number = numbers.get(&mixed).filter(|_| *raw != RawInode::ZERO)?;
+        (number % INODES_PER_BLOCK == slot).then_some(number - slot)
+    };
+    let first = (0..).zip(raws).find_map(first_of)?;
+    let numbered = raws.iter().zip(first..);
+    let is_intact = |(raw, number): &(&RawInode, u64)| raw.is_intact(InodeNumber::new(*number));
+    let intact = numbered.filter(is_intact).count();
+    (2 * intact > raws.len()).then_some(first / INODES_PER_BLOCK)
+}
+
+/// Whether the block of the table that begins so has moved; a few flipped bits do not hide it.
+pub(super) fn is_spoilt(first: &RawInode) -> bool {
+    let words = first
+        .as_bytes()
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes);
+    words.is_some_and(|word| (word ^ SPOILT).count_ones() <= SPOILT_FLIPS_MAX)
 }
 
 fn fill_table(

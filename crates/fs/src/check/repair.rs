@@ -12,7 +12,7 @@ const PASSES_MAX: usize = 200;
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was found before anything was repaired.
+    /// What was found before anything was repaired, and damage that a repair has uncovered.
     pub found: Report,
     /// What is left: nothing, except where a fault says that it cannot be repaired or the pool is too full.
     pub left: Report,
@@ -36,6 +36,8 @@ pub fn repair(region: &Arc<Region>, options: &CheckOptions<'_>) -> Repaired {
             repaired.found.merge(pass.findings.report.clone());
             repaired.found.counts = pass.findings.report.counts;
             repaired.found.complete = pass.complete;
+        } else {
+            repaired.found.add_new_damage(&pass.findings.report);
         }
         let changed = change(region, &pass);
         repaired.left = pass.findings.report;
@@ -94,10 +96,14 @@ pub(super) fn prepare(region: &Region) -> Report {
 fn replay(region: &Region, superblock: &Superblock, findings: &mut Findings) {
     let state = header::check_state(region, superblock, findings);
     findings.plan.store(region);
-    journals::check_records(region, superblock, &state, findings);
+    let is_any_lost = journals::check_records(region, superblock, &state, findings);
     match txn::recovery::replay_from(region, superblock, &state.halves) {
         Ok(replay) => tracing::debug!(records = replay.records, "journals replayed"),
         // The checkpoint was just put right; should replay still refuse, the check says why.
         Err(error) => tracing::error!(%error, "journals cannot be replayed"),
+    }
+    if is_any_lost {
+        // Now they are dropped: the next mount shall not find them.
+        txn::recovery::forget_records(region, superblock, &state.halves);
     }
 }

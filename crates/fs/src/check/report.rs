@@ -2,6 +2,7 @@
 
 use super::kind::FaultKind;
 use crate::format::InodeNumber;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Most faults that a report lists; more are only counted.
@@ -67,6 +68,18 @@ pub enum Place {
     SavedState,
 }
 
+impl Place {
+    /// The inode that it is about.
+    pub(super) fn inode(&self) -> Option<InodeNumber> {
+        match *self {
+            Place::Inode(number) | Place::Attributes(number) => Some(number),
+            Place::Pointer { inode, .. } => Some(inode),
+            Place::Record { directory, .. } => Some(directory),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -107,11 +120,17 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Numbers and names that belong to it; may be empty.
     pub detail: String,
+    /// A name of the file or directory, from the root on, if it is about one that has a name.
+    pub path: Option<String>,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.place, self.kind.summary())?;
+        write!(formatter, "{}", self.place)?;
+        if let Some(path) = &self.path {
+            write!(formatter, " (`{path}`)")?;
+        }
+        write!(formatter, ": {}", self.kind.summary())?;
         if self.detail.is_empty() {
             Ok(())
         } else {
@@ -189,7 +208,27 @@ impl Report {
                 place,
                 kind,
                 detail: detail.into(),
+                path: None,
             });
+        }
+    }
+
+    /// Takes over damage of inodes of which nothing was said yet.
+    pub(super) fn add_new_damage(&mut self, later: &Report) {
+        let known: HashSet<_> = self
+            .faults
+            .iter()
+            .map(|fault| fault.place.inode())
+            .collect();
+        let is_new = |fault: &&Fault| {
+            let inode = fault.place.inode();
+            inode.is_some() && !known.contains(&inode) && fault.kind.severity() == Severity::Damage
+        };
+        for fault in later.faults.iter().filter(is_new) {
+            self.faults_total += 1;
+            if self.faults.len() < LISTED_FAULTS_MAX {
+                self.faults.push(fault.clone());
+            }
         }
     }
 

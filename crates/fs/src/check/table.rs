@@ -3,8 +3,10 @@
 use super::context::{DirectoryBlocks, Findings, Inodes, Scan, State, Summary};
 use super::inode::{self, Examined};
 use super::kind::FaultKind;
+use super::leases;
+use super::owners;
 use super::report::Place;
-use super::{CheckOptions, Phase, report_progress};
+use super::{CheckOptions, Phase, report_progress, table_root};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
@@ -41,34 +43,40 @@ pub(super) fn check(
         findings.merge(part.findings);
     }
     findings.judge_tails();
+    leases::check(scan, &inodes, findings);
+    owners::check(scan, &inodes, findings);
     Some(inodes)
 }
 
 /// Checks the table's own inode; returns where its blocks are.
 fn check_own(scan: &Scan<'_>, findings: &mut Findings) -> Option<Vec<Option<BlockNumber>>> {
     let number = InodeNumber::TABLE;
+    let file_type = FileType::Regular;
     let stored: RawInode = scan.region.load(own_inode());
-    let examined = inode::examine(&mut Findings::default(), number, stored);
-    let Examined::Used {
-        file_type: FileType::Regular,
-        ..
-    } = examined
-    else {
-        findings.fault(Place::Inode(number), FaultKind::TableLost, String::new());
-        return None;
-    };
-    let Examined::Used {
-        mut raw,
-        file_type,
-        certain,
-    } = inode::examine(findings, number, stored)
-    else {
-        return None;
+    let (mut raw, certain) = match inode::examine(&mut Findings::default(), number, stored) {
+        Examined::Used {
+            raw,
+            file_type: FileType::Regular,
+            certain,
+        } => {
+            inode::examine(findings, number, stored);
+            (raw, certain)
+        }
+        _ => {
+            let Some(raw) = table_root::find(scan, &stored) else {
+                findings.fault(Place::Inode(number), FaultKind::TableLost, String::new());
+                return None;
+            };
+            let detail = format!("its map has height {}", raw.height);
+            findings.fault(Place::Inode(number), FaultKind::TableInodeLost, detail);
+            (raw, false)
+        }
     };
     inode::check_fields(findings, number, &mut raw, file_type);
     let found = inode::check_map(scan, findings, number, &mut raw, file_type, certain);
     let count = (raw.size / BLOCK_BYTES as u64) as usize;
-    if found.blocks.is_empty() || count == 0 {
+    // Blocks that no pointer leads to are searched for, if it is known how many there are.
+    if count == 0 {
         findings.fault(
             Place::Inode(number),
             FaultKind::TableLost,

@@ -52,13 +52,33 @@ pub(crate) struct LeaseBlocks {
     /// Those for nodes that are left, with their place in the lease.
     nodes: Vec<(u64, BlockNumber)>,
     pub(super) spares: Vec<Option<BlockNumber>>,
-    /// Why it is not known of a spare block whether it counts.
+    /// Why nothing can be folded: a spare block counts or not, or the ring is damaged.
     unknown: Option<Corruption>,
     /// Lowest nodes of the file's map, and of the lease's.
     file_leaves: Leaves,
     leaves: Leaves,
     /// Records that one transaction folds; the last write among them may add as many as belong together.
     records_per_fold: u64,
+}
+
+impl LeaseBlocks {
+    /// The blocks of a lease that cannot be read.
+    pub(super) fn unreadable(why: Corruption) -> LeaseBlocks {
+        LeaseBlocks {
+            ring: Ring::new(vec![BlockNumber::new(0)]),
+            nodes: Vec::new(),
+            spares: Vec::new(),
+            unknown: Some(why),
+            file_leaves: Leaves::new(),
+            leaves: Leaves::new(),
+            records_per_fold: 0,
+        }
+    }
+
+    /// From here on nothing is folded.
+    pub(super) fn hold_back(&mut self, why: Corruption) {
+        self.unknown = Some(why);
+    }
 }
 
 /// Half of a journal at most, so that not each fold needs a checkpoint; and the last write's records have to fit as well.
@@ -125,7 +145,7 @@ pub(super) fn lease_blocks<S: Store>(
     })
 }
 
-struct Medium<'s, S>(&'s S);
+pub(super) struct Medium<'s, S>(pub(super) &'s S);
 
 impl<S: Store> lease::Medium for Medium<'_, S> {
     fn read(&self, at: Offset, into: &mut [u8]) {

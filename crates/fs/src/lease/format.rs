@@ -65,12 +65,12 @@ impl RawLease {
     }
 
     /// Puts the lease into its inode.
-    pub(super) fn store(&self, raw: &mut RawInode) {
+    pub(crate) fn store(&self, raw: &mut RawInode) {
         raw.inline = zerocopy::transmute!(*self);
     }
 
     /// What the records are told by from what lay there before: different for every lease there has ever been on the pool.
-    pub(super) fn salt(number: InodeNumber, generation: u32) -> Salt {
+    pub(crate) fn salt(number: InodeNumber, generation: u32) -> Salt {
         Salt(mix64(number.get() << 32 | u64::from(generation)))
     }
 
@@ -80,12 +80,12 @@ impl RawLease {
     }
 
     /// First spare block.
-    pub(super) fn first_spare(&self) -> u64 {
+    pub(crate) fn first_spare(&self) -> u64 {
         self.first_node() + NODE_BLOCKS
     }
 
     /// Where the block is that the file gets when the lease is forced, and then the one that it had.
-    pub(super) fn replaced(&self) -> u64 {
+    pub(crate) fn replaced(&self) -> u64 {
         self.first_spare() + u64::from(self.spare_blocks)
     }
 }

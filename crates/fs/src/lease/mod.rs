@@ -480,7 +480,7 @@ impl<S: Store> Core<S> {
 }
 
 /// Whether the file is one that a lease can be about: the very one, and still its holder's.
-fn is_leasable(raw: &RawInode, lease: &RawInode, words: &RawLease) -> bool {
+pub(crate) fn is_leasable(raw: &RawInode, lease: &RawInode, words: &RawLease) -> bool {
     raw.file_type() == Some(FileType::Regular)
         && raw.generation == words.target_generation
         && (raw.uid, raw.gid) == (lease.uid, lease.gid)

@@ -1,15 +1,16 @@
 //! Leases that the power, or the death of the server, has ended.
 
-use super::fold::{Parties, lease_blocks};
+use super::fold::{LeaseBlocks, Medium, Parties, lease_blocks};
 use super::{FileLease, Holder, LeaseRemains, RawLease, TakenBack, is_leasable};
 use crate::error::FsError;
 use crate::file_system::Core;
 use crate::format::{InodeNumber, RawInode};
 use crate::node::{Node, validate};
 use crate::rights;
-use lease::{Spare, Trust};
+use lease::{Gap, Spare, Trust};
 use std::sync::Arc;
-use txn::{Domain, Store};
+use txn::{Corruption, Domain, Store, Transaction};
+use zerocopy::IntoBytes;
 
 /// How far whoever had a lease is to be believed.
 const AT_REST: TakenBack = TakenBack {
@@ -52,6 +53,7 @@ impl<S: Store> Core<S> {
             Ok(()) => Orphan::Free,
             Err(error) => {
                 tracing::error!(inode = number.get(), %error, "what the holder of a lease wrote cannot be added to its file; it is kept, run `perdure fsck`");
+                self.lose(format!("direct writes are not in their file: {error}"));
                 Orphan::Keep
             }
         }
@@ -81,7 +83,16 @@ impl<S: Store> Core<S> {
             let RawInode { mode, uid, gid, .. } = body.raw;
             body.domain = self.store.domain_number(Domain::of_file(mode, uid, gid));
         }
-        let mut blocks = lease_blocks(self, (number, &raw), &words, body.domain)?;
+        let mut blocks = match lease_blocks(self, (number, &raw), &words, body.domain) {
+            Ok(blocks) => blocks,
+            Err(FsError::Corrupt(why)) if self.options.force_recovery => {
+                self.lose(format!("{}: its direct writes were dropped", why.object));
+                return Ok(());
+            }
+            Err(FsError::Corrupt(why)) => LeaseBlocks::unreadable(why),
+            Err(error) => return Err(error),
+        };
+        self.inspect_ring((node.number(), number), &raw, &words, &mut blocks)?;
         let mut parties = Parties {
             file: node.number(),
             body: &mut body,
@@ -105,5 +116,47 @@ impl<S: Store> Core<S> {
             Err(_) => {}
         }
         outcome
+    }
+
+    /// Sets single flipped bits of the ring right. More damage closes the file, not the pool: the
+    /// owner of the file can make damage up. Forced recovery drops the records behind the damage.
+    fn inspect_ring(
+        &self,
+        (file, number): (InodeNumber, InodeNumber),
+        raw: &RawInode,
+        words: &RawLease,
+        blocks: &mut LeaseBlocks,
+    ) -> Result<(), FsError> {
+        let salt = RawLease::salt(number, raw.generation);
+        let inspection = lease::inspect(&Medium(&self.store), &blocks.ring, salt, words.next);
+        for record in &inspection.corrected {
+            tracing::warn!(
+                inode = file.get(),
+                record = record.sequence,
+                "a flipped bit in a record of direct writes is set right"
+            );
+            let mut transaction = self.begin();
+            transaction.store(blocks.ring.place(record.sequence), record.as_bytes());
+            transaction.commit()?;
+        }
+        let Some(gap) = inspection.gap else {
+            return Ok(());
+        };
+        let Gap { damaged, records } = gap;
+        if self.options.read_only {
+            self.lose(format!(
+                "inode {file}: {gap}; the file is shown without them, and its blocks may be of different moments"
+            ));
+        } else if self.options.force_recovery {
+            self.lose(format!("inode {file}: record {damaged} of its direct writes was damaged; {records} whole ones behind it were dropped, and the file's blocks may be of different moments"));
+        } else {
+            blocks.hold_back(Corruption::new(format!("inode {file}"), gap.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Notes what recovery could not keep, or could not do.
+    fn lose(&self, what: String) {
+        self.losses.lock().push(what);
     }
 }

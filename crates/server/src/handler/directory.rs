@@ -7,13 +7,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fs::InodeNumber;
+use fs::{FileType, InodeNumber};
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use txn::Store;
 
 use super::Handler;
 use crate::attributes;
-use crate::connection::CACHE_LIFETIME;
 use crate::edge::Refusal;
 
 /// Names taken out of the directory at a time, before their attributes are looked up.
@@ -23,6 +22,7 @@ const BATCH: usize = 64;
 struct Listed {
     cookie: u64,
     inode: InodeNumber,
+    file_type: FileType,
     name: std::ops::Range<usize>,
 }
 
@@ -62,6 +62,7 @@ impl<S: Store> Handler<S> {
                 batch.push(Listed {
                     cookie: entry.next_cookie,
                     inode: entry.inode,
+                    file_type: entry.file_type,
                     name: start..names.len(),
                 });
                 batch.len() < BATCH
@@ -118,15 +119,17 @@ impl<S: Store> Handler<S> {
                 full
             }
             Err(error) => {
-                // A damaged inode must not hide its neighbours: it is listed without attributes, and
-                // whoever looks at it meets the error.
+                // A name without inode is not shown by libc. So the kernel gets a number, and attributes that it forgets at
+                // once: what asks for more looks the name up again, and meets the error.
                 let name = OsStr::from_bytes(name);
                 tracing::error!(
                     inode = number,
                     ?name,
                     "{error}; unmount and run `perdure fsck`"
                 );
-                add(&attributes::absent(), Generation(0), &CACHE_LIFETIME)
+                let kind = attributes::to_fuse_type(listed.file_type);
+                let unknown = attributes::unknown(INodeNo(number), kind);
+                add(&unknown, Generation(0), &Duration::ZERO)
             }
         }
     }

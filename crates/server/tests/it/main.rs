@@ -2,6 +2,7 @@
 
 mod coherence;
 mod common;
+mod damaged_names;
 mod direct;
 mod direct_maps;
 mod direct_status;

@@ -185,6 +185,9 @@ impl OpenPools {
             .umask(0)
             .read_cache(super::UNCACHED)
             .open(path)?;
+        for loss in pool.losses() {
+            crate::output::complain(format_args!("cp: {}: {loss}", path.display()));
+        }
         let pool = Rc::new(pool);
         self.open.push((key, Rc::clone(&pool)));
         Ok(Box::new(PoolSide::new(pool)))

@@ -10,6 +10,8 @@ use std::path::Path;
 #[derive(Clone, Debug, Serialize)]
 struct Fault {
     place: String,
+    /// A name of the file, from the root on.
+    path: Option<String>,
     /// A name that does not change between releases.
     kind: &'static str,
     /// `note`, `inconsistency` or `damage`.
@@ -91,6 +93,7 @@ impl Fault {
         let summary = fault.kind.summary();
         Fault {
             place: fault.place.to_string(),
+            path: fault.path.clone(),
             kind: fault.kind.name(),
             severity: fault.kind.severity().to_string(),
             fault: if fault.detail.is_empty() {
@@ -125,11 +128,11 @@ impl Counts {
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for fault in &self.faults {
-            writeln!(
-                out,
-                "{} at {}: {}",
-                fault.severity, fault.place, fault.fault
-            )?;
+            write!(out, "{} at {}", fault.severity, fault.place)?;
+            if let Some(path) = &fault.path {
+                write!(out, " (`{path}`)")?;
+            }
+            writeln!(out, ": {}", fault.fault)?;
             writeln!(out, "  consequence: {}", fault.consequence)?;
             writeln!(
                 out,

@@ -16,6 +16,7 @@ pub(super) struct Options {
     /// Mount nothing: `mount -f`.
     pub(super) fake: bool,
     pub(super) read_only: bool,
+    pub(super) force_recovery: bool,
     pub(super) volatile: bool,
     pub(super) direct: bool,
     pub(super) in_place: bool,
@@ -38,6 +39,7 @@ impl Options {
             foreground: arguments.foreground,
             fake: false,
             read_only: arguments.read_only,
+            force_recovery: arguments.force_recovery,
             volatile: arguments.volatile,
             direct: !arguments.no_direct,
             in_place: arguments.in_place,
@@ -83,9 +85,11 @@ impl Options {
         let (name, value) = option
             .split_once('=')
             .map_or((option, None), |(name, value)| (name, Some(value)));
+        let no_number = |_| nonsense(option, "give a number; 0 = one for each core");
         match (name, value) {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
+            ("force_recovery", None) => self.force_recovery = true,
             ("volatile", None) => self.volatile = true,
             ("direct", None) => self.direct = true,
             ("no_direct", None) => self.direct = false,
@@ -102,11 +106,7 @@ impl Options {
             ("suid", None) => self.lift(MountFlags::NOSUID),
             ("dev", None) => self.lift(MountFlags::NODEV),
             ("exec", None) => self.lift(MountFlags::NOEXEC),
-            ("threads", Some(value)) => {
-                self.threads = value
-                    .parse()
-                    .map_err(|_| nonsense(option, "give a number; 0 = one for each core"))?;
-            }
+            ("threads", Some(value)) => self.threads = value.parse().map_err(no_number)?,
             ("lease_timeout", Some(value)) => {
                 self.lease_timeout = value
                     .parse()
@@ -181,6 +181,7 @@ impl Options {
         }];
         let flags = [
             (self.read_only, "ro"),
+            (self.force_recovery, "force_recovery"),
             (self.volatile, "volatile"),
             (!self.direct, "no_direct"),
             (self.in_place, "in_place"),

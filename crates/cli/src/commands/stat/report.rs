@@ -36,6 +36,8 @@ pub(super) struct Report {
     free_inodes: Option<u64>,
     segments: Segments,
     pub(super) journals: Journals,
+    /// Acknowledged changes that the last mount, or this look at the pool, could not recover.
+    pub(super) losses: Vec<String>,
     /// Limits per user and group; unknown while another process has the pool open.
     pub(super) quotas: Option<Vec<Quota>>,
     wear: Wear,
@@ -148,6 +150,7 @@ impl Report {
                 checkpoint: None,
                 unretired_records: None,
             },
+            losses: Vec::new(),
             quotas: None,
             wear: Wear::of(&rows),
             segment_wear: None,
@@ -313,7 +316,13 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    fn fmt_losses(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut losses = self.losses.iter();
+        losses.try_for_each(|loss| writeln!(out, "damage     {loss}"))
+    }
+
     fn fmt_segments(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_losses(out)?;
         let segments = &self.segments;
         write!(
             out,

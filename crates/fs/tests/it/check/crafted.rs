@@ -13,15 +13,15 @@ use txn::places::{HalfName, HalfPlace};
 use zerocopy::IntoBytes;
 
 /// A pool that is damaged by hand.
-struct Pool(Region);
+pub(super) struct Pool(pub(super) Region);
 
 impl Pool {
-    fn of(files: &FileSystem) -> Pool {
+    pub(super) fn of(files: &FileSystem) -> Pool {
         files.checkpoint();
         Pool(Region::from_image(files.store().region().image()))
     }
 
-    fn put(&self, at: Offset, bytes: &[u8]) {
+    pub(super) fn put(&self, at: Offset, bytes: &[u8]) {
         self.0.store(at, bytes).leave_to_checkpoint();
     }
 
@@ -48,7 +48,7 @@ impl Pool {
         pointer.block.offset()
     }
 
-    fn offset(&self, number: InodeNumber) -> Offset {
+    pub(super) fn offset(&self, number: InodeNumber) -> Offset {
         let table: RawInode = self.0.load(STATE_BLOCK.offset() + ROOT_AREA_AT);
         let index = number.get() / 16;
         let position = Position {
@@ -79,7 +79,7 @@ impl Pool {
         block + number.get() % 16 * INODE_BYTES as u64
     }
 
-    fn inode(&self, number: InodeNumber) -> RawInode {
+    pub(super) fn inode(&self, number: InodeNumber) -> RawInode {
         self.0.load(self.offset(number))
     }
 
@@ -98,7 +98,7 @@ impl Pool {
     }
 
     /// Checks, repairs, mounts.
-    fn repair(self, kinds: &[FaultKind]) -> (Repaired, Snapshot) {
+    pub(super) fn repair(self, kinds: &[FaultKind]) -> (Repaired, Snapshot) {
         let image = self.0.image();
         let report = check(&self.0, &OPTIONS);
         for kind in kinds {
@@ -114,7 +114,7 @@ impl Pool {
     }
 }
 
-fn file(files: &FileSystem, name: &[u8], content: &[u8]) -> InodeNumber {
+pub(super) fn file(files: &FileSystem, name: &[u8], content: &[u8]) -> InodeNumber {
     let node = files
         .create(&files.root(), name, &NewInode::file(0o644))
         .expect("create");

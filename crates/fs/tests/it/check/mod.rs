@@ -1,6 +1,8 @@
 //! Checking and repairing: clean pools are clean, every flipped bit is found, repair converges and keeps what is whole.
 
+mod corruption;
 mod crafted;
+mod doubtful;
 mod flips;
 mod pools;
 mod random;

@@ -2,6 +2,7 @@
 
 mod damaged;
 mod foreign;
-mod process;
+pub(crate) mod process;
+mod ring_damage;
 mod room;
 mod taken_back;

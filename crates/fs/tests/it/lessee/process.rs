@@ -165,6 +165,11 @@ pub(crate) fn lease(
 }
 
 impl Lessee {
+    /// Where record `sequence` lies.
+    pub(crate) fn place(&self, sequence: u64) -> pmem::Offset {
+        self.ring.place(sequence)
+    }
+
     /// A write by the process.
     pub(crate) fn write(&mut self, offset: u64, byte: u8, blocks: usize) {
         let data = vec![byte; blocks * BLOCK_BYTES];
