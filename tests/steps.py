@@ -74,6 +74,7 @@ STEPS = [
     suite("direct_heirs", cores=0.5),
     suite("direct_unused", cores=0.5),
     suite("direct_spoilers", cores=0.5),
+    suite("page_cache", 30, cores=1, STALE_WRITES=(400, 5000)),
     suite("pjdfstest"),
     suite("badinput"),
     suite("lifecycle", cores=0.5),

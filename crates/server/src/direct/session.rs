@@ -276,6 +276,11 @@ impl<S: Store> Session<S> {
         Ok(true)
     }
 
+    /// Whether pages of the file found no room in the pool: only the server can serve them.
+    fn has_unsaved_pages(&self, inode: u64) -> bool {
+        self.service.shared.unsaved.has(inode)
+    }
+
     fn counts(&self) -> &Counts {
         &self.service.shared.direct.counts
     }

@@ -159,7 +159,7 @@ impl<S: Store> Session<S> {
         };
         reader.join();
         let held = Held::Reading(Arc::clone(&reader), node, domain);
-        if !reader.is_live() {
+        if !reader.is_live() || self.has_unsaved_pages(inode) {
             self.let_go(held);
             return Err(Refusal::Busy);
         }
@@ -246,7 +246,7 @@ impl<S: Store> Session<S> {
                 .fill_for_beginning(files, &node, domain, size_bytes, first_block);
         }
         registry.drop_from_kernel(inode);
-        let is_seen = registry.is_seen(inode);
+        let is_seen = registry.is_seen(inode) || self.has_unsaved_pages(inode);
         if !are_owners || is_seen || lessee.has_ended() {
             self.let_go(held);
             return Err(if are_owners {
