@@ -69,7 +69,7 @@ bytes=$((256 << 20))
 start=$(nanoseconds)
 head -c $bytes /dev/zero >"$mnt/large"
 end=$(nanoseconds)
-say "MB/s in" "$((bytes * 1000 / (end - start))) (256 MiB through the mount)"
+say "large file" "256 MiB at $((bytes * 1000 / (end - start))) MB/s through the mount"
 zeros=$(sha256sum <"$mnt/large")
 
 # thousands RUNNER... - thousand writes of 4 KiB a second, by an unmodified program's clock.
