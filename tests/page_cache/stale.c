@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 {
     check(argc == 3, "usage: stale FILE WRITES");
     path = argv[1];
-    char *block, *seen = malloc(BYTES);
+    char *block = NULL, *seen = malloc(BYTES);
     check(posix_memalign((void **)&block, 4096, BYTES) == 0, "posix_memalign");
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0644), buffered = open(path, O_RDONLY);
     memset(block, 0xaa, BYTES);

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 const CACHED: u8 = 1;
 /// A dirty page came: the file has, or had, a writable shared mapping.
 const MAPPED: u8 = 2;
-/// A page came into the cache since the last question.
-const CHANGED: u8 = 4;
 
 /// How long after the last sign a file counts as one whose pages may be dirtied.
 const SIGN_LASTS_MS: u32 = 60_000;
@@ -98,14 +96,11 @@ impl PageUse {
         let flags = self.flags.load(Ordering::Relaxed);
         let is_often_clean = self.clean_questions.load(Ordering::Relaxed) >= CLEAN_QUESTIONS;
         let age_ms = now.0.saturating_sub(self.asked_ms.load(Ordering::Relaxed));
-        flags & MAPPED != 0
-            || flags & CHANGED != 0 && !is_often_clean
-            || u128::from(age_ms) >= LIFETIME.as_millis()
+        flags & MAPPED != 0 || !is_often_clean || u128::from(age_ms) >= LIFETIME.as_millis()
     }
 
-    /// A question begins: pages that come from here on are new.
+    /// A question begins. A dirty page that comes of it makes the file a mapped one.
     pub(crate) fn note_question(&self, now: Milliseconds) {
-        self.flags.fetch_and(!CHANGED, Ordering::Relaxed);
         self.asked_ms.store(now.0, Ordering::Relaxed);
         let clean = self.clean_questions.load(Ordering::Relaxed);
         self.clean_questions
@@ -146,32 +141,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_page_is_a_question_and_an_old_one_every_ten_milliseconds() {
+    fn a_file_that_is_never_dirty_is_asked_about_seldom() {
         let pages = PageUse::default();
         pages.note_pages(true, BEGIN);
-        assert!(pages.should_ask(BEGIN));
-        assert_eq!(pages.lifetime(BEGIN), Some(Duration::ZERO));
-        pages.note_question(BEGIN);
+        for _ in 0..CLEAN_QUESTIONS {
+            assert!(pages.should_ask(BEGIN));
+            assert_eq!(pages.lifetime(BEGIN), Some(Duration::ZERO));
+            pages.note_question(BEGIN);
+        }
         assert!(!pages.should_ask(later(9)));
         assert_eq!(pages.lifetime(later(9)), Some(LIFETIME));
         assert!(pages.should_ask(later(10)));
-        pages.note_pages(true, later(9));
-        assert!(pages.should_ask(later(9)), "a page came");
-        assert!(!pages.should_ask(later(9 + SIGN_LASTS_MS)));
-        assert_eq!(pages.lifetime(later(9 + SIGN_LASTS_MS)), None);
-    }
-
-    #[test]
-    fn a_file_that_is_never_dirty_is_asked_about_seldom() {
-        let pages = PageUse::default();
-        for _ in 0..CLEAN_QUESTIONS {
-            pages.note_pages(true, BEGIN);
-            assert!(pages.should_ask(BEGIN));
-            pages.note_question(BEGIN);
-        }
-        pages.note_pages(true, BEGIN);
-        assert!(!pages.should_ask(later(1)));
-        assert!(pages.should_ask(later(10)));
+        assert!(!pages.should_ask(later(SIGN_LASTS_MS)));
+        assert_eq!(pages.lifetime(later(SIGN_LASTS_MS)), None);
     }
 
     #[test]

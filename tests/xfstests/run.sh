@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs xfstests' group generic/quick on mounts of two pools in shared memory, and compares the failures with `expected`.
+# usage: tests/xfstests/run.sh XFSTESTS [TEST...]   a built checkout of xfstests; root; makes the link /sbin/mount.fuse.perdure
+#   PERDURE   the command under test (default: the release build)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+PERDURE=$(realpath "${PERDURE:-$here/../../target/release/perdure}")
+suite=$(realpath "${1:?usage: $0 XFSTESTS [TEST...]}")
+shift
+[ -x "$suite/check" ] && [ -x "$suite/src/lstat64" ] || { echo "no built xfstests in $suite: run make there"; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "xfstests needs root"; exit 1; }
+# Users whose names the tests have.
+for user in fsgqa 123456-fsgqa fsgqa2; do
+    id "$user" >/dev/null 2>&1 || useradd --badname -m "$user" 2>/dev/null || useradd --badnames -m "$user"
+done
+work=$(mktemp -d /dev/shm/perdure-xfstests.XXXXXX)
+link=/sbin/mount.fuse.perdure
+had_link=$(readlink "$link" || true)
+cleanup() {
+    umount "$work/mnt" "$work/scratch" 2>/dev/null || true
+    if [ -n "$had_link" ]; then ln -sfn "$had_link" "$link"; else rm -f "$link"; fi
+    rm -rf "$work"
+}
+trap cleanup EXIT
+ln -sfn "$PERDURE" "$link"
+mkdir "$work/mnt" "$work/scratch"
+for pool in test scratch; do "$PERDURE" mkfs "$work/pool-$pool" --size 2G --volatile >/dev/null; done
+export FSTYP=fuse FUSE_SUBTYP=.perdure
+export TEST_DEV=$work/pool-test TEST_DIR=$work/mnt SCRATCH_DEV=$work/pool-scratch SCRATCH_MNT=$work/scratch
+export MOUNT_OPTIONS='' TEST_FS_MOUNT_OPTS='' RESULT_BASE=$work/results
+mount -t fuse.perdure "$TEST_DEV" "$TEST_DIR"
+cd "$suite"
+# Each line of `excluded` is a test that is not run; of `expected`, one that fails; with the reason.
+names() { sed -n 's/^\(generic\/[0-9]*\).*/\1/p' "$here/$1"; }
+names excluded >"$work/excluded"
+if [ $# -gt 0 ]; then tests=("$@"); else tests=(-g generic/quick); fi
+./check -fuse -E "$work/excluded" "${tests[@]}" 2>&1 | tee "$work/log" || true
+cp "$work/log" "${XFSTESTS_LOG:-/dev/null}" || true
+failed=$(sed -n 's/^Failures: //p' "$work/log" | tail -n 1)
+unexpected=$(for name in $failed; do names expected | grep -qx "$name" || echo "$name"; done)
+passed=$(grep -c '^generic/[0-9]* .* [0-9]*s$' "$work/log" || true)
+not_run=$(grep -c '\[not run\]' "$work/log" || true)
+echo "passed $passed, not run $not_run, failed:${failed:+ $failed}"
+[ -z "$unexpected" ] || { echo "unexpected:" $unexpected; exit 1; }
