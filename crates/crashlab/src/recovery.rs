@@ -37,7 +37,16 @@ pub fn has_read_cache(has: bool) {
 ///
 /// What opening or mounting says.
 pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
-    mount_with(region, ReadCacheOptions::default())
+    mount_with(region, ReadCacheOptions::default(), false)
+}
+
+/// The same, without direct writes whose records are damaged.
+///
+/// # Errors
+///
+/// As [`mount`].
+pub fn mount_forced(region: &Arc<Region>) -> Result<FileSystem, String> {
+    mount_with(region, ReadCacheOptions::default(), true)
 }
 
 /// The same for the file system whose power will be cut. It may have copies in DRAM, which must not change what a power cut leaves, nor what
@@ -53,13 +62,18 @@ pub fn mount_to_change(region: &Arc<Region>) -> Result<FileSystem, String> {
         read_cache.budget_bytes = 64 << 10;
         read_cache.threshold = 1;
     }
-    mount_with(region, read_cache)
+    mount_with(region, read_cache, false)
 }
 
-fn mount_with(region: &Arc<Region>, read_cache: ReadCacheOptions) -> Result<FileSystem, String> {
+fn mount_with(
+    region: &Arc<Region>,
+    read_cache: ReadCacheOptions,
+    force_recovery: bool,
+) -> Result<FileSystem, String> {
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)
         .map_err(|error| format!("open: {error}"))?;
     let options = MountOptions {
+        force_recovery,
         threads: 1,
         access_time: AccessTime::Never,
         seed: Some(7),
