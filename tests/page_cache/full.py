@@ -49,7 +49,7 @@ def main(folder):
         check(said(lambda: os.fsync(fd)) == errno.ENOSPC, f"fsync {round} in a full pool is ENOSPC")
     check(read_past_cache(path) == b"hello", "the page is read past the cache")
     check(os.lseek(fd, 0, os.SEEK_DATA) == AT, "SEEK_DATA finds the page")
-    # A write into the page that finds no room changes nothing; a cut-off page is an error no longer.
+    # A page that is cut off is not an error.
     os.ftruncate(fd, AT)
     check(said(lambda: os.fsync(fd)) is None, "nothing is unsaved behind the end")
     os.ftruncate(fd, 8 << 20)

@@ -1,5 +1,5 @@
-/* One writer by asynchronous O_DIRECT, two buffered readers: after each completion a buffered read has
-   the new bytes. usage: stale FILE WRITES */
+/* One writer by asynchronous O_DIRECT, two buffered readers. After each completion a buffered read
+   has the new bytes. usage: stale FILE WRITES */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>

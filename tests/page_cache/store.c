@@ -51,7 +51,8 @@ static int by_uring(int fd, void *block, off_t at)
     struct io_uring_sqe *entry =
         mmap(0, setup.sq_entries * sizeof *entry, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
     check(queue != MAP_FAILED && entry != MAP_FAILED, "mmap of the ring");
-    *entry = (struct io_uring_sqe){.opcode = IORING_OP_WRITE, .fd = fd, .addr = (unsigned long)block, .len = BYTES, .off = at};
+    *entry = (struct io_uring_sqe){
+        .opcode = IORING_OP_WRITE, .fd = fd, .addr = (unsigned long)block, .len = BYTES, .off = at};
     ((unsigned *)(queue + setup.sq_off.array))[0] = 0;
     __atomic_store_n((unsigned *)(queue + setup.sq_off.tail), 1, __ATOMIC_RELEASE);
     check(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1, "io_uring_enter");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the kernel's page cache holds and the server does not know: writers × file states × questions, stale pages behind
-# asynchronous O_DIRECT, mapped stores without room.
+# Writers × file states × questions, through the kernel's page cache. Stale pages after asynchronous
+# O_DIRECT writes. Mapped stores without room.
 source "$(dirname "$0")/../lib.sh"
 folder=$repository/tests/page_cache
 need cc python3 tar

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs xfstests' group generic/quick on mounts of two pools in shared memory, and compares the failures with `expected`.
-# usage: tests/xfstests/run.sh XFSTESTS [TEST...]   a built checkout of xfstests; root; makes the link /sbin/mount.fuse.perdure
+# Runs xfstests' group generic/quick on mounts of two pools in shared memory, and compares the
+# failures with `expected`. Needs root, and makes the link /sbin/mount.fuse.perdure while it runs.
+# usage: tests/xfstests/run.sh XFSTESTS [TEST...]   XFSTESTS: a built checkout
 #   PERDURE   the command under test (default: the release build)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

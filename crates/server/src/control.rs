@@ -14,6 +14,7 @@
 //! version gets an error and the connection is closed; nothing a client sends can change anything.
 
 mod direct;
+mod timed;
 
 pub use direct::{ClientStatus, DirectStatus, KernelPath, Refusals};
 
@@ -23,7 +24,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::fs::Mode;
@@ -35,6 +36,7 @@ use txn::pool::CONTROL_SOCKET;
 use crate::answers::Answers;
 use crate::statistics::StatisticsSummary;
 use crate::telemetry;
+use timed::Timed;
 
 const PROTOCOL_VERSION: u32 = 1;
 const REQUEST_BYTES_MAX: usize = 64;
@@ -332,47 +334,6 @@ fn connect_to(place: &Place) -> io::Result<UnixStream> {
     let path = format!("/proc/self/fd/{}", at.as_raw_fd());
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
-}
-
-/// A stream whose other side may be slow: each step has to end in time, and all of them together.
-struct Timed<'a> {
-    stream: &'a UnixStream,
-    until: Instant,
-}
-
-impl<'a> Timed<'a> {
-    fn new(stream: &'a UnixStream, patience: Duration) -> Timed<'a> {
-        Timed {
-            stream,
-            until: Instant::now() + patience,
-        }
-    }
-
-    fn rest(&self) -> io::Result<Option<Duration>> {
-        let rest = self.until.saturating_duration_since(Instant::now());
-        match rest.is_zero() {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(Some(rest.min(PATIENCE))),
-        }
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.rest()?)?;
-        self.stream.read(into)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.rest()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
 }
 
 /// The listening socket of a server; the name goes when this is dropped.

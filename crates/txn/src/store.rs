@@ -3,20 +3,21 @@
 //! `fs` is written against [`Store`] and [`Transaction`]. [`PmemStore`] keeps everything in one region;
 //! a tiered store (homes on a disk) and a replicated one (data on storage units) fit behind the same traits.
 
+mod open;
+
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal};
 use crate::directory::PoolDirectory;
 use crate::domain::{Domain, Domains, Ledger};
-use crate::error::{Corruption, OpenError};
+use crate::error::Corruption;
 use crate::homes::Homes;
 use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::lock::Lock;
-use crate::lost::{Damage, LostRecords, before_opening};
-use crate::places::read_places;
-use crate::pool::{self, Mapped, Mode};
+use crate::lost::LostRecords;
+use crate::pool::Mode;
 use crate::read_speed::ReadSpeed;
-use crate::recovery::{self, Replay};
+use crate::recovery::Replay;
 use crate::saved;
 use crate::seen::SeenBlocks;
 use crate::transaction::{PmemTransaction, Transaction};
@@ -26,7 +27,6 @@ use scatter::{Allocator, DomainId, Extent, Kept, Options, Rebuild, SegmentNumber
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use zerocopy::FromBytes;
@@ -155,109 +155,6 @@ pub struct PmemStore {
 }
 
 impl PmemStore {
-    /// Opens a pool: locks it, checks its header, maps it and replays its journals.
-    ///
-    /// A pool made with `--volatile` opens as such; any other must be on persistent memory unless `volatile` asks otherwise.
-    /// With [`Mode::ReadOnly`] the mapping is private and nothing reaches the medium, not even the replay.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`] names the file and the remedy. Nothing was written then.
-    pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
-        PmemStore::open_with(pool, mode, volatile, Damage::Refuse)
-    }
-
-    /// As [`open`](Self::open), and refuses or drops damaged records.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    pub fn open_with(
-        pool: &Path,
-        mode: Mode,
-        volatile: bool,
-        damage: Damage,
-    ) -> Result<PmemStore, OpenError> {
-        let Mapped {
-            region,
-            superblock,
-            lock,
-            directory,
-            segments,
-            had,
-        } = pool::map(pool, mode, volatile)?;
-        let lost = before_opening(pool, &region, &superblock, mode, damage)?;
-        let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
-        store.directory = directory;
-        if let Some(segments) = segments {
-            let is_dax = store.region.class() == DurabilityClass::Dax;
-            store.domains.held().watch(segments, &had, is_dax);
-        }
-        Ok(store)
-    }
-
-    /// Opens the pool in `region`, which has no files: an emulated or private one. Who keeps an `Arc` of it can open it
-    /// again when this store is gone.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    pub fn open_region(region: impl Into<Arc<Region>>, mode: Mode) -> Result<PmemStore, OpenError> {
-        let region = region.into();
-        let superblock = pool::read_superblock(&region)?;
-        let expected = superblock.geometry().total_bytes();
-        if region.length() < expected {
-            return Err(OpenError::Truncated {
-                path: "region".into(),
-                expected,
-                found: region.length(),
-            });
-        }
-        let lost = before_opening(
-            "region".as_ref(),
-            &region,
-            &superblock,
-            mode,
-            Damage::Refuse,
-        )?;
-        PmemStore::over(region, superblock, mode, None, lost)
-    }
-
-    fn over(
-        region: Arc<Region>,
-        superblock: Superblock,
-        mode: Mode,
-        lock: Option<Lock>,
-        lost: Vec<LostRecords>,
-    ) -> Result<PmemStore, OpenError> {
-        let geometry = superblock.geometry();
-        let replay = recovery::replay(&region, &superblock)?;
-        if mode == Mode::ReadWrite && !replay.was_clean {
-            recovery::forget_torn(&region, &superblock)?;
-        }
-        let places = read_places(&region, &superblock)?;
-        let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
-        let domains = Domains::new(Arc::clone(&region), geometry);
-        let (records, clean) = (replay.records, replay.was_clean);
-        tracing::debug!(records, clean, "pool opened");
-        Ok(PmemStore {
-            region,
-            superblock,
-            geometry,
-            journals,
-            domains,
-            homes: Homes::default(),
-            allocator: OnceLock::new(),
-            seen: Arc::default(),
-            mode,
-            keeps_journals: AtomicBool::new(false),
-            replay,
-            directory: None,
-            lost,
-            _lock: lock,
-        })
-    }
-
     /// The region that holds the pool.
     pub fn region(&self) -> &Region {
         &self.region

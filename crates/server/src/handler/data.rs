@@ -75,7 +75,7 @@ impl<S: Store> Handler<S> {
         Ok(answer)
     }
 
-    /// Reads what the file system has, and what is kept for want of room.
+    /// Reads a file's content, with the pages that are kept for want of room.
     fn read_into(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let (inode, unsaved) = (node.number().get(), &self.shared.unsaved);
         let read = |buffer: &mut [u8]| self.fs().read(node, offset, buffer);

@@ -37,7 +37,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) statistics: Statistics,
     /// Files that processes use directly.
     pub(crate) direct: Arc<Registry>,
-    /// What asks the kernel for dirty pages before an answer.
+    /// Threads that ask the kernel for dirty pages before an answer.
     pub(crate) questions: Questions,
     /// Dirty pages that found no room.
     pub(crate) unsaved: Unsaved,

@@ -49,7 +49,8 @@ impl<S: Store> Handler<S> {
         is_cached == Some(true)
     }
 
-    /// Makes the kernel write an inode's dirty pages back. The caller answers, then drops what is returned.
+    /// Makes the kernel write an inode's dirty pages back. The caller drops the
+    /// value after its answer.
     fn write_back(&self, kernel: Option<&Kernel>, number: INodeNo) -> Option<KeptOpen> {
         let node = self.node(number).ok()?;
         let generation = self.fs().attributes(&node).ok()?.generation;
@@ -232,7 +233,7 @@ impl<S: Store> Handler<S> {
         Ok(written)
     }
 
-    /// Writes pages that were dirtied through a mapping, and keeps those for which there is no room.
+    /// Writes pages that were dirtied through a mapping. Keeps those for which there is no room.
     fn write_pages(&self, request: &Written<'_>) -> Result<u32, Refusal> {
         let &Written {
             number,

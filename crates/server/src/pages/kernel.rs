@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use fuser::{INodeNo, Notifier};
 
-/// Number of this layout of a handle in the kernel (`FILEID_INO64_GEN`): inode number and generation.
+/// The kernel's number of this layout of a handle (`FILEID_INO64_GEN`).
 const HANDLE_TYPE: i32 = 0x81;
 const HANDLE_WORDS: usize = 3;
 
@@ -21,7 +21,7 @@ struct FileHandle {
     words: [u32; HANDLE_WORDS],
 }
 
-/// An open file or directory of the mount. Dropping it closes it, which may wait for the kernel's inode
+/// An open file or directory of the mount. Dropping it closes it, which may wait for the inode
 /// lock: so it is kept until the request that holds the lock has its answer.
 pub(crate) struct KeptOpen {
     _descriptor: Option<OwnedFd>,
@@ -64,7 +64,7 @@ impl Kernel {
         }
     }
 
-    /// Drops what the kernel has of `length` bytes at `offset`; dirty pages are written back before.
+    /// Drops the kernel's pages of `length` bytes at `offset`. Dirty ones are written back before.
     pub(crate) fn drop_range(&self, inode: u64, offset: u64, length: u64) {
         let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
             return;
@@ -76,7 +76,7 @@ impl Kernel {
         }
     }
 
-    /// The mount's root directory, open only for a moment: an open file keeps `umount` from working.
+    /// Opens the mount's root directory, for a moment: while it is open, `umount` fails.
     fn root(&self) -> io::Result<File> {
         let root = File::options()
             .read(true)
@@ -100,8 +100,8 @@ fn open(root: &File, inode: u64, generation: u32) -> io::Result<OwnedFd> {
         words: [(inode >> 32) as u32, inode as u32, generation],
     };
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    // SAFETY: `handle` has the layout of struct file_handle with `bytes` bytes of content, and lives
-    // longer than the call, which only reads it.
+    // SAFETY: `handle` has the layout of struct file_handle with `bytes` bytes of content. It
+    // lives longer than the call, which only reads it.
     let descriptor =
         unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) };
     if descriptor < 0 {

@@ -1,8 +1,8 @@
-//! What the kernel's page cache holds of a file and the file system does not know.
+//! Data in the kernel's page cache that the file system does not know.
 //!
-//! The page cache is write-through, with one exception: a store into a shared mapping dirties a page
-//! without a request. The kernel sends such a page at `msync`, `fsync`, at any `close` of the file,
-//! or after half a minute. Until then the file system knows neither the data nor the time of the
+//! The page cache is write-through with one exception. A store into a shared mapping dirties a
+//! page without a request. The kernel sends such a page at `msync`, `fsync`, at any `close` of the
+//! file, or after half a minute. Until then the file system knows neither the data nor the time of the
 //! store, and answers about holes, blocks and times would be wrong.
 //!
 //! * [`PageUse`]: per inode, whether the kernel may have pages, and whether some may be dirty.

@@ -1,7 +1,7 @@
 //! Whether the kernel may have pages of a file, and whether some of them may be dirty.
 //!
-//! The kernel does not tell the server of opens (docs/DESIGN.md), so the server concludes. A page in
-//! the cache came from a READ or a WRITE of the page cache. A page can be dirtied without a request
+//! The kernel does not tell the server of opens (docs/DESIGN.md), so the server concludes. A page
+//! in the cache came from a READ or a WRITE of the page cache. A page can be dirtied without a request
 //! only through a descriptor that is open for reading and writing. When a dirty page arrives, the
 //! file certainly has a writable mapping.
 
@@ -43,16 +43,11 @@ pub(crate) struct PageUse {
 }
 
 impl PageUse {
-    /// The kernel reads or writes pages, through a descriptor that is open for both if `is_writable`.
+    /// Notes that the kernel reads or writes pages. `is_writable`: the descriptor is open for both.
     #[inline]
     pub(crate) fn note_pages(&self, is_writable: bool, now: Milliseconds) {
-        let wanted = if is_writable {
-            CACHED | CHANGED
-        } else {
-            CACHED
-        };
-        if self.flags.load(Ordering::Relaxed) & wanted != wanted {
-            self.flags.fetch_or(wanted, Ordering::Relaxed);
+        if !self.is_cached() {
+            self.flags.fetch_or(CACHED, Ordering::Relaxed);
         }
         self.paged_ms.store(now.0, Ordering::Relaxed);
         if is_writable {

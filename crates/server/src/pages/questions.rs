@@ -1,7 +1,7 @@
 //! Threads that ask the kernel before a request is answered.
 //!
-//! The kernel may send pages to the server before it answers. So a thread that answers requests never
-//! asks: if all of them waited, no thread would take the pages. The request's answer moves to a
+//! The kernel may send pages to the server before it answers. So a thread that answers requests
+//! never asks: if all of them waited, no thread would take the pages. The request's answer moves to a
 //! thread of this module instead.
 
 use std::io;

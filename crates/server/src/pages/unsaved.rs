@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 /// Bytes of a page of the kernel, and of a block.
 pub(crate) const PAGE_BYTES: u64 = pmem::BLOCK_BYTES as u64;
 
-/// What the server keeps of all files.
+/// Limit of the kept pages of all files.
 const BYTES_MAX: u64 = 64 << 20;
 const PAGES_MAX: u64 = BYTES_MAX / PAGE_BYTES;
 
@@ -85,7 +85,7 @@ impl Unsaved {
         });
     }
 
-    /// The file system has the content of a range: pages in it are kept no longer.
+    /// Drops the kept pages of a range whose content the file system has.
     pub(crate) fn saved(&self, inode: u64, offset: u64, length: u64) {
         self.change_file(inode, |file| {
             for (number, within, _) in pieces(offset, length) {

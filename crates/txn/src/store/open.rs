@@ -1,0 +1,123 @@
+//! Opening a pool.
+
+use super::PmemStore;
+use crate::domain::Domains;
+use crate::error::OpenError;
+use crate::homes::Homes;
+use crate::journal::Journals;
+use crate::layout::Superblock;
+use crate::lock::Lock;
+use crate::lost::{Damage, LostRecords, before_opening};
+use crate::places::read_places;
+use crate::pool::{self, Mapped, Mode};
+use crate::recovery;
+use pmem::{DurabilityClass, Region};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+impl PmemStore {
+    /// Opens a pool: locks it, checks its header, maps it and replays its journals.
+    ///
+    /// A pool made with `--volatile` opens as such. Any other must be on persistent memory unless
+    /// `volatile` asks otherwise.
+    /// With [`Mode::ReadOnly`] the mapping is private, and not even the replay reaches the medium.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the file and the remedy. Nothing was written then.
+    pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
+        PmemStore::open_with(pool, mode, volatile, Damage::Refuse)
+    }
+
+    /// As [`open`](Self::open), and refuses or drops damaged records.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        pool: &Path,
+        mode: Mode,
+        volatile: bool,
+        damage: Damage,
+    ) -> Result<PmemStore, OpenError> {
+        let Mapped {
+            region,
+            superblock,
+            lock,
+            directory,
+            segments,
+            had,
+        } = pool::map(pool, mode, volatile)?;
+        let lost = before_opening(pool, &region, &superblock, mode, damage)?;
+        let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
+        store.directory = directory;
+        if let Some(segments) = segments {
+            let is_dax = store.region.class() == DurabilityClass::Dax;
+            store.domains.held().watch(segments, &had, is_dax);
+        }
+        Ok(store)
+    }
+
+    /// Opens the pool in `region`, which has no files: an emulated or private one. With an `Arc`
+    /// of it a caller can open the pool again after this store is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_region(region: impl Into<Arc<Region>>, mode: Mode) -> Result<PmemStore, OpenError> {
+        let region = region.into();
+        let superblock = pool::read_superblock(&region)?;
+        let expected = superblock.geometry().total_bytes();
+        if region.length() < expected {
+            return Err(OpenError::Truncated {
+                path: "region".into(),
+                expected,
+                found: region.length(),
+            });
+        }
+        let lost = before_opening(
+            "region".as_ref(),
+            &region,
+            &superblock,
+            mode,
+            Damage::Refuse,
+        )?;
+        PmemStore::over(region, superblock, mode, None, lost)
+    }
+
+    fn over(
+        region: Arc<Region>,
+        superblock: Superblock,
+        mode: Mode,
+        lock: Option<Lock>,
+        lost: Vec<LostRecords>,
+    ) -> Result<PmemStore, OpenError> {
+        let geometry = superblock.geometry();
+        let replay = recovery::replay(&region, &superblock)?;
+        if mode == Mode::ReadWrite && !replay.was_clean {
+            recovery::forget_torn(&region, &superblock)?;
+        }
+        let places = read_places(&region, &superblock)?;
+        let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
+        let domains = Domains::new(Arc::clone(&region), geometry);
+        let (records, clean) = (replay.records, replay.was_clean);
+        tracing::debug!(records, clean, "pool opened");
+        Ok(PmemStore {
+            region,
+            superblock,
+            geometry,
+            journals,
+            domains,
+            homes: Homes::default(),
+            allocator: OnceLock::new(),
+            seen: Arc::default(),
+            mode,
+            keeps_journals: AtomicBool::new(false),
+            replay,
+            directory: None,
+            lost,
+            _lock: lock,
+        })
+    }
+}
