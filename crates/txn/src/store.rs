@@ -15,6 +15,7 @@ use crate::journal::Journals;
 use crate::layout::{CLEAN_AT, Geometry, ROOT_AREA_AT, STATE_BLOCK, Superblock};
 use crate::lock::Lock;
 use crate::lost::LostRecords;
+use crate::places::read_places;
 use crate::pool::Mode;
 use crate::read_speed::ReadSpeed;
 use crate::recovery::Replay;

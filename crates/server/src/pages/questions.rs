@@ -1,8 +1,8 @@
 //! Threads that ask the kernel before a request is answered.
 //!
 //! The kernel may send pages to the server before it answers. So a thread that answers requests
-//! never asks: if all of them waited, no thread would take the pages. The request's answer moves to a
-//! thread of this module instead.
+//! never asks: if all of them waited, no thread would take the pages. The request's answer moves to
+//! a thread of this module instead.
 
 use std::io;
 use std::ops::Range;
