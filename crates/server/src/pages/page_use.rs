@@ -1,9 +1,9 @@
 //! Whether the kernel may have pages of a file, and whether some of them may be dirty.
 //!
 //! The kernel does not tell the server of opens (docs/DESIGN.md), so the server concludes. A page
-//! in the cache came from a READ or a WRITE of the page cache. A page can be dirtied without a
-//! request only through a descriptor that is open for reading and writing. When a dirty page arrives, the
-//! file certainly has a writable mapping.
+//! in the cache came from a READ or a WRITE of the page cache. A store can dirty a page without a
+//! request only through a descriptor that is open for reading and writing. When a dirty page
+//! arrives, the file certainly has a writable mapping.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
