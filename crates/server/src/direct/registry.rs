@@ -176,6 +176,11 @@ impl Registry {
         self.files.lock().get(&inode).cloned()
     }
 
+    /// Whether the file is attached: the kernel has no page of it then.
+    pub(crate) fn is_attached(&self, inode: u64) -> bool {
+        self.get(inode).is_some()
+    }
+
     /// Attaches the file, if it is not attached: whether it is by this.
     pub(super) fn insert(&self, inode: u64, attachment: Attachment) -> bool {
         let mut files = self.files.lock();

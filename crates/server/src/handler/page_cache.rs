@@ -46,7 +46,7 @@ impl<S: Store> Handler<S> {
 
     fn is_cached(&self, number: INodeNo) -> bool {
         let is_cached = self.shared.nodes.pages(number.0, PageUse::is_cached);
-        is_cached == Some(true)
+        is_cached == Some(true) && !self.shared.direct.is_attached(number.0)
     }
 
     /// Makes the kernel write an inode's dirty pages back. The caller drops the
@@ -74,7 +74,10 @@ impl<S: Store> Handler<S> {
             });
             reply_attributes(found, reply);
         };
-        if may_be_dirty != Some(true) || self.shared.questions.is_asked_by(thread) {
+        let is_known = may_be_dirty != Some(true)
+            || self.shared.direct.is_attached(number.0)
+            || self.shared.questions.is_asked_by(thread);
+        if is_known {
             return answer(self);
         }
         let handler = self.clone();
