@@ -29,6 +29,24 @@ for pool in test scratch; do "$PERDURE" mkfs "$work/pool-$pool" --size 2G --vola
 export FSTYP=fuse FUSE_SUBTYP=.perdure
 export TEST_DEV=$work/pool-test TEST_DIR=$work/mnt SCRATCH_DEV=$work/pool-scratch SCRATCH_MNT=$work/scratch
 export MOUNT_OPTIONS='' TEST_FS_MOUNT_OPTS='' RESULT_BASE=$work/results
+# xfstests expects the type without the subtype from df, and unmounts by the name of the device,
+# which umount takes for a mount point if it is a directory.
+mkdir "$work/bin"
+printf '#!/bin/sh\n%s "$@" | sed s/fuse.perdure/fuse/\n' "$(command -v df)" >"$work/bin/df"
+cat >"$work/bin/umount" <<END
+#!/bin/bash
+arguments=()
+for argument; do
+    case \$argument in
+    "$TEST_DEV") argument=$TEST_DIR ;;
+    "$SCRATCH_DEV") argument=$SCRATCH_MNT ;;
+    esac
+    arguments+=("\$argument")
+done
+exec $(command -v umount) "\${arguments[@]}"
+END
+chmod +x "$work/bin/df" "$work/bin/umount"
+export PATH=$work/bin:$PATH
 mount -t fuse.perdure "$TEST_DEV" "$TEST_DIR"
 cd "$suite"
 # Each line of `excluded` is a test that is not run; of `expected`, one that fails; with the reason.
