@@ -23,6 +23,16 @@ if [ -z "$given" ]; then
     remount
     python3 "$folder/matrix.py" check "$dir/keep" || fail "lost by kill -9"
     finish
+    # As an ordinary user's server, which cannot open files by handle.
+    rm -rf "$pool"
+    make_pool 256M
+    printf '#!/bin/sh\nexec setpriv --bounding-set=-dac_read_search %s "$@"\n' "$PERDURE" >"$work/perdure"
+    chmod +x "$work/perdure"
+    PERDURE=$work/perdure mount_pool
+    mkdir "$dir/ask"
+    without=$(python3 "$folder/matrix.py" ask "$dir/ask" "$store" "$preload") || { echo "$without"; fail "wrong answers without handles"; }
+    note "without handles: $without"
+    finish
     # A small pool that is full.
     rm -rf "$pool"
     begin 32M

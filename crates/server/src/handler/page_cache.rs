@@ -9,7 +9,7 @@ use super::replies::{reply_attributes, reply_offset, reply_written};
 use crate::connection::CACHE_LIFETIME;
 use crate::direct::End;
 use crate::edge::{Refusal, Subject};
-use crate::pages::{KeptOpen, Kernel, PAGE_BYTES, PageUse};
+use crate::pages::{KeptOpen, Kernel, Otherwise, PAGE_BYTES, PageUse};
 use crate::statistics::Operation;
 
 /// A request to write.
@@ -49,16 +49,31 @@ impl<S: Store> Handler<S> {
         is_cached == Some(true) && !self.shared.direct.is_attached(number.0)
     }
 
-    /// Makes the kernel write an inode's dirty pages back. The caller drops the
-    /// value after its answer.
-    fn write_back(&self, kernel: Option<&Kernel>, number: INodeNo) -> Option<KeptOpen> {
+    /// Makes the kernel write an inode's dirty pages back. The caller drops the value after it has
+    /// answered.
+    /// `drop_from`: where pages may be dropped if the server has no other way to wait.
+    fn write_back(
+        &self,
+        kernel: Option<&Kernel>,
+        number: INodeNo,
+        drop_from: Option<u64>,
+    ) -> Option<KeptOpen> {
         let node = self.node(number).ok()?;
         let generation = self.fs().attributes(&node).ok()?.generation;
-        let now = self.shared.now();
-        self.shared
+        let shared = &self.shared;
+        let is_mapped = || {
+            let is_mapped = |pages: &PageUse| pages.is_mapped(shared.now());
+            shared.nodes.pages(number.0, is_mapped) == Some(true)
+        };
+        let otherwise = match drop_from.or_else(|| is_mapped().then_some(0)) {
+            Some(offset) => Otherwise::DropFrom(offset),
+            None => Otherwise::Await(&is_mapped),
+        };
+        let now = shared.now();
+        shared
             .nodes
             .pages(number.0, |pages| pages.note_question(now));
-        kernel.map(|kernel| kernel.write_back(number.0, generation))
+        kernel.map(|kernel| kernel.write_back(number.0, generation, otherwise))
     }
 
     /// Answers GETATTR, after the kernel wrote back what may be dirty.
@@ -82,7 +97,7 @@ impl<S: Store> Handler<S> {
         }
         let handler = self.clone();
         self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number);
+            let kept = handler.write_back(kernel, number, None);
             answer(&handler);
             drop(kept);
         });
@@ -111,7 +126,7 @@ impl<S: Store> Handler<S> {
         }
         let handler = self.clone();
         self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number);
+            let kept = handler.write_back(kernel, number, None);
             answer(&handler);
             drop(kept);
         });
@@ -130,7 +145,7 @@ impl<S: Store> Handler<S> {
         }
         let handler = self.clone();
         self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number);
+            let kept = handler.write_back(kernel, number, u64::try_from(offset).ok());
             answer(&handler);
             drop(kept);
         });

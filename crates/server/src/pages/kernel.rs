@@ -5,12 +5,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
 /// The kernel's number of this layout of a handle (`FILEID_INO64_GEN`).
 const HANDLE_TYPE: i32 = 0x81;
 const HANDLE_WORDS: usize = 3;
+
+/// A page that the kernel has sent is with the server in less.
+const ON_ITS_WAY: Duration = Duration::from_millis(2);
 
 /// A FUSE inode as `open_by_handle_at` names it.
 #[repr(C)]
@@ -27,6 +31,14 @@ pub(crate) struct KeptOpen {
     _descriptor: Option<OwnedFd>,
 }
 
+/// How a server waits for dirty pages that may not open files by handle.
+pub(crate) enum Otherwise<'a> {
+    /// Drops the pages from this offset on, which waits for those that are being written.
+    DropFrom(u64),
+    /// Waits a moment, until this says that a dirty page has come.
+    Await(&'a dyn Fn() -> bool),
+}
+
 /// The kernel, as the threads of [`Questions`](super::Questions) reach it.
 pub(crate) struct Kernel {
     pub(super) mountpoint: PathBuf,
@@ -37,9 +49,14 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Writes the dirty pages of an inode back, and waits until the server has them.
     ///
-    /// A server with the right to open files by handle asks for this file only. Another one has the
-    /// mount to itself or shares it with few, and writes back all of it.
-    pub(crate) fn write_back(&self, inode: u64, generation: u32) -> KeptOpen {
+    /// A server that may open files by handle asks for this file only. Another one makes the kernel
+    /// write back the whole mount, which since Linux 6.18 does not wait: `otherwise` says how to.
+    pub(crate) fn write_back(
+        &self,
+        inode: u64,
+        generation: u32,
+        otherwise: Otherwise<'_>,
+    ) -> KeptOpen {
         let written = self
             .root()
             .and_then(|root| match open(&root, inode, generation) {
@@ -49,6 +66,10 @@ impl Kernel {
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     rustix::fs::syncfs(&root)?;
+                    match otherwise {
+                        Otherwise::DropFrom(offset) => self.drop_range(inode, offset, 0),
+                        Otherwise::Await(has_come) => await_page(has_come),
+                    }
                     Ok(root.into())
                 }
                 Err(error) => Err(error),
@@ -89,6 +110,14 @@ impl Kernel {
             Some(minor) if minor == found.stx_dev_minor => Ok(root),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+}
+
+/// Waits a moment for a page that may be on its way.
+fn await_page(has_come: &dyn Fn() -> bool) {
+    let begin = Instant::now();
+    while !has_come() && begin.elapsed() < ON_ITS_WAY {
+        std::thread::sleep(ON_ITS_WAY / 10);
     }
 }
 

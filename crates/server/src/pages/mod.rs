@@ -16,7 +16,7 @@ mod page_use;
 mod questions;
 mod unsaved;
 
-pub(crate) use kernel::{KeptOpen, Kernel};
+pub(crate) use kernel::{KeptOpen, Kernel, Otherwise};
 pub(crate) use page_use::{Milliseconds, PageUse};
 pub(crate) use questions::Questions;
 pub(crate) use unsaved::{PAGE_BYTES, Unsaved};

@@ -67,6 +67,11 @@ impl PageUse {
         self.flags.load(Ordering::Relaxed) & CACHED != 0
     }
 
+    /// Whether a dirty page came lately.
+    pub(crate) fn is_mapped(&self, now: Milliseconds) -> bool {
+        self.flags.load(Ordering::Relaxed) & MAPPED != 0 && self.may_be_dirty(now)
+    }
+
     /// Whether the kernel may have read a page that a direct write was about to make stale.
     ///
     /// The kernel drops the range before it sends the write, so only a page that came in between
