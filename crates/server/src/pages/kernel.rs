@@ -35,7 +35,7 @@ pub(crate) struct KeptOpen {
 pub(crate) enum Otherwise<'a> {
     /// Drops the pages from this offset on, which waits for those that are being written.
     DropFrom(u64),
-    /// Waits a moment, until this says that a dirty page has come.
+    /// Waits a moment, until this says that a dirty page is there.
     Await(&'a dyn Fn() -> bool),
 }
 
