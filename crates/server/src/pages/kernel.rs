@@ -35,7 +35,7 @@ pub(crate) struct KeptOpen {
 pub(crate) enum Otherwise<'a> {
     /// Drops the pages from this offset on, which waits for those that are being written.
     DropFrom(u64),
-    /// Waits a moment, until this says that a dirty page is there.
+    /// Waits a moment for a dirty page. The function says whether one has come.
     Await(&'a dyn Fn() -> bool),
 }
 
