@@ -15,6 +15,8 @@ for user in fsgqa 123456-fsgqa fsgqa2; do
     id "$user" >/dev/null 2>&1 || useradd --badname -m "$user" 2>/dev/null || useradd --badnames -m "$user"
 done
 work=$(mktemp -d /dev/shm/perdure-xfstests.XXXXXX)
+# Other users reach the mounts.
+chmod 755 "$work"
 link=/sbin/mount.fuse.perdure
 had_link=$(readlink "$link" || true)
 cleanup() {
