@@ -56,6 +56,15 @@ def main(folder):
     check(os.pread(fd, 5, AT) == bytes(5), "what was cut off is zeros")
     mapping[AT:AT + 5] = b"again"
     check(said(mapping.flush) == errno.ENOSPC, "msync is ENOSPC again")
+    # A copy onto the page, when there is room for it, is what stays.
+    os.truncate(f"{folder}/fill", os.stat(f"{folder}/fill").st_size - (1 << 20))
+    source = os.open(f"{folder}/fill", os.O_RDONLY)
+    check(os.copy_file_range(source, fd, 3, 0, AT) == 3, "copy onto the page")
+    check(os.pread(fd, 5, AT) == b"fffin", "the copy is read")
+    check(said(lambda: os.fsync(fd)) is None, "fsync after the copy")
+    check(read_past_cache(path) == b"fffin", "the copy is saved, with the rest of the page")
+    os.close(source)
+    mapping[AT:AT + 5] = b"again"
     os.unlink(f"{folder}/fill")
     check(said(mapping.flush) is None, "msync with room")
     check(said(lambda: os.fsync(fd)) is None, "fsync with room")

@@ -148,7 +148,7 @@ done
 umount_pool
 fsck_clean
 
-# The log names the process that has another's file of words. The pool opens all the same.
+# The log names the process that has another process's file of words, and the pool opens.
 mount_pool
 setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/greedy" hide "$mnt/home/anybodys" "$work/signs/ready" >"$work/hidden.log" 2>&1 &
 for _ in {1..200}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done

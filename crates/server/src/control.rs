@@ -343,8 +343,9 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket of `pool`, in its `directory` if there is one. The caller has the pool's lock:
-    /// an existing socket is a killed server's, or that of another read-only mount, which keeps it.
+    /// Binds the socket of `pool`, in its `directory` if there is one. The caller has the pool's
+    /// lock: a socket that is there is a killed server's, or another read-only mount's, which keeps
+    /// it.
     pub(crate) fn bind(
         pool: &Path,
         directory: Option<&Arc<PoolDirectory>>,

@@ -12,7 +12,7 @@ const PASSES_MAX: usize = 200;
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was found before anything was repaired, and damage that a repair has uncovered.
+    /// Faults before the repair, and damage that a repair has uncovered.
     pub found: Report,
     /// What is left: nothing, except where a fault says that it cannot be repaired or the pool is too full.
     pub left: Report,

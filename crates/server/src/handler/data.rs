@@ -120,6 +120,8 @@ impl<S: Store> Handler<S> {
             self.drop_set_id(&node)?;
         }
         let appended = self.fs().append(&node, data)?;
+        let bytes = &data[..appended.bytes];
+        self.shared.unsaved.patch(number.0, appended.at, bytes);
         self.shared.statistics.add_written_bytes(appended.bytes);
         Ok((appended.at, appended.bytes as u32))
     }
@@ -213,11 +215,15 @@ impl<S: Store> Handler<S> {
                 if bytes == 0 {
                     break;
                 }
-                match self.fs().write(&target, to_offset, &buffer[..bytes]) {
+                let data = &buffer[..bytes];
+                let written = self.write_over_kept(to, to_offset, data, || {
+                    Ok(self.fs().write(&target, to_offset, data)? as u32)
+                });
+                match written {
                     Ok(_) => {}
                     // What was copied stays copied; the next request meets the error again.
                     Err(_) if copied > 0 => break,
-                    Err(error) => return Err(error.into()),
+                    Err(refusal) => return Err(refusal),
                 }
                 copied += bytes as u64;
                 from_offset += bytes as u64;

@@ -119,8 +119,8 @@ impl<S: Store> Handler<S> {
                 full
             }
             Err(error) => {
-                // A name without inode is not shown by libc. So the kernel gets a number, and attributes that it forgets at
-                // once: what asks for more looks the name up again, and meets the error.
+                // libc hides a name without inode number. So the kernel gets the number, and
+                // attributes that expire at once: `stat` looks the name up again and fails.
                 let name = OsStr::from_bytes(name);
                 tracing::error!(
                     inode = number,

@@ -49,6 +49,12 @@ impl<S: Store> Handler<S> {
         is_cached == Some(true) && !self.shared.direct.is_attached(number.0)
     }
 
+    fn may_be_stale(&self, number: INodeNo) -> bool {
+        let now = self.shared.now();
+        let may_be_stale = |pages: &PageUse| pages.may_be_stale(now);
+        self.shared.nodes.pages(number.0, may_be_stale) == Some(true)
+    }
+
     /// Makes the kernel write an inode's dirty pages back. The caller drops the value after it has
     /// answered.
     /// `drop_from`: where pages may be dropped if the server has no other way to wait.
@@ -76,6 +82,21 @@ impl<S: Store> Handler<S> {
         kernel.map(|kernel| kernel.write_back(number.0, generation, otherwise))
     }
 
+    /// Runs `answer` on a thread that may wait, after the kernel has written dirty pages back.
+    fn after_write_back(
+        &self,
+        number: INodeNo,
+        drop_from: Option<u64>,
+        answer: impl FnOnce(&Handler<S>) + Send + 'static,
+    ) {
+        let handler = self.clone();
+        self.shared.questions.defer(move |kernel| {
+            let kept = handler.write_back(kernel, number, drop_from);
+            answer(&handler);
+            drop(kept);
+        });
+    }
+
     /// Answers GETATTR, after the kernel wrote back what may be dirty.
     pub(super) fn answer_attributes(&self, thread: u32, number: INodeNo, reply: ReplyAttr) {
         let now = self.shared.now();
@@ -95,12 +116,7 @@ impl<S: Store> Handler<S> {
         if is_known {
             return answer(self);
         }
-        let handler = self.clone();
-        self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number, None);
-            answer(&handler);
-            drop(kept);
-        });
+        self.after_write_back(number, None, answer);
     }
 
     /// Answers SETATTR. A time that a caller sets is not changed by stores that were made before.
@@ -124,12 +140,7 @@ impl<S: Store> Handler<S> {
         if !sets_time || !self.is_cached(number) {
             return answer(self);
         }
-        let handler = self.clone();
-        self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number, None);
-            answer(&handler);
-            drop(kept);
-        });
+        self.after_write_back(number, None, answer);
     }
 
     /// Answers LSEEK. Where the file system has a hole, the kernel may have a dirty page.
@@ -143,12 +154,7 @@ impl<S: Store> Handler<S> {
         if !self.is_cached(number) || !self.meets_hole(number, offset, whence) {
             return answer(self);
         }
-        let handler = self.clone();
-        self.shared.questions.defer(move |kernel| {
-            let kept = handler.write_back(kernel, number, u64::try_from(offset).ok());
-            answer(&handler);
-            drop(kept);
-        });
+        self.after_write_back(number, u64::try_from(offset).ok(), answer);
     }
 
     /// Whether the answer of [`seek`](Handler::seek) depends on a hole being one.
@@ -189,21 +195,16 @@ impl<S: Store> Handler<S> {
                 went_to = at;
                 return Ok(written);
             }
-            self.write_over_kept(request)
+            self.write_over_kept(number, offset, data, || {
+                self.write_from(number, offset, data, request.write_flags)
+            })
         });
         // Pages that it writes back stay with it meanwhile.
         if !is_writeback {
             let direct = &self.shared.direct;
             direct.kernel_has_written(number.0, request.user);
         }
-        let now = self.shared.now();
-        let may_be_stale = request.is_direct
-            && self
-                .shared
-                .nodes
-                .pages(number.0, |pages| pages.may_be_stale(now))
-                == Some(true);
-        if may_be_stale {
+        if request.is_direct && self.may_be_stale(number) {
             // A READ that came between the kernel's own drop and this write brought old content.
             let range = offset..offset + data.len() as u64;
             let answer = move || reply_written(written, reply);
@@ -234,19 +235,19 @@ impl<S: Store> Handler<S> {
         }
     }
 
-    /// Writes a program's data, also into pages that are kept for want of room.
-    fn write_over_kept(&self, request: &Written<'_>) -> Result<u32, Refusal> {
-        let &Written {
-            number,
-            offset,
-            data,
-            write_flags,
-            ..
-        } = request;
+    /// Changes a range of a file to `data` by `write`, also in pages that are kept for want of
+    /// room. `write` returns how many bytes it wrote.
+    pub(super) fn write_over_kept(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        data: &[u8],
+        write: impl FnOnce() -> Result<u32, Refusal>,
+    ) -> Result<u32, Refusal> {
         let unsaved = &self.shared.unsaved;
         // Before the write, so that a thread that saves the page meanwhile saves the new bytes.
         unsaved.patch(number.0, offset, data);
-        let written = self.write_from(number, offset, data, write_flags)?;
+        let written = write()?;
         unsaved.saved(number.0, offset, u64::from(written));
         Ok(written)
     }
