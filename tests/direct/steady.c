@@ -1,6 +1,7 @@
 /* Writes that say themselves which they are, by a process that somebody kills, or whose server somebody kills. What was acknowledged is noted in shared memory; who checks it reads the files.
  *
  *   steady write FILE STATE SEED                 overwrites places of FILE and appends to FILE.log until a write fails
+ *   steady await FILE STATE OPERATIONS           waits until that many writes returned: the writer is attached by then
  *   steady check FILE STATE                      every acknowledged write is there, each write is there as a whole or not at all
  *   steady kill FILE STATE COUNT PRELOAD SEED    COUNT times: start a writer with PRELOAD, kill it, check */
 #include "check.h"
@@ -177,6 +178,11 @@ int main(int count, char **arguments) {
         return keep_writing(arguments[2], (unsigned)atoi(arguments[4]));
     if (count == 4 && strcmp(arguments[1], "fill") == 0) {
         fill_up(arguments[2]);
+        return 0;
+    }
+    if (count == 5 && strcmp(arguments[1], "await") == 0) {
+        while (state->operations < (uint64_t)atoll(arguments[4]))
+            usleep(500);
         return 0;
     }
     if (count == 4 && strcmp(arguments[1], "check") == 0) {

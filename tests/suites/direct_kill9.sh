@@ -28,6 +28,7 @@ fsck_clean
 
 mount_pool
 watch_again
+declare -A writes=([c]=0 [d]=0)
 for one in c d; do "$programs/steady" fill "$mnt/server.$one" "$work/state.$one" || fail "fill"; done
 for ((round = 1; round <= server_kills; round++)); do
     writers=()
@@ -35,14 +36,18 @@ for ((round = 1; round <= server_kills; round++)); do
         LD_PRELOAD=$preload "$programs/steady" write "$mnt/server.$one" "$work/state.$one" "$RANDOM" >"$work/writer.$one" 2>&1 &
         writers+=($!)
     done
-    sleep "$(printf '0.%03d' $((60 + RANDOM % 300)))"
+    # A writer that is not attached yet sends a write through the kernel, as two requests; a server killed between them leaves half.
+    for one in c d; do
+        timeout 120 "$programs/steady" await "$mnt/server.$one" "$work/state.$one" $((writes[$one] + 100)) || { cat "$work"/writer.*; fail "round $round: no 100 writes of $one in two minutes"; }
+    done
+    sleep "$(printf '0.%03d' $((5 + RANDOM % 300)))"
     kill_server
     # They go on for as long as nobody else has the pool.
     [ $((round % 3)) != 0 ] || sleep 0.05
     mount_pool
     for writer in "${writers[@]}"; do wait "$writer" || { cat "$work"/writer.*; fail "round $round: a writer saw more than a dead mount"; }; done
     for one in c d; do
-        total=$("$programs/steady" check "$mnt/server.$one" "$work/state.$one") || { echo "$total"; fail "round $round (SEED=$seed): see above"; }
+        writes[$one]=$("$programs/steady" check "$mnt/server.$one" "$work/state.$one") || { echo "${writes[$one]}"; fail "round $round (SEED=$seed): see above"; }
     done
     umount_pool
     fsck_clean

@@ -115,7 +115,7 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, force_recovery,
+Options after -o: remount, ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, force_recovery,
 threads=N, log=FILE, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
 ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
@@ -125,6 +125,7 @@ Examples:
   perdure mount /dev/shm/pool /mnt --read-only
   perdure mount /mnt/pmem/pool /mnt --read-cache 8G
   perdure mount /mnt/pmem/pool /mnt --in-place
+  perdure mount -o remount,ro /mnt/pmem/pool /mnt
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
 pub(crate) struct Mount {
     /// The pool
@@ -142,6 +143,9 @@ pub(crate) struct Mount {
     /// else the pool is not mounted for writing, and files with damaged direct writes stay closed
     #[arg(long)]
     pub(crate) force_recovery: bool,
+    /// Print nothing if all goes well
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
     /// Threads that serve requests; 0 = one for each core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
@@ -358,13 +362,19 @@ pub(crate) fn translate_mount_helper(words: Vec<OsString>) -> Vec<OsString> {
     }
     let mut translated = vec![OsString::from("perdure"), OsString::from("mount")];
     let mut rest = words.into_iter().skip(1);
+    let mut quiet = true;
     while let Some(word) = rest.next() {
         match word.to_str() {
             Some("-f") => translated.extend(["-o", "fake"].map(OsString::from)),
-            Some("-s" | "-n" | "-v") => {}
+            Some("-v") => quiet = false,
+            Some("-s" | "-n") => {}
             Some("-t" | "-N") => drop(rest.next()),
             _ => translated.push(word),
         }
+    }
+    // mount(8) prints nothing by itself.
+    if quiet {
+        translated.push("--quiet".into());
     }
     translated
 }
@@ -403,9 +413,13 @@ mod tests {
                 "-o",
                 "fake",
                 "-o",
-                "rw,noatime"
+                "rw,noatime",
+                "--quiet"
             ]
         );
+        let words = ["mount.perdure", "/p", "/mnt", "-v"].map(OsString::from);
+        let translated = translate_mount_helper(words.to_vec());
+        assert_eq!(translated, ["perdure", "mount", "/p", "/mnt"]);
         let other = vec![OsString::from("perdure"), OsString::from("-n")];
         assert_eq!(translate_mount_helper(other.clone()), other);
     }

@@ -6,6 +6,7 @@
 //! | `mount_table` | what is mounted where |
 //! | `mountpoint` | what lies at a mount point now; removal of stale mounts |
 //! | `attach` | `mount(2)` or `fusermount3`, and the way back |
+//! | `remount` | a mount in use turns read-only and back |
 //! | `connection` | what we agree with the kernel when a connection starts |
 //! | `handler` | one method for each FUSE request |
 //! | `nodes` | inodes that the kernel knows, with lookup counts |
@@ -42,6 +43,7 @@ mod mountpoint;
 mod nodes;
 pub mod null_server;
 mod pages;
+mod remount;
 mod serve;
 mod statistics;
 mod telemetry;
@@ -50,5 +52,6 @@ mod unanswered;
 pub use crate::attach::{AttachError, unmount};
 pub use crate::mount_table::{PoolMount, mounts_of, pool_mounted_at};
 pub use crate::mountpoint::{MountpointError, detach_stale};
+pub use crate::remount::{Remount, RemountError, remount};
 pub use crate::serve::{LEASE_TIMEOUT, Mounting, Running, ServeError, serve, spawn};
 pub use crate::statistics::{OperationStatistics, StatisticsSummary};

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod options;
+mod remount;
 
 use crate::arguments::Mount;
 use crate::arguments::background::Background;
@@ -29,12 +30,23 @@ pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     if options.fake {
         return Ok(Status::Success);
     }
+    if options.remount {
+        let line = remount::run(&pool, &mountpoint, &options)?;
+        return print_unless_quiet(&options, &line);
+    }
     if options.foreground || arguments.background.is_some() {
         return serve(&pool, &mountpoint, &options, arguments.background);
     }
     let words = options.to_arguments()?;
     let background = Background::default();
-    output::print(daemon::start(&pool, &mountpoint, words, background)?)?;
+    let line = daemon::start(&pool, &mountpoint, words, background)?;
+    print_unless_quiet(&options, &line)
+}
+
+fn print_unless_quiet(options: &Options, line: &str) -> Result<Status, Failure> {
+    if !options.quiet {
+        output::print(line)?;
+    }
     Ok(Status::Success)
 }
 
@@ -110,7 +122,10 @@ fn serve(
     );
     let mut announced = Ok(());
     let served = server::serve(filesystem, &mounting, || {
-        announced = announce(&line, log, background.is_some())
+        announced = match background {
+            Some(_) => daemon::report_ready(&line, log),
+            None => announce(&line, log, options),
+        }
     });
     announced?;
     match served {
@@ -152,13 +167,10 @@ fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
     FileSystem::mount(store, mount_options).map_err(failed)
 }
 
-/// The mount can be used: tells whoever waits for it, and begins the log.
-fn announce(line: &str, log: Option<File>, background: bool) -> Result<(), Failure> {
-    if background {
-        return daemon::report_ready(line, log);
-    }
+/// The mount can be used: says so, and begins the log.
+fn announce(line: &str, log: Option<File>, options: &Options) -> Result<(), Failure> {
     // A closed pipe is no reason to end a mount.
-    let _ = output::print(line);
+    let _ = print_unless_quiet(options, line);
     log.map_or(Ok(()), |log| daemon::log_to(&log))
 }
 

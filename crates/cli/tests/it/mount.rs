@@ -292,3 +292,65 @@ fn a_background_server_lets_go_of_the_caller() {
         "{again:#?}"
     );
 }
+
+#[test]
+fn a_mount_turns_read_only_and_back() {
+    let Some(scene) = Scene::new() else { return };
+    assert_eq!(scene.mount(&["--quiet"]), "");
+    let (pool, place) = (text(&scene.pool), text(&scene.mountpoint));
+    let remount = |options: &str| run(["mount", "-o", options, pool, place]);
+    let file = scene.mountpoint.join("file");
+    let write = || fs::write(&file, "content").map_err(|error| error.kind());
+    write().expect("writable");
+    if !rustix::process::geteuid().is_root() {
+        let refused = remount("remount,ro");
+        let wanted = "only root can remount";
+        assert!(
+            refused.code == 1 && refused.stderr.contains(wanted),
+            "{refused:#?}"
+        );
+        return;
+    }
+    let open = fs::OpenOptions::new().write(true).open(&file);
+    let busy = remount("remount,ro");
+    let wanted = "open for writing";
+    assert!(busy.code == 4 && busy.stderr.contains(wanted), "{busy:#?}");
+    drop(open.expect("opened"));
+    let begin = Instant::now();
+    let line = loop {
+        let outcome = remount("remount,ro,noexec");
+        // A command that another test starts at this moment holds our open file until it executes.
+        if outcome.code != 4 || begin.elapsed() > Duration::from_secs(5) {
+            break outcome.stdout;
+        }
+    };
+    assert_eq!(line, format!("remounted {pool} at {place}: read-only\n"));
+    let kind = std::io::ErrorKind::ReadOnlyFilesystem;
+    assert_eq!(write().expect_err("read-only"), kind);
+    assert_eq!(fs::read(&file).expect("readable"), b"content");
+    let options = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("a table");
+        let line = table.lines().find(|line| line.contains(place));
+        line.expect("a mount").to_owned()
+    };
+    assert!(options().contains(" ro,") && options().contains("noexec"));
+    // What it does not name stays.
+    assert_eq!(remount("remount").code, 0);
+    assert!(options().contains(" rw,") && options().contains("noexec"));
+    assert_eq!(remount("remount,exec").code, 0);
+    assert!(!options().contains("noexec"));
+    write().expect("writable");
+    scene.unmount();
+    let none = remount("remount,ro");
+    assert!(
+        none.code == 1 && none.stderr.contains("is not mounted there"),
+        "{none:#?}"
+    );
+    scene.mount(&["--read-only"]);
+    let refused = remount("remount,rw");
+    assert!(
+        refused.code == 4 && refused.stderr.contains("was mounted read-only"),
+        "{refused:#?}"
+    );
+    scene.unmount();
+}

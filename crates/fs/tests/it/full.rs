@@ -3,7 +3,9 @@
 use crate::common::{new_region, open};
 use lease::Place;
 use perdure_fs::check::{CheckOptions, check};
-use perdure_fs::{Appended, FileSystem, FsError, NewInode, Node, SetAttributes, XattrMode};
+use perdure_fs::{
+    AllocateOptions, Appended, FileSystem, FsError, NewInode, Node, SetAttributes, XattrMode,
+};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -228,4 +230,18 @@ fn an_attribute_can_be_removed_and_none_added() {
     set(b"user.a", 100).expect("less than before");
     files.remove_xattr(&node, b"user.a").expect("removed");
     set(b"user.b", 200).expect("as much as before");
+}
+
+#[test]
+fn one_file_can_take_what_is_available() {
+    for megabytes in [8, 64, 700] {
+        let files = new_pool(megabytes << 20, 256 << 10, 2);
+        let node = make(&files, "file", USER, 1);
+        let blocks = files.statistics_for(USER).available_blocks;
+        files
+            .allocate(&node, BLOCK, blocks * BLOCK, AllocateOptions::default())
+            .unwrap_or_else(|error| panic!("{blocks} of {megabytes} MiB: {error}"));
+        let left = files.statistics_for(USER).available_blocks;
+        assert!(left < 10 + blocks / 100_000, "{left} of {blocks} left");
+    }
 }

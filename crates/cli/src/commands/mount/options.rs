@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) foreground: bool,
+    pub(super) quiet: bool,
     /// Mount nothing: `mount -f`.
     pub(super) fake: bool,
+    /// Change the mount that is there.
+    pub(super) remount: bool,
     pub(super) read_only: bool,
     pub(super) force_recovery: bool,
     pub(super) volatile: bool,
@@ -37,7 +40,9 @@ impl Options {
     pub(super) fn parse(arguments: &Mount) -> Result<Options, Failure> {
         let mut options = Options {
             foreground: arguments.foreground,
+            quiet: arguments.quiet,
             fake: false,
+            remount: false,
             read_only: arguments.read_only,
             force_recovery: arguments.force_recovery,
             volatile: arguments.volatile,
@@ -95,6 +100,7 @@ impl Options {
             ("no_direct", None) => self.direct = false,
             ("in_place", None) => self.in_place = true,
             ("fake", None) => self.fake = true,
+            ("remount", None) => self.remount = true,
             ("foreground", None) => self.foreground = true,
             ("allow_other", None) => self.allow_other = Some(true),
             ("noatime", None) => self.access_time = AccessTime::Never,
