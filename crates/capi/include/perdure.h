@@ -785,8 +785,8 @@ int perdure_file_set_times(const struct perdure_file *file,
                            const int64_t *modified_ns);
 
 /**
- * Does nothing: every call was durable when it returned. It exists for programs that have a place
- * for it.
+ * Returns when every call that returned before is durable: at once, because calls are durable when
+ * they return, unless the disk of a pool with a log has failed.
  */
 int perdure_file_sync(const struct perdure_file *file);
 

@@ -84,10 +84,12 @@ impl Command {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A pool is a directory of files on a file system mounted with -o dax, or a device-DAX node (/dev/dax0.0). Any other
-place does not survive a power cut, and is refused without --volatile.
+A pool is a directory of files, or a device-DAX node (/dev/dax0.0). On a file system mounted with -o dax it is persistent memory
+itself (class dax). On an ordinary disk it is served from memory, and a log beside it makes it durable (class log). Shared memory
+does not survive a power cut, and is refused without --volatile.
 
 Examples:
+  perdure mkfs ~/pool --size 8G
   perdure mkfs /mnt/pmem/pool --size 64G
   perdure mkfs /dev/shm/pool --size 4G --volatile")]
 pub(crate) struct Mkfs {
@@ -102,6 +104,9 @@ pub(crate) struct Mkfs {
     /// Size of a segment, the unit in which space is given to owners; a power of two, 0 = the least from 2M on that gives 2,048 or fewer
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub(crate) segment_size: u64,
+    /// Size of the log of a pool on an ordinary disk; 0 = an eighth of the pool, from 64M to 1G
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
+    pub(crate) log_size: u64,
     /// Number of journals, the most operations that commit at the same moment; 0 = one for each core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) journals: u32,
@@ -116,7 +121,7 @@ The command returns when the mount can be used; the server goes on in the backgr
 the machine, the same command recovers the pool and cleans up the dead mount.
 
 Options after -o: remount, ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, force_recovery,
-threads=N, log=FILE, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
+threads=N, log=FILE, durable=WHEN, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
 ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
@@ -125,6 +130,7 @@ Examples:
   perdure mount /dev/shm/pool /mnt --read-only
   perdure mount /mnt/pmem/pool /mnt --read-cache 8G
   perdure mount /mnt/pmem/pool /mnt --in-place
+  perdure mount ~/pool ~/files --durable call
   perdure mount -o remount,ro /mnt/pmem/pool /mnt
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
 pub(crate) struct Mount {
@@ -161,6 +167,10 @@ pub(crate) struct Mount {
     /// again and again stays where it is, its wear not counted
     #[arg(long)]
     pub(crate) in_place: bool,
+    /// When calls are durable, of a pool on an ordinary disk (class log): call, when they return; fsync:TIME, at the next fsync, or after
+    /// that time at the latest, and in order
+    #[arg(long, value_name = "WHEN", default_value_t = txn::Durability::default())]
+    pub(crate) durable: txn::Durability,
     /// After how long without a write a file is taken back from a program that writes it directly and keeps it open, at the
     /// latest after twice that: so that it does not keep room (2.5 MiB a file); 0 = never
     #[arg(long, value_name = "SECONDS", default_value_t = LeaseTimeout(Some(server::LEASE_TIMEOUT)))]

@@ -1,6 +1,6 @@
 //! Memory that a process and the server see both of: the only file of this crate that maps it.
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{AtFlags, MemfdFlags, SealFlags, StatxFlags, statx};
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -193,7 +193,9 @@ impl SharedMemory {
 
 /// Whether a file is a pool's, which has a name, or sealed memory. Honest servers give no other.
 pub(crate) fn keeps_size(file: &OwnedFd) -> io::Result<bool> {
-    let has_name = rustix::fs::fstat(file)?.st_nlink > 0;
+    // Not the time of access, which changes with each mapping: a server in user space would be asked.
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?;
+    let has_name = found.stx_nlink > 0;
     let is_sealed =
         || rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     Ok(has_name || is_sealed())

@@ -72,6 +72,9 @@ pub enum FsError {
     /// Metadata on the medium is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
+    /// The pool's log has failed: whether the change is durable is unknown.
+    #[error("not durable: {0}")]
+    NotDurable(String),
     /// The change does not fit a journal.
     #[error(transparent)]
     TooLargeForJournal(#[from] CommitError),
@@ -106,6 +109,7 @@ impl FsError {
             FsError::NotSupported(_) => Errno::OPNOTSUPP,
             FsError::NotPermitted(_) => Errno::PERM,
             FsError::Corrupt(_) => Errno::UCLEAN,
+            FsError::NotDurable(_) => Errno::IO,
         };
         errno.raw_os_error()
     }

@@ -27,10 +27,12 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`].
     #[inline]
     pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
-        if let Some(length) = self.read_unlocked(node, offset, into) {
-            return Ok(length);
-        }
-        self.read_locked(node, offset, into)
+        self.core.shown(node.number(), || {
+            if let Some(length) = self.read_unlocked(node, offset, into) {
+                return Ok(length);
+            }
+            self.read_locked(node, offset, into)
+        })
     }
 
     /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time, or if there is any doubt.
@@ -101,7 +103,9 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::NoData`] if there is none, [`FsError::Corrupt`].
     pub fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
-        self.seek(node, offset, true)?.ok_or(FsError::NoData)
+        self.core.shown(node.number(), || {
+            self.seek(node, offset, true)?.ok_or(FsError::NoData)
+        })
     }
 
     /// The first offset at or after `offset` in a hole (`SEEK_HOLE`); the end of the file is one.
@@ -110,10 +114,12 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::NoData`] beyond the end, [`FsError::Corrupt`].
     pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, FsError> {
-        let end = self.read_unleased(node)?.raw.size;
-        Ok(self
-            .seek(node, offset, false)?
-            .map_or(end, |found| found.min(end)))
+        self.core.shown(node.number(), || {
+            let end = self.read_unleased(node)?.raw.size;
+            Ok(self
+                .seek(node, offset, false)?
+                .map_or(end, |found| found.min(end)))
+        })
     }
 
     fn seek(&self, node: &Node, offset: u64, data: bool) -> Result<Option<u64>, FsError> {

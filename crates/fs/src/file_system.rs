@@ -16,7 +16,7 @@ use pmem::BLOCK_BYTES;
 use scatter::DomainId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use txn::{Domain, OpenError, PmemStore, Store, Transaction};
+use txn::{Domain, LogFailed, OpenError, PmemStore, Store, Transaction};
 
 /// A mounted file system. Clones refer to the same one.
 ///
@@ -158,14 +158,59 @@ impl<S: Store> Core<S> {
         self.options.clock.now()
     }
 
+    /// Runs a change, unless the file system is read-only. Where calls are durable when they return, all that this thread has
+    /// changed is, behind the change's locks.
+    #[inline]
+    pub(crate) fn durably<R>(
+        &self,
+        change: impl FnOnce() -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        self.begin_change()?;
+        let outcome = change();
+        match self.store.logger() {
+            Some(logger) if logger.waits_for_calls() => {
+                logger.wait_for_own_changes().map_err(not_durable)?;
+                outcome
+            }
+            _ => outcome,
+        }
+    }
+
+    /// Runs a look at an inode. Where calls are durable when they return, the answer waits for the changes that it shows.
+    #[inline]
+    pub(crate) fn shown<R>(
+        &self,
+        number: InodeNumber,
+        look: impl FnOnce() -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        let answer = look();
+        match self.store.logger() {
+            Some(logger) if logger.waits_for_calls() => {
+                logger
+                    .wait_for_changes_of(number.get())
+                    .map_err(not_durable)?;
+                answer
+            }
+            _ => answer,
+        }
+    }
+
     /// The first thing that every change does, before it takes a lock. Fails if the file system is read-only.
     pub(crate) fn begin_change(&self) -> Result<(), FsError> {
         if self.options.read_only {
             return Err(FsError::ReadOnly);
         }
+        if let Some(logger) = self.store.logger() {
+            // What cannot become durable is not begun.
+            logger.before_change().map_err(|_| FsError::ReadOnly)?;
+        }
         self.store.relieve();
         Ok(())
     }
+}
+
+fn not_durable(failure: LogFailed) -> FsError {
+    FsError::NotDurable(failure.to_string())
 }
 
 impl<S: Store> FileSystem<S> {
@@ -285,13 +330,15 @@ impl<S: Store> FileSystem<S> {
     ///
     /// Of a leased file those of [`fold_lease`](Self::fold_lease); else damage was noticed when the node was made.
     pub fn attributes(&self, node: &Node) -> Result<Attributes, FsError> {
-        let body = node.read();
-        if body.lease.is_none() {
-            return Ok(Attributes::of(node.number(), &body.raw));
-        }
-        drop(body);
-        self.fold_lease(node)?;
-        Ok(Attributes::of(node.number(), &node.read().raw))
+        self.core.shown(node.number(), || {
+            let body = node.read();
+            if body.lease.is_none() {
+                return Ok(Attributes::of(node.number(), &body.raw));
+            }
+            drop(body);
+            self.fold_lease(node)?;
+            Ok(Attributes::of(node.number(), &node.read().raw))
+        })
     }
 
     /// Changes attributes: one transaction. Of a file that gets another owner the blocks move before that, in transactions of their own.
@@ -306,52 +353,53 @@ impl<S: Store> FileSystem<S> {
         change: &SetAttributes,
     ) -> Result<Attributes, FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        let mut body = node.write();
-        core.end_lease(node, &mut body)?;
-        if change
-            .uid
-            .is_some_and(|user| handover::is_needed(&body.raw, user))
-        {
-            handover::leave_owner(core, node.number(), &mut body)?;
-        }
-        if change.mode.is_some_and(rights::has_set_id) {
-            handover::leave_for_rights(core, node.number(), &mut body)?;
-        }
-        if change.size_bytes.is_some_and(|size| size > body.raw.size) {
-            space::zero_tail(core, node.number(), &body.raw)?;
-        }
-        let now = core.now();
-        let mut new = body.raw;
-        let mut transaction = core.begin();
-        if let Some(size) = change.size_bytes {
-            body.require_regular()?;
-            let cut = match change.uid {
-                None => size..body.raw.size,
-                Some(_) => 0..body.raw.size,
-            };
-            body.changes_content(core, cut);
-            space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
-            new.touch_modified(now);
-        }
-        if let Some(mode) = change.mode {
-            let kept = new.mode & crate::format::MODE_TYPE_MASK;
-            new.mode = kept | (mode & crate::format::MODE_PERMISSION_MASK);
-        }
-        new.uid = change.uid.unwrap_or(new.uid);
-        new.gid = change.gid.unwrap_or(new.gid);
-        new.accessed = change
-            .accessed
-            .map_or(new.accessed, |time| time.resolve(now));
-        new.modified = change
-            .modified
-            .map_or(new.modified, |time| time.resolve(now));
-        new.touch_changed(now);
-        transaction.log_inode(node.number(), &body.raw, &mut new)?;
-        transaction.commit()?;
-        body.raw = new;
-        body.domain = core.domain(node.number(), &new);
-        Ok(Attributes::of(node.number(), &new))
+        core.durably(|| {
+            let mut body = node.write();
+            core.end_lease(node, &mut body)?;
+            if change
+                .uid
+                .is_some_and(|user| handover::is_needed(&body.raw, user))
+            {
+                handover::leave_owner(core, node.number(), &mut body)?;
+            }
+            if change.mode.is_some_and(rights::has_set_id) {
+                handover::leave_for_rights(core, node.number(), &mut body)?;
+            }
+            if change.size_bytes.is_some_and(|size| size > body.raw.size) {
+                space::zero_tail(core, node.number(), &body.raw)?;
+            }
+            let now = core.now();
+            let mut new = body.raw;
+            let mut transaction = core.begin();
+            if let Some(size) = change.size_bytes {
+                body.require_regular()?;
+                let cut = match change.uid {
+                    None => size..body.raw.size,
+                    Some(_) => 0..body.raw.size,
+                };
+                body.changes_content(core, cut);
+                space::resize(core, node.number(), &body, &mut new, size, &mut transaction)?;
+                new.touch_modified(now);
+            }
+            if let Some(mode) = change.mode {
+                let kept = new.mode & crate::format::MODE_TYPE_MASK;
+                new.mode = kept | (mode & crate::format::MODE_PERMISSION_MASK);
+            }
+            new.uid = change.uid.unwrap_or(new.uid);
+            new.gid = change.gid.unwrap_or(new.gid);
+            new.accessed = change
+                .accessed
+                .map_or(new.accessed, |time| time.resolve(now));
+            new.modified = change
+                .modified
+                .map_or(new.modified, |time| time.resolve(now));
+            new.touch_changed(now);
+            transaction.log_inode(node.number(), &body.raw, &mut new)?;
+            transaction.commit()?;
+            body.raw = new;
+            body.domain = core.domain(node.number(), &new);
+            Ok(Attributes::of(node.number(), &new))
+        })
     }
 
     /// What `statfs` tells this user: what is available to him is not what only others can have, because processes of theirs have it mapped.
@@ -383,6 +431,18 @@ impl<S: Store> FileSystem<S> {
             inodes: (InodeTable::capacity(&core.store) + could_be_made).min(limit),
             free_inodes: (core.table.free_count() + could_be_made).min(limit),
             name_max: crate::format::NAME_BYTES_MAX as u32,
+        }
+    }
+
+    /// Returns when every change that returned is durable. Only a pool of class `log` has to wait.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotDurable`].
+    pub fn sync(&self) -> Result<(), FsError> {
+        match self.core.store.logger() {
+            Some(logger) => logger.sync().map_err(not_durable),
+            None => Ok(()),
         }
     }
 

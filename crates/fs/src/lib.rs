@@ -57,7 +57,7 @@ pub use error::FsError;
 pub use file_system::FileSystem;
 pub use format::{FileType, InodeNumber, Timestamp};
 pub use kept::KeptSpace;
-pub use mkfs::{mkfs, mkfs_region};
+pub use mkfs::{mkfs, mkfs_region, mkfs_with_progress};
 pub use node::Node;
 pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
 pub use types::{

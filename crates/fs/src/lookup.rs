@@ -68,20 +68,22 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NotFound`], [`FsError::NotADirectory`], [`FsError::NameTooLong`], [`FsError::Corrupt`].
     #[inline]
     pub fn lookup(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
-        let core = &*self.core;
-        if name == b"." {
-            parent.read().require_directory()?;
-            return Ok(parent.clone());
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(FsError::NameTooLong { length: name.len() });
-        }
-        if name == b".." {
-            let body = parent.read();
-            body.require_directory()?;
-            return core.node(InodeNumber::new(body.raw.parent));
-        }
-        core.find_node(parent, name)
+        self.core.shown(parent.number(), || {
+            let core = &*self.core;
+            if name == b"." {
+                parent.read().require_directory()?;
+                return Ok(parent.clone());
+            }
+            if name.len() > NAME_BYTES_MAX {
+                return Err(FsError::NameTooLong { length: name.len() });
+            }
+            if name == b".." {
+                let body = parent.read();
+                body.require_directory()?;
+                return core.node(InodeNumber::new(body.raw.parent));
+            }
+            core.find_node(parent, name)
+        })
     }
 
     /// [`lookup`](Self::lookup) in the middle of a path: the same answer, but a directory that this thread went to lately, and whose parent has
@@ -92,7 +94,9 @@ impl<S: Store> FileSystem<S> {
     /// As [`lookup`](Self::lookup).
     #[inline]
     pub fn lookup_on_the_way(&self, parent: &Node, name: &[u8]) -> Result<Node, FsError> {
-        trail::step(parent, name, || self.lookup(parent, name))
+        self.core.shown(parent.number(), || {
+            trail::step(parent, name, || self.lookup(parent, name))
+        })
     }
 
     /// The attributes of the object that `name` stands for, as [`lookup`](Self::lookup) and [`attributes`](Self::attributes) would give
@@ -103,28 +107,33 @@ impl<S: Store> FileSystem<S> {
     /// As [`lookup`](Self::lookup).
     #[inline]
     pub fn lookup_attributes(&self, parent: &Node, name: &[u8]) -> Result<Attributes, FsError> {
-        let core = &*self.core;
-        let body = parent.read();
-        if body.directory.is_none() || name.len() > NAME_BYTES_MAX || name == b"." || name == b".."
-        {
-            drop(body);
-            return self.attributes(&self.lookup(parent, name)?);
-        }
-        // The directory stays locked, so the name keeps its inode and the inode its name.
-        let found = core
-            .find(parent.number(), &body, name)?
-            .ok_or(FsError::NotFound)?;
-        let number = found.inode();
-        if core.cache.peek(number).is_none() {
-            let raw = core.table.load(&core.store, number)?;
-            // Somebody may have begun to use and to change it meanwhile: then its words are perhaps of two versions.
-            if validate(&raw, number).is_ok() && core.cache.peek(number).is_none() {
-                return Ok(Attributes::of(number, &raw));
+        self.core.shown(parent.number(), || {
+            let core = &*self.core;
+            let body = parent.read();
+            if body.directory.is_none()
+                || name.len() > NAME_BYTES_MAX
+                || name == b"."
+                || name == b".."
+            {
+                drop(body);
+                return self.attributes(&self.lookup(parent, name)?);
             }
-        }
-        let node = core.node(number)?;
-        drop(body);
-        self.attributes(&node)
+            // The directory stays locked, so the name keeps its inode and the inode its name.
+            let found = core
+                .find(parent.number(), &body, name)?
+                .ok_or(FsError::NotFound)?;
+            let number = found.inode();
+            if core.cache.peek(number).is_none() {
+                let raw = core.table.load(&core.store, number)?;
+                // Somebody may have begun to use and to change it meanwhile: then its words are perhaps of two versions.
+                if validate(&raw, number).is_ok() && core.cache.peek(number).is_none() {
+                    return core.shown(number, || Ok(Attributes::of(number, &raw)));
+                }
+            }
+            let node = core.node(number)?;
+            drop(body);
+            self.attributes(&node)
+        })
     }
 
     /// The target of a symbolic link.
@@ -133,30 +142,32 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::InvalidArgument`] if it is none, [`FsError::Corrupt`].
     pub fn read_link(&self, node: &Node) -> Result<Vec<u8>, FsError> {
-        let core = &*self.core;
-        let body = node.read();
-        if body.raw.file_type() != Some(FileType::Symlink) {
-            return Err(FsError::InvalidArgument("not a symbolic link"));
-        }
-        let length = body.raw.size as usize;
-        if length <= INLINE_BYTES {
-            return Ok(body.raw.inline[..length].to_vec());
-        }
-        if length > SYMLINK_BYTES_MAX {
-            return Err(damaged_inode(node.number(), "its target is too long"));
-        }
-        let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
-        let pointer =
-            pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
-        let mut target = vec![0; length];
-        core.store.read(pointer.block.offset(), &mut target);
-        if crc32c(&target) != body.raw.target_checksum() {
-            return Err(damaged_inode(
-                node.number(),
-                "its target's checksum does not match",
-            ));
-        }
-        Ok(target)
+        self.core.shown(node.number(), || {
+            let core = &*self.core;
+            let body = node.read();
+            if body.raw.file_type() != Some(FileType::Symlink) {
+                return Err(FsError::InvalidArgument("not a symbolic link"));
+            }
+            let length = body.raw.size as usize;
+            if length <= INLINE_BYTES {
+                return Ok(body.raw.inline[..length].to_vec());
+            }
+            if length > SYMLINK_BYTES_MAX {
+                return Err(damaged_inode(node.number(), "its target is too long"));
+            }
+            let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
+            let pointer =
+                pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
+            let mut target = vec![0; length];
+            core.store.read(pointer.block.offset(), &mut target);
+            if crc32c(&target) != body.raw.target_checksum() {
+                return Err(damaged_inode(
+                    node.number(),
+                    "its target's checksum does not match",
+                ));
+            }
+            Ok(target)
+        })
     }
 
     /// Lists a directory from `cookie` on (0 = the start), until `visit` returns false.

@@ -23,8 +23,24 @@ pub fn mkfs(
     options: &FormatOptions,
     root_owner: (u32, u32),
 ) -> Result<(), FormatError> {
+    mkfs_with_progress(path, options, root_owner, &mut |_, _| ())
+}
+
+/// The same; `progress` is told bytes written
+/// and bytes in all, if a log has to be written.
+///
+/// # Errors
+///
+/// [`FormatError`]; nothing is left behind.
+pub fn mkfs_with_progress(
+    path: &Path,
+    options: &FormatOptions,
+    root_owner: (u32, u32),
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), FormatError> {
     let region = pool::create(path, options)?;
-    let result = initialise(region, root_owner).map(drop);
+    let result = initialise(region, root_owner)
+        .and_then(|region| pool::finish(path, &region, options, progress));
     if result.is_err() {
         let _ = PoolDirectory::open(path).and_then(|made| txn::remove(&made));
     }

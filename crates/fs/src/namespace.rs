@@ -73,16 +73,17 @@ impl<S: Store> Core<S> {
         name: &[u8],
         wanted: &Wanted<'_>,
     ) -> Result<Node, FsError> {
-        self.begin_change()?;
-        require_name(name)?;
-        // A name that is there is there, even if there is no room for another inode. And a first search brings what the second one
-        // needs, so that others wait a shorter time.
-        if self.has_name(parent, name)? {
-            return Err(FsError::AlreadyExists);
-        }
-        let number = self.table.take(&self.store, self.options.clock)?;
-        let created = self.create_numbered(parent, name, number, wanted);
-        created.inspect_err(|_| self.table.release(number))
+        self.durably(|| {
+            require_name(name)?;
+            // A name that is there is there, even if there is no room for another inode. And a first search brings what the second one
+            // needs, so that others wait a shorter time.
+            if self.has_name(parent, name)? {
+                return Err(FsError::AlreadyExists);
+            }
+            let number = self.table.take(&self.store, self.options.clock)?;
+            let created = self.create_numbered(parent, name, number, wanted);
+            created.inspect_err(|_| self.table.release(number))
+        })
     }
 
     /// Everything that concerns the new inode alone is done before the directory is locked: others wait for that lock.
@@ -242,58 +243,59 @@ impl<S: Store> Core<S> {
     }
 
     fn remove(&self, parent: &Node, name: &[u8], directory: bool) -> Result<(), FsError> {
-        self.begin_change()?;
-        require_name(name)?;
-        // A first search brings everything here that the second one needs, so that others wait a shorter time.
-        let expected = self.find_node(parent, name)?;
-        let mut transaction = self.begin();
-        let mut body = self.lock_directory(parent)?;
-        let found = self
-            .find(parent.number(), &body, name)?
-            .ok_or(FsError::NotFound)?;
-        match (directory, found.file_type == FileType::Directory) {
-            (true, false) => return Err(FsError::NotADirectory),
-            (false, true) => return Err(FsError::IsADirectory),
-            _ => {}
-        }
-        let child = if expected.number() == found.inode() {
-            expected
-        } else {
-            self.node(found.inode())?
-        };
-        let mut child_body = if directory {
-            self.lock_directory(&child)?
-        } else {
-            child.write()
-        };
-        require_empty(&child_body)?;
-        let now = self.now();
-        let mut new_parent = body.raw;
-        let Some(index) = &body.directory else {
-            return Err(damaged_inode(parent.number(), "its index is missing"));
-        };
-        let mut plan = index.plan();
-        self.remove_name(
-            (parent.number(), &body),
-            &mut new_parent,
-            &mut plan,
-            name,
-            found,
-            &mut transaction,
-        )?;
-        if directory {
-            new_parent.links = new_parent.links.saturating_sub(1);
-        }
-        new_parent.touch_modified(now);
-        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
-        let (new_child, freed) = self.drop_link(&child, &child_body, now, &mut transaction)?;
-        transaction.commit()?;
-        body.raw = new_parent;
-        self.commit_plan(parent.number(), &mut body, plan);
-        // The child stays locked until it is forgotten; its directory need not.
-        drop(body);
-        self.link_dropped(&child, &mut child_body, new_child, freed);
-        Ok(())
+        self.durably(|| {
+            require_name(name)?;
+            // A first search brings everything here that the second one needs, so that others wait a shorter time.
+            let expected = self.find_node(parent, name)?;
+            let mut transaction = self.begin();
+            let mut body = self.lock_directory(parent)?;
+            let found = self
+                .find(parent.number(), &body, name)?
+                .ok_or(FsError::NotFound)?;
+            match (directory, found.file_type == FileType::Directory) {
+                (true, false) => return Err(FsError::NotADirectory),
+                (false, true) => return Err(FsError::IsADirectory),
+                _ => {}
+            }
+            let child = if expected.number() == found.inode() {
+                expected
+            } else {
+                self.node(found.inode())?
+            };
+            let mut child_body = if directory {
+                self.lock_directory(&child)?
+            } else {
+                child.write()
+            };
+            require_empty(&child_body)?;
+            let now = self.now();
+            let mut new_parent = body.raw;
+            let Some(index) = &body.directory else {
+                return Err(damaged_inode(parent.number(), "its index is missing"));
+            };
+            let mut plan = index.plan();
+            self.remove_name(
+                (parent.number(), &body),
+                &mut new_parent,
+                &mut plan,
+                name,
+                found,
+                &mut transaction,
+            )?;
+            if directory {
+                new_parent.links = new_parent.links.saturating_sub(1);
+            }
+            new_parent.touch_modified(now);
+            transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
+            let (new_child, freed) = self.drop_link(&child, &child_body, now, &mut transaction)?;
+            transaction.commit()?;
+            body.raw = new_parent;
+            self.commit_plan(parent.number(), &mut body, plan);
+            // The child stays locked until it is forgotten; its directory need not.
+            drop(body);
+            self.link_dropped(&child, &mut child_body, new_child, freed);
+            Ok(())
+        })
     }
 }
 
@@ -385,28 +387,29 @@ impl<S: Store> FileSystem<S> {
         fill: impl FnOnce(&mut Operation<'_, S>, InodeNumber, &mut RawInode) -> Result<(), FsError>,
     ) -> Result<Node, FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        let file_type = type_of_new(new)?;
-        let number = core.table.take(&core.store, core.options.clock)?;
-        let create = || {
-            let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
-            let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
-            let mut transaction = core.begin();
-            fill(&mut transaction, number, &mut raw)?;
-            transaction.log_inode(number, &old, &mut raw)?;
-            transaction.commit()?;
-            Ok(raw)
-        };
-        match create() {
-            Ok(raw) => {
-                core.unlinked();
-                Ok(Node(Arc::new(core.state(number, raw))))
+        core.durably(|| {
+            let file_type = type_of_new(new)?;
+            let number = core.table.take(&core.store, core.options.clock)?;
+            let create = || {
+                let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
+                let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
+                let mut transaction = core.begin();
+                fill(&mut transaction, number, &mut raw)?;
+                transaction.log_inode(number, &old, &mut raw)?;
+                transaction.commit()?;
+                Ok(raw)
+            };
+            match create() {
+                Ok(raw) => {
+                    core.unlinked();
+                    Ok(Node(Arc::new(core.state(number, raw))))
+                }
+                Err(error) => {
+                    core.table.release(number);
+                    Err(error)
+                }
             }
-            Err(error) => {
-                core.table.release(number);
-                Err(error)
-            }
-        }
+        })
     }
 
     /// Gives an inode another name: one transaction, one fence.
@@ -416,66 +419,67 @@ impl<S: Store> FileSystem<S> {
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::TooManyLinks`].
     pub fn link(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        require_name(name)?;
-        // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
-        let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
-        if node.number() == parent.number() {
-            return Err(FsError::NotPermitted("a directory has one name only"));
-        }
-        let mut body = core.lock_directory(parent)?;
-        if core.find(parent.number(), &body, name)?.is_some() {
-            return Err(FsError::AlreadyExists);
-        }
-        if file_type == FileType::Directory {
-            return Err(FsError::NotPermitted("a directory has one name only"));
-        }
-        let mut child = node.write();
-        let now = core.now();
-        let mut new_child = child.raw;
-        new_child.links = child
-            .raw
-            .links
-            .checked_add(1)
-            .filter(|&l| l <= LINKS_MAX)
-            .ok_or(FsError::TooManyLinks)?;
-        new_child.touch_changed(now);
-        let mut new_parent = body.raw;
-        let mut transaction = core.begin();
-        let Some(index) = &body.directory else {
-            return Err(damaged_inode(parent.number(), "its index is missing"));
-        };
-        let mut plan = index.plan();
-        let child_name = (node.number(), file_type);
-        core.insert_name(
-            (parent.number(), &body),
-            &mut new_parent,
-            &mut plan,
-            name,
-            child_name,
-            &mut transaction,
-        )?;
-        new_parent.touch_modified(now);
-        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
-        transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
-        let had_no_name = child.raw.links == 0;
-        if had_no_name {
-            // From the commit on it is found by its number, and there must not be a second state of it then.
-            core.cache.restore(node);
-        }
-        if let Err(error) = transaction.commit() {
-            if had_no_name {
-                core.cache.forget(node.number());
+        core.durably(|| {
+            require_name(name)?;
+            // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
+            let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
+            if node.number() == parent.number() {
+                return Err(FsError::NotPermitted("a directory has one name only"));
             }
-            return Err(error.into());
-        }
-        if had_no_name {
-            core.relinked();
-        }
-        body.raw = new_parent;
-        core.commit_plan(parent.number(), &mut body, plan);
-        child.raw = new_child;
-        Ok(())
+            let mut body = core.lock_directory(parent)?;
+            if core.find(parent.number(), &body, name)?.is_some() {
+                return Err(FsError::AlreadyExists);
+            }
+            if file_type == FileType::Directory {
+                return Err(FsError::NotPermitted("a directory has one name only"));
+            }
+            let mut child = node.write();
+            let now = core.now();
+            let mut new_child = child.raw;
+            new_child.links = child
+                .raw
+                .links
+                .checked_add(1)
+                .filter(|&l| l <= LINKS_MAX)
+                .ok_or(FsError::TooManyLinks)?;
+            new_child.touch_changed(now);
+            let mut new_parent = body.raw;
+            let mut transaction = core.begin();
+            let Some(index) = &body.directory else {
+                return Err(damaged_inode(parent.number(), "its index is missing"));
+            };
+            let mut plan = index.plan();
+            let child_name = (node.number(), file_type);
+            core.insert_name(
+                (parent.number(), &body),
+                &mut new_parent,
+                &mut plan,
+                name,
+                child_name,
+                &mut transaction,
+            )?;
+            new_parent.touch_modified(now);
+            transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
+            transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
+            let had_no_name = child.raw.links == 0;
+            if had_no_name {
+                // From the commit on it is found by its number, and there must not be a second state of it then.
+                core.cache.restore(node);
+            }
+            if let Err(error) = transaction.commit() {
+                if had_no_name {
+                    core.cache.forget(node.number());
+                }
+                return Err(error.into());
+            }
+            if had_no_name {
+                core.relinked();
+            }
+            body.raw = new_parent;
+            core.commit_plan(parent.number(), &mut body, plan);
+            child.raw = new_child;
+            Ok(())
+        })
     }
 
     /// Removes a name that is not a directory's: one transaction, one fence. The last name of an inode that nobody

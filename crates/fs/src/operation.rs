@@ -86,6 +86,7 @@ impl<S: Store> Operation<'_, S> {
         if self.core.roaming.draw(Change::Inode) {
             self.roamer = Some(number);
         }
+        self.transaction.concerns(number.get());
         let home = InodeTable::home(number);
         new.log_changes(old, number, |at, bytes| {
             self.transaction.store_at_home(home + at, bytes);
@@ -145,6 +146,11 @@ impl<S: Store> Transaction for Operation<'_, S> {
     #[inline]
     fn take_turn(&mut self) {
         self.transaction.take_turn();
+    }
+
+    #[inline]
+    fn concerns(&mut self, object: u64) {
+        self.transaction.concerns(object);
     }
 
     #[inline]

@@ -51,47 +51,52 @@ impl<S: Store> FileSystem<S> {
         options: RenameOptions,
     ) -> Result<(), FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        require_name(name)?;
-        require_name(new_name)?;
-        if options.exchange && (options.no_replace || options.whiteout) {
-            return Err(FsError::InvalidArgument(
-                "exchange excludes the other rename options",
-            ));
-        }
-        let from = Side { parent, name };
-        let to = Side {
-            parent: new_parent,
-            name: new_name,
-        };
-        let across = parent.number() != new_parent.number();
-        let _shape = across.then(|| core.renames.lock());
-        let mut parents = core.lock_parents(parent, new_parent)?;
-        let source = core
-            .find(parent.number(), &parents.from, name)?
-            .ok_or(FsError::NotFound)?;
-        let target = core.find(new_parent.number(), parents.to(), new_name)?;
-        if across {
-            core.require_outside(source, new_parent, "a directory cannot move into itself")?;
-            if let Some(target) = target.filter(|_| !options.no_replace) {
-                match core.require_outside(target, parent, "a directory cannot move into itself") {
-                    // What would be replaced holds the source. (Its lock is held: going on would wait for ourselves.)
-                    Err(FsError::InvalidArgument(_)) if !options.exchange => {
-                        return Err(FsError::DirectoryNotEmpty);
+        core.durably(|| {
+            require_name(name)?;
+            require_name(new_name)?;
+            if options.exchange && (options.no_replace || options.whiteout) {
+                return Err(FsError::InvalidArgument(
+                    "exchange excludes the other rename options",
+                ));
+            }
+            let from = Side { parent, name };
+            let to = Side {
+                parent: new_parent,
+                name: new_name,
+            };
+            let across = parent.number() != new_parent.number();
+            let _shape = across.then(|| core.renames.lock());
+            let mut parents = core.lock_parents(parent, new_parent)?;
+            let source = core
+                .find(parent.number(), &parents.from, name)?
+                .ok_or(FsError::NotFound)?;
+            let target = core.find(new_parent.number(), parents.to(), new_name)?;
+            if across {
+                core.require_outside(source, new_parent, "a directory cannot move into itself")?;
+                if let Some(target) = target.filter(|_| !options.no_replace) {
+                    match core.require_outside(
+                        target,
+                        parent,
+                        "a directory cannot move into itself",
+                    ) {
+                        // What would be replaced holds the source. (Its lock is held: going on would wait for ourselves.)
+                        Err(FsError::InvalidArgument(_)) if !options.exchange => {
+                            return Err(FsError::DirectoryNotEmpty);
+                        }
+                        outcome => outcome?,
                     }
-                    outcome => outcome?,
                 }
             }
-        }
-        match target {
-            None if options.exchange => Err(FsError::NotFound),
-            Some(_) if options.no_replace => Err(FsError::AlreadyExists),
-            Some(target) if target.inode() == source.inode() => Ok(()),
-            Some(target) if options.exchange => {
-                core.exchange(&mut parents, from, to, source, target)
+            match target {
+                None if options.exchange => Err(FsError::NotFound),
+                Some(_) if options.no_replace => Err(FsError::AlreadyExists),
+                Some(target) if target.inode() == source.inode() => Ok(()),
+                Some(target) if options.exchange => {
+                    core.exchange(&mut parents, from, to, source, target)
+                }
+                target => core.move_name(&mut parents, from, to, source, target, options.whiteout),
             }
-            target => core.move_name(&mut parents, from, to, source, target, options.whiteout),
-        }
+        })
     }
 }
 

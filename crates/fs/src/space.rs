@@ -164,34 +164,35 @@ impl<S: Store> FileSystem<S> {
         options: AllocateOptions,
     ) -> Result<(), FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        if length == 0 {
-            return Err(FsError::InvalidArgument("an empty range"));
-        }
-        let end = offset
-            .checked_add(length)
-            .filter(|&end| end <= FILE_BYTES_MAX)
-            .ok_or(FsError::FileTooLarge)?;
-        let mut body = node.write();
-        body.require_regular()?;
-        core.end_lease(node, &mut body)?;
-        if options.punch_hole || options.zero_range {
-            body.changes_content(core, offset..end);
-        }
-        match (options.punch_hole, options.zero_range) {
-            (true, true) => Err(FsError::NotSupported(
-                "punching and zeroing at the same time",
-            )),
-            (true, false) => punch(core, node.number(), &mut body, offset, end),
-            (false, zero) => {
-                let size = if options.keep_size {
-                    body.raw.size
-                } else {
-                    body.raw.size.max(end)
-                };
-                reserve(core, node.number(), &mut body, offset..end, size, zero)
+        core.durably(|| {
+            if length == 0 {
+                return Err(FsError::InvalidArgument("an empty range"));
             }
-        }
+            let end = offset
+                .checked_add(length)
+                .filter(|&end| end <= FILE_BYTES_MAX)
+                .ok_or(FsError::FileTooLarge)?;
+            let mut body = node.write();
+            body.require_regular()?;
+            core.end_lease(node, &mut body)?;
+            if options.punch_hole || options.zero_range {
+                body.changes_content(core, offset..end);
+            }
+            match (options.punch_hole, options.zero_range) {
+                (true, true) => Err(FsError::NotSupported(
+                    "punching and zeroing at the same time",
+                )),
+                (true, false) => punch(core, node.number(), &mut body, offset, end),
+                (false, zero) => {
+                    let size = if options.keep_size {
+                        body.raw.size
+                    } else {
+                        body.raw.size.max(end)
+                    };
+                    reserve(core, node.number(), &mut body, offset..end, size, zero)
+                }
+            }
+        })
     }
 }
 

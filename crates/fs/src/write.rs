@@ -76,11 +76,12 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        let mut body = node.write();
-        core.end_lease(node, &mut body)?;
-        body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
-        write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
+        core.durably(|| {
+            let mut body = node.write();
+            core.end_lease(node, &mut body)?;
+            body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
+            write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
+        })
     }
 
     /// Writes all of `data` at the end of the file, wherever that is at this moment.
@@ -91,16 +92,17 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn append(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        let mut body = node.write();
-        core.end_lease(node, &mut body)?;
-        let offset = body.raw.size;
-        body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
-        let written = write_all(core, node.number(), &mut body, offset, data)?;
-        Ok(Appended {
-            at: offset,
-            bytes: written.bytes,
-            broken_off_by: written.broken_off_by,
+        core.durably(|| {
+            let mut body = node.write();
+            core.end_lease(node, &mut body)?;
+            let offset = body.raw.size;
+            body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
+            let written = write_all(core, node.number(), &mut body, offset, data)?;
+            Ok(Appended {
+                at: offset,
+                bytes: written.bytes,
+                broken_off_by: written.broken_off_by,
+            })
         })
     }
 }

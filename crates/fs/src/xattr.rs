@@ -183,13 +183,15 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::NoAttribute`], [`FsError::Corrupt`].
     pub fn get_xattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        let body = node.read();
-        let attributes = load(&self.core.store, node.number(), &body.raw)?;
-        attributes
-            .into_iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value)
-            .ok_or(FsError::NoAttribute)
+        self.core.shown(node.number(), || {
+            let body = node.read();
+            let attributes = load(&self.core.store, node.number(), &body.raw)?;
+            attributes
+                .into_iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value)
+                .ok_or(FsError::NoAttribute)
+        })
     }
 
     /// The names of all attributes.
@@ -198,9 +200,11 @@ impl<S: Store> FileSystem<S> {
     ///
     /// [`FsError::Corrupt`].
     pub fn list_xattrs(&self, node: &Node) -> Result<Vec<Vec<u8>>, FsError> {
-        let body = node.read();
-        let attributes = load(&self.core.store, node.number(), &body.raw)?;
-        Ok(attributes.into_iter().map(|(name, _)| name).collect())
+        self.core.shown(node.number(), || {
+            let body = node.read();
+            let attributes = load(&self.core.store, node.number(), &body.raw)?;
+            Ok(attributes.into_iter().map(|(name, _)| name).collect())
+        })
     }
 
     /// Sets an attribute: one transaction.
@@ -225,27 +229,28 @@ impl<S: Store> FileSystem<S> {
             return Err(FsError::AttributeTooLarge("a value has at most 64 KiB"));
         }
         let core = &*self.core;
-        core.begin_change()?;
-        let limits = quota_limits(node, name, value)?;
-        let mut body = node.write();
-        if name == CAPABILITY {
-            // Whoever writes it without asking would leave it there.
-            core.end_lease(node, &mut body)?;
-            handover::leave_for_rights(core, node.number(), &mut body)?;
-        }
-        let mut attributes = load(&core.store, node.number(), &body.raw)?;
-        match attributes.iter_mut().find(|(known, _)| known == name) {
-            Some(_) if mode == XattrMode::Create => return Err(FsError::AlreadyExists),
-            None if mode == XattrMode::Replace => return Err(FsError::NoAttribute),
-            Some((_, old)) => *old = value.to_vec(),
-            None => attributes.push((name.to_vec(), value.to_vec())),
-        }
-        store_attributes(core, node.number(), &mut body, &attributes)?;
-        body.domain = core.domain(node.number(), &body.raw);
-        if let Some(limits) = limits {
-            core.quotas.change_limits(&limits);
-        }
-        Ok(())
+        core.durably(|| {
+            let limits = quota_limits(node, name, value)?;
+            let mut body = node.write();
+            if name == CAPABILITY {
+                // Whoever writes it without asking would leave it there.
+                core.end_lease(node, &mut body)?;
+                handover::leave_for_rights(core, node.number(), &mut body)?;
+            }
+            let mut attributes = load(&core.store, node.number(), &body.raw)?;
+            match attributes.iter_mut().find(|(known, _)| known == name) {
+                Some(_) if mode == XattrMode::Create => return Err(FsError::AlreadyExists),
+                None if mode == XattrMode::Replace => return Err(FsError::NoAttribute),
+                Some((_, old)) => *old = value.to_vec(),
+                None => attributes.push((name.to_vec(), value.to_vec())),
+            }
+            store_attributes(core, node.number(), &mut body, &attributes)?;
+            body.domain = core.domain(node.number(), &body.raw);
+            if let Some(limits) = limits {
+                core.quotas.change_limits(&limits);
+            }
+            Ok(())
+        })
     }
 
     /// Removes an attribute: one transaction.
@@ -255,20 +260,21 @@ impl<S: Store> FileSystem<S> {
     /// [`FsError::NoAttribute`], [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
     pub fn remove_xattr(&self, node: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
-        core.begin_change()?;
-        let mut body = node.write();
-        let mut attributes = load(&core.store, node.number(), &body.raw)?;
-        let before = attributes.len();
-        attributes.retain(|(known, _)| known != name);
-        if attributes.len() == before {
-            return Err(FsError::NoAttribute);
-        }
-        store_attributes(core, node.number(), &mut body, &attributes)?;
-        body.domain = core.domain(node.number(), &body.raw);
-        if node.number() == InodeNumber::ROOT && name == quota::ATTRIBUTE {
-            core.quotas.change_limits(&[]);
-        }
-        Ok(())
+        core.durably(|| {
+            let mut body = node.write();
+            let mut attributes = load(&core.store, node.number(), &body.raw)?;
+            let before = attributes.len();
+            attributes.retain(|(known, _)| known != name);
+            if attributes.len() == before {
+                return Err(FsError::NoAttribute);
+            }
+            store_attributes(core, node.number(), &mut body, &attributes)?;
+            body.domain = core.domain(node.number(), &body.raw);
+            if node.number() == InodeNumber::ROOT && name == quota::ATTRIBUTE {
+                core.quotas.change_limits(&[]);
+            }
+            Ok(())
+        })
     }
 }
 

@@ -224,22 +224,22 @@ impl File {
         )
     }
 
-    /// Does nothing: every operation was durable when it returned. It exists so that code written for `std::fs::File`
-    /// compiles.
+    /// Returns when every call that returned before is durable. Waits only in class `log` with
+    /// [`Durability::Fsync`](crate::Durability); elsewhere calls are durable when they return.
     ///
     /// # Errors
-    /// None.
+    /// `EIO` if the disk failed: the pool is read-only until it is opened again.
     pub fn sync_all(&self) -> Result<()> {
-        Ok(())
+        let synced = self.open.lease.filesystem.sync();
+        synced.map_err(|error| self.open.failed("sync_all", error))
     }
 
-    /// Does nothing: every operation was durable when it returned. It exists so that code written for `std::fs::File`
-    /// compiles.
+    /// As [`sync_all`](Self::sync_all).
     ///
     /// # Errors
-    /// None.
+    /// As [`sync_all`](Self::sync_all).
     pub fn sync_data(&self) -> Result<()> {
-        Ok(())
+        self.sync_all()
     }
 
     /// What is known about the file.

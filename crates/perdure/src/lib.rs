@@ -45,7 +45,7 @@
 //! | `File::open(path)` | [`File::open(&pool, path)`](File::open) |
 //! | `OpenOptions::new().append(true).open(path)` | [`.open(&pool, path)`](OpenOptions::open) |
 //! | `fs::rename(a, b)` and all other functions | [`pool.rename(a, b)`](Dir::rename) |
-//! | `file.sync_data()` | not needed; does nothing |
+//! | `file.sync_data()` | waits in class `log` with [`Durability::Fsync`]; elsewhere not needed |
 //! | the working directory | a [`Dir`]: relative paths start there |
 //!
 //! Errors are of one type, [`Error`], which names the operation and the object and turns into an `io::Error` with the
@@ -85,3 +85,4 @@ pub use pool::{CreateOptions, Pool, PoolOptions};
 pub use read_dir::{DirEntry, ReadDir};
 pub use std::fs::Permissions;
 pub use txn::pool::is_pool;
+pub use txn::{DiskLogStatus, Durability};

@@ -1,7 +1,7 @@
 //! Creating, opening and closing pools.
 
 use crate::dir::Dir;
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use fs::{
     AccessTime, FileSystem, MountOptions, Node, ReadCacheFile, ReadCacheMode, ReadCacheOptions,
     ReadCacheState, ReadCacheStatistics, SpaceStatistics,
@@ -13,7 +13,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use txn::pool::is_pool;
-use txn::{Damage, FormatOptions, Mode, OpenError, PmemStore, PoolDirectory};
+use txn::{Damage, DiskLogStatus, Durability, FormatOptions, Logger, Mode, OpenError};
+use txn::{PmemStore, PoolDirectory, Store};
 
 /// How [`Pool::create`] lays out a new pool.
 ///
@@ -75,10 +76,18 @@ impl CreateOptions {
     }
 
     /// Accept memory that does not survive a power cut (shared memory, page cache). Recorded in the pool. Without
-    /// it, a place that refuses MAP_SYNC is refused.
+    /// it, a pool on an ordinary disk has a log that makes it durable, and one on tmpfs is refused.
     #[must_use]
     pub fn volatile(mut self, accept: bool) -> CreateOptions {
         self.format.volatile = accept;
+        self
+    }
+
+    /// Size in bytes of the log of a pool on an ordinary disk; 0, the default, is an eighth of the pool, from
+    /// 64 MiB to 1 GiB.
+    #[must_use]
+    pub fn log_bytes(mut self, bytes: u64) -> CreateOptions {
+        self.format.log_bytes = bytes;
         self
     }
 
@@ -102,6 +111,18 @@ impl CreateOptions {
     /// [`Error::PoolExists`] without [`overwrite`](Self::overwrite), [`Error::Create`] for all that is wrong with the
     /// sizes, the place or the medium.
     pub fn format(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.format_with_progress(path, &mut |_, _| ())
+    }
+
+    /// The same; `progress` is told bytes written and bytes in all, while a log is written.
+    ///
+    /// # Errors
+    /// As [`format`](Self::format).
+    pub fn format_with_progress(
+        &self,
+        path: impl AsRef<Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         let pool = path.as_ref();
         let failed = |source| Error::Create {
             pool: pool.to_owned(),
@@ -118,7 +139,9 @@ impl CreateOptions {
             remove_pool(pool)?;
         }
         let owner = self.owner.unwrap_or_else(process_owner);
-        fs::mkfs(pool, &self.format, owner).map_err(failed)
+        let mut format = self.format;
+        format.log = !format.volatile && txn::pool::needs_log(pool);
+        fs::mkfs_with_progress(pool, &format, owner, progress).map_err(failed)
     }
 }
 
@@ -135,6 +158,7 @@ pub struct PoolOptions {
     volatile: bool,
     owner: Option<(u32, u32)>,
     umask: u32,
+    durability: Durability,
     mount: MountOptions,
 }
 
@@ -148,6 +172,7 @@ impl PoolOptions {
             volatile: false,
             owner: None,
             umask: 0o022,
+            durability: Durability::Call,
             mount: MountOptions {
                 read_cache: ReadCacheOptions {
                     mode: ReadCacheMode::Auto,
@@ -170,6 +195,15 @@ impl PoolOptions {
     #[must_use]
     pub fn volatile(mut self, accept: bool) -> PoolOptions {
         self.volatile = accept;
+        self
+    }
+
+    /// When calls are durable, of a pool on an ordinary disk (class `log`); in others they are when they return. The default
+    /// is [`Durability::Call`], a disk's write for each call or for those of several threads together; with
+    /// [`Durability::Fsync`] calls are as fast as memory, survive in order, and [`Pool::sync`] waits.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> PoolOptions {
+        self.durability = durability;
         self
     }
 
@@ -258,7 +292,8 @@ impl PoolOptions {
             true => Damage::Drop,
             false => Damage::Refuse,
         };
-        let store = PmemStore::open_with(path, mode, self.volatile, damage).map_err(failed)?;
+        let store = PmemStore::open_with(path, mode, self.volatile, damage, self.durability);
+        let store = store.map_err(failed)?;
         let mut mount = self.mount;
         mount.read_only = self.read_only;
         let filesystem = FileSystem::mount(store, mount).map_err(failed)?;
@@ -353,6 +388,21 @@ impl Pool {
     #[must_use]
     pub fn class(&self) -> DurabilityClass {
         self.filesystem().store().class()
+    }
+
+    /// Returns when all calls that returned before are durable. Waits only in class `log` with [`Durability::Fsync`].
+    ///
+    /// # Errors
+    /// `EIO` if the disk failed: the pool is read-only until it is opened again.
+    pub fn sync(&self) -> Result<()> {
+        let synced = self.filesystem().sync();
+        synced.map_err(|error| Cause::from(error).on("sync", &self.filesystem().root()))
+    }
+
+    /// The state of the log of a pool of class `log`.
+    #[must_use]
+    pub fn log_status(&self) -> Option<DiskLogStatus> {
+        self.filesystem().store().logger().map(Logger::status)
     }
 
     /// Space and inodes, used and free.

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum DurabilityClass {
     /// A `MAP_SYNC` file on fsdax, or a device-DAX node: durable when its lines are flushed and fenced.
     Dax,
-    /// A DRAM image with a write-ahead log on an ordinary disk. Not mappable before the disk tier exists.
+    /// Memory with a log on an ordinary disk: durable when the log is (docs/LOG.md).
     Log,
     /// Shared memory or page cache, asked for by name: never durable. For tests, emulation and replicated pools.
     Volatile,

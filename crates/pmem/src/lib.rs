@@ -75,7 +75,7 @@ pub use crc32c::{crc32c, crc32c_of_line};
 pub use dram::{Dram, prefetch, prefetch_for_write};
 pub use emulator::Emulator;
 pub use instructions::{FlushInstruction, StreamInstruction, full_fence};
-pub use mapping::{HUGE_PAGE_BYTES, MapError, Part, medium_length, use_huge_pages};
+pub use mapping::{HUGE_PAGE_BYTES, MapError, Part, is_tmpfs, medium_length, use_huge_pages};
 pub use media::{MediaModel, MediaModelError, ticks, ticks_per_nanosecond};
 pub use order::{Dirty, Durable, Flushed};
 pub use region::Region;

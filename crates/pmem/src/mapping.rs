@@ -58,12 +58,6 @@ pub enum MapError {
         /// Length of the file in bytes.
         found: u64,
     },
-    /// A class that exists in name only.
-    #[error(
-        "durability class `log` cannot be mapped yet: it arrives with the disk tier (a write-ahead log on an ordinary disk); \
-         use persistent memory (class dax), or give --volatile"
-    )]
-    LogClass,
     /// A range does not begin and end where pages do.
     #[error(
         "{path}: range of {length} bytes at {file_offset} is not a whole number of {alignment}-byte units"
@@ -134,12 +128,16 @@ pub fn medium_length(file: &File) -> io::Result<u64> {
 pub fn use_huge_pages(file: &File, length: u64) -> io::Result<()> {
     file.set_len(length)?;
     let huge = HUGE_PAGE_BYTES as u64;
-    let is_tmpfs = rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
-    if is_tmpfs && length >= huge && length.is_multiple_of(huge) {
+    if is_tmpfs(file) && length >= huge && length.is_multiple_of(huge) {
         // Whatever is refused from here on, the file has small pages.
         let _ = collapse(file, length as usize);
     }
     Ok(())
+}
+
+/// Whether a file is memory, and gone with the machine's power.
+pub fn is_tmpfs(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
 /// Asks for the huge pages one by one: where no memory is left in such pieces, those before stay.
@@ -320,9 +318,6 @@ impl Mapping {
         class: DurabilityClass,
         access: Access,
     ) -> Result<Mapping, MapError> {
-        if class == DurabilityClass::Log {
-            return Err(MapError::LogClass);
-        }
         let mut alignment = HUGE_PAGE_BYTES as u64;
         let mut length = 0;
         for part in parts {

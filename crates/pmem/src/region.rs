@@ -54,7 +54,8 @@ impl fmt::Debug for Region {
 impl Region {
     /// Maps files side by side at one range of addresses that begins on a 2 MiB boundary.
     ///
-    /// Class `dax` demands `MAP_SYNC` of every part; class `volatile` takes any file. With [`Access::PrivateCopy`]
+    /// Class `dax` demands `MAP_SYNC` of every part; the others take any file. A region of class `log` is memory: who has it sees to it that a log on a
+    /// disk follows it. With [`Access::PrivateCopy`]
     /// stores stay in this process; on device-DAX, which cannot be mapped privately, the content is copied.
     ///
     /// The files keep their length while they are mapped, and have all their blocks: the kernel answers an access to a byte
@@ -78,11 +79,8 @@ impl Region {
     /// Whoever has such a region accesses only ranges that are mapped, and stores only into those mapped for it: else the processor ends the process.
     ///
     /// # Errors
-    /// [`MapError::NoAddresses`], [`MapError::Empty`], [`MapError::LogClass`].
+    /// [`MapError::NoAddresses`], [`MapError::Empty`].
     pub fn reserve(length: u64, class: DurabilityClass) -> Result<Region, MapError> {
-        if class == DurabilityClass::Log {
-            return Err(MapError::LogClass);
-        }
         if length == 0 {
             return Err(MapError::Empty);
         }
@@ -137,6 +135,18 @@ impl Region {
     /// If `length` is 0 or not a multiple of 64, or if there is not that much address space.
     pub fn anonymous(length: u64) -> Region {
         Region::private(length, None)
+    }
+
+    /// The same, of another class: memory that becomes, or is read from, a pool on a medium.
+    ///
+    /// # Panics
+    /// As [`Region::anonymous`].
+    #[must_use]
+    pub fn anonymous_of(length: u64, class: DurabilityClass) -> Region {
+        Region {
+            class,
+            ..Region::anonymous(length)
+        }
     }
 
     fn private(length: u64, emulator: Option<Emulator>) -> Region {

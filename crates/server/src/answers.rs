@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use txn::Store;
 
-use crate::control::{CachedFile, ClientStatus, KeptStatus, Space, Status};
+use crate::control::{CachedFile, ClientStatus, KeptStatus, LogStatus, Space, Status};
 use crate::handler::Shared;
 use crate::serve::Mounting;
 
@@ -85,6 +85,10 @@ impl<S: Store> Answers for Asked<S> {
             direct: self.shared.direct.status(),
             kept: files.count_kept().iter().map(kept_status).collect(),
             losses: files.losses(),
+            log: files
+                .store()
+                .logger()
+                .map(|logger| LogStatus::new(&logger.status(), self.started.elapsed())),
             temporary: mounting.temporary,
         }
     }

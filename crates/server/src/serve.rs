@@ -44,6 +44,8 @@ pub struct Mounting {
     pub mountpoint: PathBuf,
     /// Nothing can be changed through the mount. The file system must be mounted read-only too.
     pub read_only: bool,
+    /// Threads besides those that `threads` stands for if it is 0: as many as may wait for a log's disk at the same moment.
+    pub waiting_threads: usize,
     /// Threads that answer requests; 0 means one per core.
     pub threads: usize,
     /// Whether other users may enter, each with the permissions that modes give him. `None`: as root
@@ -72,6 +74,7 @@ impl Mounting {
             pool: pool.into(),
             mountpoint: mountpoint.into(),
             read_only: false,
+            waiting_threads: 0,
             threads: 0,
             allow_other: None,
             restrictions: MountFlags::empty(),
@@ -96,7 +99,7 @@ impl Mounting {
 
     pub(crate) fn thread_count(&self) -> usize {
         match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => std::thread::available_parallelism().map_or(1, usize::from) + self.waiting_threads,
             threads => threads,
         }
     }
@@ -384,7 +387,13 @@ fn open_direct<S: Store>(
     notifier: Notifier,
 ) -> Option<Direct> {
     let device_minor = stopper.device_minor?;
-    if !mounting.direct || mounting.read_only || shared.fs.store().directory().is_none() {
+    let store = shared.fs.store();
+    // What a process stores is in nobody's log.
+    if !mounting.direct
+        || mounting.read_only
+        || store.directory().is_none()
+        || store.logger().is_some()
+    {
         return None;
     }
     Direct::start(shared, mounting, device_minor, notifier)

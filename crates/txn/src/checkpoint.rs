@@ -24,6 +24,7 @@ impl Journals {
     /// 1. The cut: with all journals locked, W is the newest number and every record ≤ W is applied; journals
     ///    switch halves. Commits go on in the other halves from here.
     /// 2. Every range those records changed is flushed, then one fence.
+    ///    Where a log on a disk follows the memory, it has W too (`has_log`, L4).
     /// 3. W is made durable. Only now are the old halves dead and the freed blocks free (R1).
     ///
     /// 4. The dead halves get fresh places from `allocator`, if there is one.
@@ -35,6 +36,7 @@ impl Journals {
         &self,
         finished: u64,
         allocator: Option<&Allocator>,
+        has_log: impl FnOnce(u64),
         release: impl FnOnce(&[Extent]),
     ) {
         let mut last = self.checkpoint.lock();
@@ -50,6 +52,7 @@ impl Journals {
         for journal in &retired {
             flush_ranges(region, &journal.touched);
         }
+        has_log(sequence);
         write_checkpoint(region, sequence);
         *last = sequence;
         let mut freed: Vec<Extent> = retired

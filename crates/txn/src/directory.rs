@@ -115,13 +115,26 @@ impl PoolDirectory {
         sys::mkdirat(CWD, path, FOLDER_MODE)?;
         let name = path.as_os_str();
         let made = PoolDirectory::at(CWD, name, OFlags::NOFOLLOW, path.to_path_buf())?;
-        let expected = rustix::process::geteuid();
-        match made.owner == expected {
-            true => Ok(made),
+        made.require_owner(rustix::process::geteuid())
+    }
+
+    /// Opens a directory that has to be this user's own; a link in its place is not followed.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; [`Foreign`] if the directory belongs to another user.
+    pub fn own(path: &Path) -> io::Result<PoolDirectory> {
+        let found = PoolDirectory::at(CWD, path.as_os_str(), OFlags::NOFOLLOW, path.to_path_buf())?;
+        found.require_owner(rustix::process::geteuid())
+    }
+
+    fn require_owner(self, expected: Uid) -> io::Result<PoolDirectory> {
+        match self.owner == expected {
+            true => Ok(self),
             false => Err(foreign(
-                path.to_path_buf(),
+                self.path,
                 Found::Owner {
-                    owner: made.owner.as_raw(),
+                    owner: self.owner.as_raw(),
                     expected: expected.as_raw(),
                 },
             )),

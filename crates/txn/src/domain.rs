@@ -7,8 +7,8 @@ use crate::checksum::{Seal, seal, unseal};
 use crate::content::{self, Content};
 use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
-use parking_lot::Mutex;
-use pmem::{BLOCK_BYTES, Flushed, Region};
+use parking_lot::{Mutex, MutexGuard};
+use pmem::{BLOCK_BYTES, Flushed, Offset, Region};
 use scatter::{DomainId, Extent, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -128,6 +128,8 @@ pub struct Domains {
     /// Users whose files use kept segments before fresh ones, and whether there are any.
     sparing: Mutex<Vec<u32>>,
     are_any_sparing: AtomicBool,
+    /// Held while entries of the table change. How often they have: whoever copies the table has to know.
+    table: Mutex<u64>,
 }
 
 /// Who wants to know, if anybody does.
@@ -160,6 +162,7 @@ impl Domains {
             held: HeldSegments::none_of(geometry.segments),
             sparing: Mutex::default(),
             are_any_sparing: AtomicBool::new(false),
+            table: Mutex::new(0),
         })
     }
 
@@ -239,6 +242,7 @@ impl Domains {
 
     /// Saves the wear of every segment.
     pub fn save_wear(&self, wear: &[u64]) {
+        let _change = self.change_table();
         let mut batch = Flushed::nothing(&self.region);
         for (segment, &blocks) in wear.iter().enumerate() {
             let at = self.geometry.segment_entry(segment as u32) + WEAR_AT;
@@ -257,6 +261,7 @@ impl Domains {
     /// A segment with blocks in use only ever turns from an owner's into a mixed one, and at no moment looks free. A free
     /// one that gets an owner has its owner word written first, while its seal still says free. That its content may be somebody else's from now on is durable before the assignment is.
     pub fn write_assignment(&self, segment: u32, domain: Option<Domain>) {
+        let _change = self.change_table();
         let at = self.geometry.segment_entry(segment);
         let (owner, word) = domain.map_or((0, 0), |domain| domain.words(segment));
         let before = self.entry(segment).content(segment);
@@ -279,11 +284,34 @@ impl Domains {
 
     /// Says whose content is in these segments, durably.
     pub fn write_content(&self, segments: Range<u32>, content: Content) {
+        let _change = self.change_table();
         let mut batch = Flushed::nothing(&self.region);
         for segment in segments {
             batch.join(self.store_content(segment, content));
         }
         self.region.fence(batch);
+    }
+
+    fn change_table(&self) -> MutexGuard<'_, u64> {
+        let mut table = self.table.lock();
+        *table += 1;
+        table
+    }
+
+    /// How often the table was changed.
+    pub(crate) fn table_version(&self) -> u64 {
+        *self.table.lock()
+    }
+
+    /// Has `read` look at the whole table, if it was changed since `version`. Nothing changes meanwhile. The version that was read.
+    pub(crate) fn read_table(&self, read: impl FnOnce(Offset, u64), version: u64) -> u64 {
+        let table = self.table.lock();
+        if *table != version {
+            let first = self.geometry.segment_entry(0);
+            let end = self.geometry.segment_entry(self.geometry.segments);
+            read(first, end.get() - first.get());
+        }
+        *table
     }
 
     fn store_content(&self, segment: u32, content: Content) -> Flushed {

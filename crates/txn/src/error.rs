@@ -189,6 +189,26 @@ pub enum OpenError {
     /// The memory does not keep its content, and nobody said `--volatile`.
     #[error(transparent)]
     Map(#[from] pmem::MapError),
+    /// The memory of a pool of class `log` does not fit.
+    #[error(
+        "{path}: the pool needs {needed_bytes} bytes of memory, and {free_bytes} are free there; free some (`df {path}`), or make /dev/shm larger: mount -o remount,size=BYTES /dev/shm"
+    )]
+    NoMemory {
+        /// Where the memory would be.
+        path: PathBuf,
+        /// Bytes of the pool.
+        needed_bytes: u64,
+        /// Bytes free.
+        free_bytes: u64,
+    },
+    /// The log of the pool cannot be used.
+    #[error("{path}: {error}")]
+    Log {
+        /// The log.
+        path: PathBuf,
+        /// Why not.
+        error: wal::LogError,
+    },
     /// Metadata is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corruption),

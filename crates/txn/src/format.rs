@@ -5,8 +5,8 @@ use crate::content::Content;
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
-    FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX, SEGMENT_BLOCKS_MIN,
-    SEGMENTS_MAX, Superblock, header_blocks,
+    FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX,
+    SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, Superblock, header_blocks,
 };
 use crate::places::{HalfName, HalfPlace};
 use pmem::{BLOCK_BYTES, Flushed, HUGE_PAGE_BYTES, Offset, Region};
@@ -35,6 +35,10 @@ pub struct FormatOptions {
     pub journal_bytes: u64,
     /// The pool promises nothing about power cuts (tests, emulation, replicated pools).
     pub volatile: bool,
+    /// The pool's files are the image of a memory that a log follows: for ordinary disks.
+    pub log: bool,
+    /// Bytes of the log, or 0: an eighth of the pool, from 64 MiB to 1 GiB.
+    pub log_bytes: u64,
 }
 
 impl Default for FormatOptions {
@@ -45,9 +49,15 @@ impl Default for FormatOptions {
             journals: 0,
             journal_bytes: 0,
             volatile: false,
+            log: false,
+            log_bytes: 0,
         }
     }
 }
+
+/// Of the log, unless its maker said how large.
+const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=1 << 30;
+const LOG_BYTES_MIN: u64 = 1 << 20;
 
 impl FormatOptions {
     /// A pool of 1 MiB with one journal of 16 KiB: small enough to try thousands of crash states a second.
@@ -58,6 +68,8 @@ impl FormatOptions {
             journals: 1,
             journal_bytes: 16 << 10,
             volatile: true,
+            log: false,
+            log_bytes: 0,
         }
     }
 
@@ -78,6 +90,15 @@ impl FormatOptions {
             0 => JOURNAL_BYTES.min(self.actual_segment_bytes()),
             bytes => bytes,
         }
+    }
+
+    /// Bytes of the log's file.
+    pub(crate) fn actual_log_bytes(&self) -> u64 {
+        let bytes = match self.log_bytes {
+            0 => (self.size_bytes / 8).clamp(*LOG_BYTES.start(), *LOG_BYTES.end()),
+            bytes => bytes.max(LOG_BYTES_MIN),
+        };
+        bytes.next_multiple_of(BLOCK_BYTES as u64)
     }
 
     /// The superblock that these options lead to.
@@ -167,7 +188,11 @@ impl FormatOptions {
             journal_blocks: journal / block,
             segments,
             journals,
-            flags: if self.volatile { FLAG_VOLATILE } else { 0 },
+            flags: match (self.volatile, self.log) {
+                (true, _) => FLAG_VOLATILE,
+                (false, true) => FLAG_LOG,
+                (false, false) => 0,
+            },
             reserved: 0,
             journal_key: u64::from_le_bytes(random()),
         };

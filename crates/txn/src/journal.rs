@@ -10,7 +10,7 @@ use crate::places::HalfPlace;
 use crate::record::{EntryHead, RecordBuilder};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, LINE_BYTES, Region, WORD_BYTES};
+use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, LINE_BYTES, Offset, Region, WORD_BYTES};
 use scatter::Extent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,6 +47,8 @@ pub(crate) struct Journal {
     position: usize,
     /// Bytes of records in the half that is not active.
     retired_bytes: usize,
+    /// Cuts since the pool was opened.
+    cuts: u64,
     touched: Vec<EntryHead>,
     filter: [u64; FILTER_LINES],
     freed: Vec<Extent>,
@@ -79,6 +81,11 @@ pub(crate) struct TurnOfAll<'j> {
 }
 
 impl Turn<'_> {
+    /// The record's number.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Whether a record of `bytes` fits; if not, a checkpoint is needed (and this turn must be given up for it).
     #[inline]
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
@@ -128,6 +135,21 @@ pub(crate) struct RetiredHalf {
     pub(crate) blocks_written: u64,
 }
 
+/// How far the records of a journal go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// Cuts before the active half.
+    pub(crate) cuts: u64,
+    /// Where the active half is.
+    pub(crate) active: Offset,
+    /// Bytes of records in it.
+    pub(crate) active_bytes: usize,
+    /// Where the half before it is.
+    pub(crate) other: Offset,
+    /// Bytes of records in that.
+    pub(crate) other_bytes: usize,
+}
+
 /// What a journal hands over at the cut of a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
@@ -145,6 +167,7 @@ impl Journal {
             active: 0,
             position: 0,
             retired_bytes: 0,
+            cuts: 0,
             touched: Vec::new(),
             filter: [0; FILTER_LINES],
             freed: Vec::new(),
@@ -155,6 +178,7 @@ impl Journal {
     /// Switches to the other half and hands over what the checkpoint has to deal with.
     pub(crate) fn cut(&mut self) -> Retired {
         self.active ^= 1;
+        self.cuts += 1;
         self.retired_bytes = std::mem::take(&mut self.position);
         self.filter = [0; FILTER_LINES];
         self.checked = None;
@@ -174,6 +198,18 @@ impl Journal {
             half: half as u32,
             place: self.halves[half].place,
             blocks_written: self.retired_bytes.div_ceil(BLOCK_BYTES) as u64,
+        }
+    }
+
+    /// How far records go now, in both halves.
+    pub(crate) fn reach(&self) -> Reach {
+        let [active, other] = [self.active, self.active ^ 1].map(|half| self.halves[half].place);
+        Reach {
+            cuts: self.cuts,
+            active: active.start.offset(),
+            active_bytes: self.position,
+            other: other.start.offset(),
+            other_bytes: self.retired_bytes,
         }
     }
 

@@ -29,6 +29,8 @@ pub const JOURNALS_MAX: u32 = 64;
 pub const SEGMENT_ENTRY_BYTES: u64 = 32;
 /// Superblock flag: the pool was made with `--volatile` and promises nothing about power cuts.
 pub const FLAG_VOLATILE: u32 = 1;
+/// Superblock flag: the pool's files are the image of a memory that a log follows (class `log`).
+pub const FLAG_LOG: u32 = 2;
 
 /// The state block.
 pub const STATE_BLOCK: BlockNumber = BlockNumber::new(1);
@@ -72,7 +74,7 @@ pub struct Superblock {
     pub segments: u32,
     /// Number of journals.
     pub journals: u32,
-    /// [`FLAG_VOLATILE`]; unknown bits are refused.
+    /// [`FLAG_VOLATILE`] or [`FLAG_LOG`]; unknown bits, and both, are refused.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -161,12 +163,17 @@ impl Superblock {
             "journal_blocks",
         )?;
         field(self.journal_blocks.is_multiple_of(2), "journal_blocks")?;
-        field(self.flags & !FLAG_VOLATILE == 0, "flags")
+        field([0, FLAG_VOLATILE, FLAG_LOG].contains(&self.flags), "flags")
     }
 
     /// Whether the pool was made with `--volatile`.
     pub fn is_volatile(&self) -> bool {
         self.flags & FLAG_VOLATILE != 0
+    }
+
+    /// Whether a log on a disk makes the pool durable.
+    pub fn is_logged(&self) -> bool {
+        self.flags & FLAG_LOG != 0
     }
 
     /// The geometry that the fields describe.

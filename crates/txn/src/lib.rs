@@ -13,6 +13,7 @@
 //! * [`content`]: whose content a segment holds, so that its owner sees nothing that is not his.
 //! * [`seen`]: blocks that nobody gets yet, because a process may still see them.
 //! * [`homes`]: metadata blocks that are named by an index and move.
+//! * [`disk`]: class `log`, memory that a log on an ordinary disk follows.
 //! * [`record`]: the bytes of a journal record.
 //! * [`journal`], [`checkpoint`], [`recovery`]: the life of a record.
 //! * [`store`]: the seam towards `fs`: [`Store`] and [`Transaction`], and their implementation
@@ -24,6 +25,7 @@ pub mod checksum;
 pub mod content;
 pub mod descriptors;
 pub mod directory;
+pub mod disk;
 pub mod domain;
 pub mod error;
 pub mod format;
@@ -53,6 +55,7 @@ pub mod users;
 
 pub use content::Content;
 pub use directory::PoolDirectory;
+pub use disk::{DiskLogStatus, Durability, LogFailed, Logger, ParseDurabilityError};
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;

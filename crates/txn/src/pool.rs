@@ -3,6 +3,7 @@
 use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
 use crate::directory::{Foreign, PoolDirectory, open_device};
+use crate::disk::{self, Durability};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
@@ -144,10 +145,17 @@ pub(crate) struct Mapped {
     pub(crate) segments: Option<SegmentFiles>,
     /// Segments that former servers have given to processes, and somebody has.
     pub(crate) had: Vec<u32>,
+    /// Of a pool that is open for writing and has one.
+    pub(crate) log: Option<disk::open::Opened>,
 }
 
 /// Opens, locks and maps the pool at `path`.
-pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, OpenError> {
+pub(crate) fn map(
+    path: &Path,
+    mode: Mode,
+    volatile: bool,
+    durability: Durability,
+) -> Result<Mapped, OpenError> {
     let Head {
         file: head,
         path: head_path,
@@ -156,6 +164,18 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
         lock,
         given,
     } = open_head(path, mode)?;
+    if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
+        let (region, log) = disk::open::map(directory, &superblock, mode, durability)?;
+        return Ok(Mapped {
+            region,
+            superblock,
+            lock,
+            directory: Some(Arc::clone(directory)),
+            segments: None,
+            had: Vec::new(),
+            log,
+        });
+    }
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() {
         DurabilityClass::Volatile
@@ -194,6 +214,7 @@ pub(crate) fn map(path: &Path, mode: Mode, volatile: bool) -> Result<Mapped, Ope
         directory,
         segments,
         had,
+        log: None,
     })
 }
 
@@ -465,6 +486,9 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
     } else {
         DurabilityClass::Dax
     };
+    if superblock.is_logged() {
+        return create_logged(path, &superblock);
+    }
     if is_device(path) {
         let device = open_device(path, Mode::ReadWrite).map_err(format_io(path, "open"))?;
         let part = Part {
@@ -476,12 +500,7 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         let region = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite)?;
         return Ok(write_header(region, &superblock, Content::Anybodys));
     }
-    let directory = PoolDirectory::make(path).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => FormatError::Exists {
-            path: path.to_path_buf(),
-        },
-        _ => format_io(path, "make the pool's directory")(source),
-    })?;
+    let directory = make_directory(path)?;
     let made = create_files(&directory, &geometry).and_then(|files| {
         let region = files
             .map(&geometry, class, Access::ReadWrite, false)
@@ -495,6 +514,83 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         let _ = remove(&directory);
     }
     made
+}
+
+/// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files cannot be mapped durably.
+/// Memory that loses its content (tmpfs) needs none, because the log would be lost with it.
+pub fn needs_log(path: &Path) -> bool {
+    if is_device(path) {
+        return false;
+    }
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let flags =
+        rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let Ok(probe) = rustix::fs::open(
+        parent,
+        flags,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    ) else {
+        return false;
+    };
+    let probe = File::from(probe);
+    if pmem::is_tmpfs(&probe) || probe.set_len(BLOCK_BYTES as u64).is_err() {
+        return false;
+    }
+    let part = Part {
+        file: &probe,
+        path,
+        file_offset: 0,
+        length: BLOCK_BYTES as u64,
+    };
+    let mapped = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite);
+    matches!(mapped, Err(pmem::MapError::NotPersistent { .. }))
+}
+
+/// The files of a pool of class `log` are its image: a new pool is made in memory, and [`finish`] writes it there.
+fn create_logged(path: &Path, superblock: &Superblock) -> Result<Region, FormatError> {
+    let geometry = superblock.geometry();
+    let directory = make_directory(path)?;
+    let made = create_files(&directory, &geometry).map(|_files| {
+        let region = Region::anonymous_of(geometry.total_bytes(), DurabilityClass::Log);
+        write_header(region, superblock, Content::Nobodys)
+    });
+    if made.is_err() {
+        let _ = remove(&directory);
+    }
+    made
+}
+
+/// Writes to the pool's files what was made in `region` for a pool of class `log`; of others it is there already.
+///
+/// # Errors
+///
+/// [`FormatError`]; files made so far are removed again.
+pub fn finish(
+    path: &Path,
+    region: &Region,
+    options: &FormatOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), FormatError> {
+    if region.class() != DurabilityClass::Log {
+        return Ok(());
+    }
+    let failed = |error: OpenError| FormatError::Initialise(error.to_string());
+    let superblock = read_superblock(region).map_err(failed)?;
+    let directory = PoolDirectory::open(path).map_err(format_io(path, "open"))?;
+    let log_bytes = options.actual_log_bytes();
+    disk::open::write_new(&directory, region, &superblock, log_bytes, progress)
+}
+
+fn make_directory(path: &Path) -> Result<PoolDirectory, FormatError> {
+    PoolDirectory::make(path).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => FormatError::Exists {
+            path: path.to_path_buf(),
+        },
+        _ => format_io(path, "make the pool's directory")(source),
+    })
 }
 
 fn is_device(path: &Path) -> bool {

@@ -12,6 +12,9 @@
 //!
 //! The first entry may be a *data check*: its payload is the CRC32C of bulk data that lies at its place, and that one fence made durable
 //! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
+//!
+//! In memory that a log on a disk follows, the last entries may be *data notes* (bits 62 and 63): the payload is the
+//! number of bytes at that place which the record publishes. They change nothing; they tell the log what to copy.
 
 use crate::checksum::crc32c;
 use crate::homes::{HomeOffset, Homes};
@@ -29,6 +32,12 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 const LENGTH_MASK: u64 = 0x3fff;
 const DATA_FLAG: u64 = 1 << 62;
 const ZERO_FLAG: u64 = 1 << 63;
+/// A data note.
+const NOTE_FLAGS: u64 = DATA_FLAG | ZERO_FLAG;
+/// Words of a data note.
+const NOTE_WORDS: usize = 2;
+/// Bytes of a data note.
+pub(crate) const NOTE_BYTES: usize = NOTE_WORDS * WORD_BYTES;
 /// Words of a data check.
 const DATA_CHECK_WORDS: usize = 2;
 /// Where entries begin in a builder: room for a data check is always left before them, and the header is put where it belongs at the end.
@@ -71,6 +80,16 @@ impl EntryHead {
     /// Bytes that change.
     pub fn length(self) -> usize {
         ((self.0 >> OFFSET_BITS) & LENGTH_MASK) as usize
+    }
+
+    /// Of "store `length` bytes at `at`".
+    pub(crate) fn change(at: Offset, length: usize) -> EntryHead {
+        EntryHead(u64::from_le(head(at, length, 0)))
+    }
+
+    /// The word as a number.
+    pub(crate) fn word(self) -> u64 {
+        self.0
     }
 
     fn is_data_check(self) -> bool {
@@ -223,6 +242,12 @@ impl RecordBuilder {
         }
     }
 
+    /// Adds "the record publishes `bytes` of data at `at`". Behind all changes.
+    pub fn note_data(&mut self, at: Offset, bytes: u64) {
+        self.words
+            .extend_from_slice(&[head(at, WORD_BYTES, NOTE_FLAGS), bytes.to_le()]);
+    }
+
     /// No more changes: looks up the places of homes, and computes what of the checksum does not depend on the sequence number. Call it while
     /// bulk data is on its way to the medium, when computing costs no time.
     #[inline]
@@ -340,7 +365,7 @@ fn combine(head: u32, entries: u32) -> u32 {
     head.swap_bytes() ^ entries
 }
 
-/// Iterator over the changes of a record. Stops at the padding.
+/// Iterator over the changes of a record. Stops at the padding, and at data notes.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: &'a [u8],
@@ -355,7 +380,7 @@ impl<'a> Iterator for Entries<'a> {
         let word = u64::from_le_bytes(*head);
         let head = EntryHead(word);
         let length = head.length();
-        if length == 0 {
+        if length == 0 || word & NOTE_FLAGS == NOTE_FLAGS {
             return None;
         }
         if word & ZERO_FLAG != 0 {
@@ -379,6 +404,13 @@ impl<'a> Iterator for Entries<'a> {
                 payload: Some(payload),
             },
         ))
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// What is behind the changes that were taken.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 }
 
@@ -459,7 +491,14 @@ impl Record {
                 && !head.is_data_check()
                 && checked.is_none_or(|data| !entry.overlaps_block_of(data.at))
         });
-        is_checkable && inside && used == self.bytes.len()
+        let notes = notes(&self.bytes[used.min(self.bytes.len())..]);
+        let are_notes_inside = notes.clone().all(|(at, bytes)| {
+            let end = at.get().checked_add(bytes);
+            at >= geometry.first_block().offset()
+                && end.is_some_and(|end| end <= geometry.total_bytes())
+        });
+        used += notes.count() * NOTE_WORDS * WORD_BYTES;
+        is_checkable && inside && are_notes_inside && used == self.bytes.len()
     }
 
     /// Bytes that the record takes in a journal.
@@ -469,254 +508,67 @@ impl Record {
 
     /// What tells whether the record's fence was reached; `None` if its data was durable before.
     pub fn data_check(&self) -> Option<DataCheck> {
-        let head = head_bytes(&self.bytes);
-        let words = self.bytes[HEADER_BYTES..head].as_chunks::<WORD_BYTES>().0;
-        let [place, checksum] = words else {
-            return None;
-        };
-        let place = EntryHead(u64::from_le_bytes(*place));
-        Some(DataCheck {
-            at: place.at(),
-            length: place.length(),
-            checksum: u64::from_le_bytes(*checksum) as u32,
-        })
+        data_check(&self.bytes)
     }
 
     /// The changes, in order.
     pub fn entries(&self) -> Entries<'_> {
-        Entries {
-            rest: &self.bytes[head_bytes(&self.bytes)..],
-        }
+        entries(&self.bytes)
     }
+
+    /// Header and entries.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// The changes of a record, in order.
+pub(crate) fn entries(record: &[u8]) -> Entries<'_> {
+    Entries {
+        rest: &record[head_bytes(record)..],
+    }
+}
+
+/// The changes in bytes that are nothing but changes.
+pub(crate) fn all_entries(bytes: &[u8]) -> Entries<'_> {
+    Entries { rest: bytes }
+}
+
+/// The data check of a record.
+pub(crate) fn data_check(record: &[u8]) -> Option<DataCheck> {
+    let words = &record[HEADER_BYTES..head_bytes(record)];
+    let [place, checksum] = words.as_chunks::<WORD_BYTES>().0 else {
+        return None;
+    };
+    let place = EntryHead(u64::from_le_bytes(*place));
+    Some(DataCheck {
+        at: place.at(),
+        length: place.length(),
+        checksum: u64::from_le_bytes(*checksum) as u32,
+    })
+}
+
+/// Number and bytes of the record at the start of `journal`, which a process of ours wrote: nothing is checked.
+pub(crate) fn first_written(journal: &[u8]) -> Option<(u64, &[u8])> {
+    let header = journal
+        .first_chunk::<HEADER_BYTES>()?
+        .as_chunks::<WORD_BYTES>()
+        .0;
+    let sequence = u64::from_le_bytes(header[0]);
+    let length = u64::from_le_bytes(header[1]) as u32 as usize;
+    let bytes = journal.get(..length.max(HEADER_BYTES))?;
+    Some((sequence, bytes))
+}
+
+/// The data notes at the start of `rest`: places and bytes.
+pub(crate) fn notes(rest: &[u8]) -> impl Iterator<Item = (Offset, u64)> + Clone {
+    let words = rest.as_chunks::<WORD_BYTES>().0;
+    let pairs = words.as_chunks::<NOTE_WORDS>().0.iter();
+    let pairs = pairs.map(|pair| pair.map(u64::from_le_bytes));
+    pairs
+        .take_while(|[head, _]| head & NOTE_FLAGS == NOTE_FLAGS)
+        .map(|[head, bytes]| (EntryHead(head).at(), bytes))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const GEOMETRY: Geometry = Geometry {
-        header_blocks: 4,
-        segment_blocks: 16,
-        segments: 16,
-    };
-    const SALT: u32 = 0x5a17_5a17;
-    const FORM: RecordForm = RecordForm {
-        geometry: GEOMETRY,
-        salt: SALT,
-    };
-
-    fn sample() -> RecordBuilder {
-        let mut builder = RecordBuilder::new();
-        let base = GEOMETRY.first_block().offset();
-        builder.store_word(base + 64, 7);
-        builder.store(base + 4096, b"hello, record");
-        builder.zero(base + 8192, 5000);
-        builder
-    }
-
-    #[test]
-    fn a_record_of_another_use_of_the_place_is_refused() {
-        let mut builder = sample();
-        builder.close(&Homes::default());
-        let bytes = builder.finish(42, SALT).to_vec();
-        let other = RecordForm { salt: 0, ..FORM };
-        assert!(Record::parse(&bytes, &FORM).is_some());
-        assert!(Record::parse(&bytes, &other).is_none());
-    }
-
-    #[test]
-    fn a_record_reads_back_as_written() {
-        let mut builder = sample();
-        builder.close(&Homes::default());
-        let bytes = builder.finish(42, SALT).to_vec();
-        assert_eq!(bytes.len() % LINE_BYTES, 0);
-        let record = Record::parse(&bytes, &FORM).expect("whole record");
-        assert_eq!(record.sequence, 42);
-        let entries: Vec<_> = record.entries().map(|(_, entry)| entry).collect();
-        assert_eq!(entries.len(), 4);
-        assert_eq!(entries[1].payload, Some(&b"hello, record"[..]));
-        assert_eq!(entries[2].length + entries[3].length, 5000);
-        assert_eq!(record.padded_bytes(), bytes.len());
-    }
-
-    #[test]
-    fn a_closed_record_without_its_data_check_is_one_that_never_had_it() {
-        for words in 0..20 {
-            let mut builders = [sample(), sample()];
-            for builder in &mut builders {
-                builder.store(GEOMETRY.first_block().offset(), &vec![3; 8 * words + 1]);
-            }
-            let [mut checked, mut plain] = builders;
-            checked.check_data(DataCheck {
-                at: GEOMETRY.first_block().offset() + 65_536,
-                length: 100,
-                checksum: 9,
-            });
-            assert_eq!(
-                checked.checked_block(),
-                Some(GEOMETRY.first_block() + 16),
-                "where the data is"
-            );
-            for builder in [&mut checked, &mut plain] {
-                builder.close(&Homes::default());
-            }
-            checked.forget_data_of_closed();
-            assert_eq!(checked.checked_block(), None);
-            assert_eq!(checked.padded_bytes(), plain.padded_bytes());
-            assert_eq!(checked.finish(42, SALT), plain.finish(42, SALT));
-        }
-    }
-
-    #[test]
-    fn the_smallest_overwrite_fits_one_line() {
-        let mut builder = RecordBuilder::new();
-        let base = GEOMETRY.first_block().offset();
-        builder.store_word(base, 1);
-        builder.store(base + 4096, &[1; 24]);
-        assert_eq!(builder.padded_bytes(), LINE_BYTES);
-    }
-
-    fn assert_flips_are_noticed(bytes: &[u8]) {
-        let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
-        for bit in 0..length * 8 {
-            let mut copy = bytes.to_vec();
-            copy[bit / 8] ^= 1 << (bit % 8);
-            assert!(Record::parse(&copy, &FORM).is_none(), "bit {bit}");
-        }
-    }
-
-    #[test]
-    fn every_flipped_bit_is_noticed() {
-        let mut builder = sample();
-        builder.close(&Homes::default());
-        let bytes = builder.finish(42, SALT).to_vec();
-        assert_flips_are_noticed(&bytes);
-    }
-
-    #[test]
-    fn an_entry_outside_the_pool_is_refused() {
-        for at in [
-            0,
-            GEOMETRY.second_superblock().get(),
-            GEOMETRY.total_bytes(),
-        ] {
-            let mut builder = RecordBuilder::new();
-            builder.store_word(Offset::new(at), 1);
-            builder.close(&Homes::default());
-            let bytes = builder.finish(1, SALT).to_vec();
-            assert!(Record::parse(&bytes, &FORM).is_none(), "offset {at}");
-        }
-    }
-
-    fn data_at(at: Offset) -> DataCheck {
-        DataCheck {
-            at,
-            length: 700,
-            checksum: 0x1234_5678,
-        }
-    }
-
-    /// A block that [`sample`] does not change.
-    fn data_block() -> Offset {
-        GEOMETRY.first_block().offset() + 16 * BLOCK_BYTES as u64
-    }
-
-    fn finished(mut builder: RecordBuilder) -> Vec<u8> {
-        builder.close(&Homes::default());
-        builder.finish(42, SALT).to_vec()
-    }
-
-    #[test]
-    fn a_data_check_reads_back_whenever_it_was_added() {
-        let data = data_at(data_block() + 96);
-        let mut first = RecordBuilder::new();
-        first.check_data(data);
-        first.store_word(GEOMETRY.first_block().offset(), 7);
-        let mut last = RecordBuilder::new();
-        last.store_word(GEOMETRY.first_block().offset(), 7);
-        last.check_data(data);
-        let (first, last) = (finished(first), finished(last));
-        assert_eq!(first, last);
-        let record = Record::parse(&first, &FORM).expect("whole record");
-        assert_eq!(record.data_check(), Some(data));
-        assert_eq!(record.entries().count(), 1);
-        assert_eq!(first.len(), LINE_BYTES);
-    }
-
-    #[test]
-    fn a_forgotten_data_check_leaves_no_trace() {
-        let mut builder = sample();
-        builder.check_data(data_at(data_block()));
-        builder.forget_data();
-        let bytes = finished(builder);
-        assert_eq!(bytes, finished(sample()));
-        let record = Record::parse(&bytes, &FORM).expect("whole record");
-        assert_eq!(record.data_check(), None);
-    }
-
-    #[test]
-    fn every_flipped_bit_of_a_record_with_a_data_check_is_noticed() {
-        let mut builder = sample();
-        builder.check_data(data_at(data_block()));
-        let bytes = finished(builder);
-        assert!(Record::parse(&bytes, &FORM).is_some());
-        assert_flips_are_noticed(&bytes);
-    }
-
-    #[test]
-    fn a_record_that_changes_the_block_it_checks_is_refused() {
-        let block = data_block();
-        let end = block + BLOCK_BYTES as u64;
-        for (at, length, is_sound) in [
-            (block + 8, 8, false),
-            (end, 8, true),
-            (block + 4088, 8, false),
-            (Offset::new(block.get() - 8), 8, true),
-            (Offset::new(block.get() - 8), 16, false),
-        ] {
-            let mut builder = RecordBuilder::new();
-            builder.check_data(data_at(block + 96));
-            builder.zero(at, length);
-            assert_eq!(builder.changes_checked_data(), !is_sound, "at {at:?}");
-            let record = Record::parse(&finished(builder), &FORM);
-            assert_eq!(record.is_some(), is_sound, "at {at:?}");
-        }
-    }
-
-    #[test]
-    fn data_outside_the_segments_or_of_two_blocks_is_refused() {
-        let last = GEOMETRY.total_bytes() - BLOCK_BYTES as u64;
-        for (at, is_sound) in [
-            (data_block().get(), true),
-            (data_block().get() + BLOCK_BYTES as u64 - 700, true),
-            (data_block().get() + BLOCK_BYTES as u64 - 699, false),
-            (BLOCK_BYTES as u64, false),
-            (last, true),
-            (GEOMETRY.total_bytes(), false),
-        ] {
-            let mut builder = RecordBuilder::new();
-            builder.check_data(data_at(Offset::new(at)));
-            builder.store_word(GEOMETRY.first_block().offset(), 7);
-            let record = Record::parse(&finished(builder), &FORM);
-            assert_eq!(record.is_some(), is_sound, "data at {at}");
-        }
-    }
-
-    #[test]
-    fn a_data_check_behind_another_entry_is_refused() {
-        let mut builder = RecordBuilder::new();
-        builder.store_word(GEOMETRY.first_block().offset(), 7);
-        builder
-            .words
-            .extend_from_slice(&[head(data_block(), 700, DATA_FLAG), 0]);
-        assert!(Record::parse(&finished(builder), &FORM).is_none());
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Record::parse(&bytes, &FORM);
-        }
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ mod open;
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal};
 use crate::directory::PoolDirectory;
+use crate::disk::Logger;
 use crate::domain::{Domain, Domains, Ledger};
 use crate::error::Corruption;
 use crate::homes::Homes;
@@ -105,6 +106,8 @@ pub trait Store: Send + Sync + 'static {
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
     /// Whether what is flushed and fenced is durable.
     fn class(&self) -> DurabilityClass;
+    /// The log that follows the memory, of class `log`; `None` if there is none, or the pool is only read.
+    fn logger(&self) -> Option<&Logger>;
     /// Starts rebuilding the allocator; the store has marked its own blocks.
     ///
     /// # Errors
@@ -140,7 +143,7 @@ pub struct PmemStore {
     region: Arc<Region>,
     superblock: Superblock,
     geometry: Geometry,
-    journals: Journals,
+    journals: Arc<Journals>,
     domains: Arc<Domains>,
     homes: Homes,
     allocator: OnceLock<Allocator>,
@@ -151,6 +154,8 @@ pub struct PmemStore {
     replay: Replay,
     directory: Option<Arc<PoolDirectory>>,
     lost: Vec<LostRecords>,
+    /// Of class `log`, if it is open for writing. Before the lock: its threads end first.
+    logger: Option<Logger>,
     /// Held as long as the pool is open; `None` for a region without files.
     _lock: Option<Lock>,
 }
@@ -201,6 +206,16 @@ impl PmemStore {
         (self.journals.sequence(), self.journals.checkpointed())
     }
 
+    /// Returns when the log has all records up to `sequence`; also if it never will, because it has failed (L4, L6).
+    fn wait_for_log(&self, sequence: u64) {
+        if let Some(logger) = &self.logger
+            && !deliberate::is(Bug::RetireBeforeLog)
+        {
+            // What cannot become durable is retired in memory: nothing that follows is acknowledged.
+            let _ = logger.wait(sequence);
+        }
+    }
+
     pub(crate) fn journals(&self) -> &Journals {
         &self.journals
     }
@@ -233,7 +248,8 @@ impl PmemStore {
         let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
         let mut is_any = true;
         let release = |freed: &[Extent]| is_any = self.release(freed);
-        self.journals.checkpoint(seen, room, release);
+        let has_log = |sequence| self.wait_for_log(sequence);
+        self.journals.checkpoint(seen, room, has_log, release);
         is_any
     }
 
@@ -417,6 +433,11 @@ impl Store for PmemStore {
         self.region.class()
     }
 
+    #[inline]
+    fn logger(&self) -> Option<&Logger> {
+        self.logger.as_ref()
+    }
+
     fn rebuild(&self) -> Result<Rebuild, Corruption> {
         let geometry = scatter::Geometry {
             first_block: self.geometry.first_block(),
@@ -495,21 +516,22 @@ impl Store for PmemStore {
         let release = |freed: &[Extent]| {
             self.release(freed);
         };
+        let has_log = |sequence| self.wait_for_log(sequence);
         self.journals
-            .checkpoint(self.journals.checkpointed(), None, release);
+            .checkpoint(self.journals.checkpointed(), None, has_log, release);
         self.domains.save_wear(&self.allocator().wear());
-        if !saved::save(&self.region, self.allocator(), state) {
-            // No room for the image: the next mount rebuilds it.
-            return;
+        // Without room for the image the next mount rebuilds it.
+        let is_saved = saved::save(&self.region, self.allocator(), state);
+        if is_saved {
+            let sequence = self.journals.sequence();
+            write_checkpoint(&self.region, sequence);
+            let at = STATE_BLOCK.offset() + CLEAN_AT;
+            let clean = seal(sequence, Seal::Clean, 0);
+            self.region.fence(self.region.store_u64(at, clean).flush());
         }
-        let sequence = self.journals.sequence();
-        write_checkpoint(&self.region, sequence);
-        let at = STATE_BLOCK.offset() + CLEAN_AT;
-        self.region.fence(
-            self.region
-                .store_u64(at, seal(sequence, Seal::Clean, 0))
-                .flush(),
-        );
+        if let Some(logger) = &self.logger {
+            logger.close(&self.superblock, is_saved);
+        }
     }
 }
 

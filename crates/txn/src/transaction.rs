@@ -2,10 +2,10 @@
 
 use crate::homes::HomeOffset;
 use crate::journal::{DataOrder, Journals, Turn};
-use crate::record::{DataCheck, RecordBuilder};
+use crate::record::{DataCheck, NOTE_BYTES, RecordBuilder};
 use crate::store::{PmemStore, Store};
 use pmem::deliberate::{self, Bug};
-use pmem::{BLOCK_BYTES, BlockNumber, Durable, Flushed, Offset};
+use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Durable, Flushed, Offset};
 use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -76,6 +76,9 @@ pub trait Transaction {
     /// [`write_fresh`](Self::write_fresh) of much data. A locked instruction waits for all streaming stores; after this commit executes
     /// none before the record is on its way.
     fn take_turn(&mut self);
+    /// The transaction changes this object, whose lock is held: who is shown it waits for this change, where calls are durable
+    /// when they return.
+    fn concerns(&mut self, object: u64);
     /// Gives blocks back. They are not reused before this transaction is retired (R1).
     fn free(&mut self, extent: Extent);
     /// Bytes that the record has now, and the most it may have.
@@ -133,6 +136,9 @@ pub struct PmemTransaction<'s> {
     data: Data,
     turn: Option<Turn<'s>>,
     moved: Option<(u64, BlockNumber)>,
+    /// Where bulk data was written, for the log that follows the memory.
+    written: SmallVec<[(Offset, u64); 4]>,
+    concerned: SmallVec<[u64; 4]>,
     allocated: SmallVec<[Extent; 4]>,
     freed: SmallVec<[Extent; 4]>,
     committed: bool,
@@ -148,6 +154,8 @@ impl<'s> PmemTransaction<'s> {
             data: Data::None,
             turn: None,
             moved: None,
+            written: SmallVec::new(),
+            concerned: SmallVec::new(),
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
             committed: false,
@@ -212,6 +220,13 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
+    #[inline]
+    fn tell_log(&self, sequence: u64) {
+        if let Some(logger) = self.store.logger() {
+            logger.note_changes(sequence, &self.concerned);
+        }
+    }
+
     /// There is nothing to undo any more.
     #[inline]
     fn end(&mut self) {
@@ -250,6 +265,7 @@ impl<'s> PmemTransaction<'s> {
         let data = DataOrder::Checked(written);
         all.turn
             .commit_then(&mut self.record, data, &self.freed, relocate);
+        self.tell_log(all.turn.sequence());
         self.end();
         drop(all);
         Ok(())
@@ -285,6 +301,24 @@ impl<'s> PmemTransaction<'s> {
             Data::Checked(data) => Data::Unchecked(data),
             other => other,
         };
+    }
+
+    /// Remembers data for the log. Neighbours are one run.
+    #[inline]
+    fn note_written(&mut self, at: Offset, bytes: usize) {
+        match self.written.last_mut() {
+            Some((start, length)) if *start + *length == at => *length += bytes as u64,
+            _ => self.written.push((at, bytes as u64)),
+        }
+    }
+
+    /// Has the record name its data for the log, unless its data check does.
+    fn name_data(&mut self) {
+        if let Data::Unchecked(_) = self.data {
+            for (at, bytes) in std::mem::take(&mut self.written) {
+                self.record.note_data(at, bytes);
+            }
+        }
     }
 
     /// Sees to it that recovery never believes the record without its data (R4).
@@ -378,6 +412,9 @@ impl Transaction for PmemTransaction<'_> {
         debug_assert!(offset + bytes.len() <= BLOCK_BYTES);
         let region = self.store.region();
         let at = block.offset() + offset as u64;
+        if region.class() == DurabilityClass::Log {
+            self.note_written(at, bytes.len());
+        }
         if deliberate::is(Bug::SkipDataFlush) {
             region.store(at, bytes).leave_to_checkpoint();
             return;
@@ -410,6 +447,13 @@ impl Transaction for PmemTransaction<'_> {
         }
     }
 
+    #[inline]
+    fn concerns(&mut self, object: u64) {
+        if self.store.logger().is_some() {
+            self.concerned.push(object);
+        }
+    }
+
     fn free(&mut self, extent: Extent) {
         match self.freed.last_mut() {
             // Neighbours are merged: a truncated file mostly frees runs.
@@ -422,7 +466,7 @@ impl Transaction for PmemTransaction<'_> {
 
     fn record_bytes(&self) -> (usize, usize) {
         (
-            self.record.padded_bytes(),
+            self.record.padded_bytes() + self.written.len() * NOTE_BYTES,
             self.journals().record_bytes_max(),
         )
     }
@@ -440,6 +484,7 @@ impl Transaction for PmemTransaction<'_> {
         if self.record.changes_checked_data() || self.checks_held_data() {
             self.uncheck_data();
         }
+        self.name_data();
         if let Some((index, to)) = self.moved {
             return self.commit_move(index, to);
         }
@@ -464,6 +509,7 @@ impl Transaction for PmemTransaction<'_> {
             self.record.close_again(homes);
         }
         turn.commit(&mut self.record, data, &self.freed);
+        self.tell_log(turn.sequence());
         self.end();
         // Last, because the lock waits for the fence: what is done before costs nothing.
         drop(turn);

@@ -3,16 +3,19 @@
 use crate::arguments::Mkfs;
 use crate::failure::{Failure, Status};
 use crate::output::{self, Bytes};
+use indicatif::ProgressBar;
 use perdure::{CreateOptions, PoolOptions};
+use std::cell::OnceCell;
 
 pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
     let options = CreateOptions::new()
         .size_bytes(arguments.size)
         .segment_bytes(arguments.segment_size)
         .journals(arguments.journals)
+        .log_bytes(arguments.log_size)
         .volatile(arguments.volatile)
         .overwrite(arguments.force);
-    options.format(&arguments.pool)?;
+    write(&options, arguments)?;
     // Opened once without writing: what is reported is what is on the medium, and it can be read back.
     let pool = PoolOptions::new()
         .read_only(true)
@@ -30,4 +33,18 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
         super::class_line(pool.class(), arguments.volatile),
     ))?;
     Ok(Status::Success)
+}
+
+/// Makes the pool. Writing the log of one on an ordinary disk takes a while.
+fn write(options: &CreateOptions, arguments: &Mkfs) -> Result<(), Failure> {
+    let bar: OnceCell<ProgressBar> = OnceCell::new();
+    let mut progress = |done, total| {
+        let bar = bar.get_or_init(|| output::byte_bar(total));
+        bar.set_position(done);
+    };
+    let made = options.format_with_progress(&arguments.pool, &mut progress);
+    if let Some(bar) = bar.get() {
+        bar.finish_and_clear();
+    }
+    Ok(made?)
 }

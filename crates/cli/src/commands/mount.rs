@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
-use txn::{Damage, Mode, OpenError, PmemStore, Store};
+use txn::{Damage, DiskLogStatus, Durability, Logger, Mode, OpenError, PmemStore, Store};
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     let options = Options::parse(arguments)?;
@@ -105,6 +105,8 @@ fn serve(
     let milliseconds = start.elapsed().as_millis();
     let mut mounting = options.mounting(pool, mountpoint);
     mounting.class = class.to_string();
+    let disk_log = store.logger().map(Logger::status);
+    mounting.waiting_threads = disk_log.as_ref().map_or(0, |_| WAITING_THREADS);
     mounting.temporary = background.and_then(|background| background.temporary);
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),
@@ -118,7 +120,10 @@ fn serve(
         "mounted {} at {}: {}, {history}, {cache}{distrust}\n",
         pool.display(),
         mountpoint.display(),
-        super::class_line(class, options.volatile),
+        match disk_log {
+            Some(disk_log) => log_line(&disk_log),
+            None => super::class_line(class, options.volatile),
+        },
     );
     let mut announced = Ok(());
     let served = server::serve(filesystem, &mounting, || {
@@ -132,6 +137,23 @@ fn serve(
         Ok(()) => Ok(Status::Success),
         Err(error) => Err(Failure::new(status_of_serving(&error), error)),
     }
+}
+
+/// Threads that may wait for the disk, besides those that serve requests: what they wait for goes in one write.
+const WAITING_THREADS: usize = 8;
+
+/// The class, the policy, and what was measured of the disk.
+fn log_line(log: &DiskLogStatus) -> String {
+    let policy = match log.durability {
+        Durability::Call => "durable when the call returns".to_owned(),
+        Durability::Fsync(bound) => {
+            format!("durable at fsync or after {} ms", bound.as_secs_f64() * 1e3)
+        }
+    };
+    let disk = log
+        .measured_sync_us
+        .map(|time| format!(", a sync in {time:.0} us"));
+    format!("class log ({policy}{})", disk.unwrap_or_default())
 }
 
 /// The part of the server's line about what an ordinary user's pool is not trusted with.
@@ -155,7 +177,8 @@ fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
         false => Damage::Refuse,
     };
     let failed = |error: OpenError| failure_of_open(pool, error);
-    let store = PmemStore::open_with(pool, mode, options.volatile, damage).map_err(failed)?;
+    let store = PmemStore::open_with(pool, mode, options.volatile, damage, options.durability);
+    let store = store.map_err(failed)?;
     let mount_options = fs::MountOptions {
         read_only: options.read_only,
         force_recovery: options.force_recovery,

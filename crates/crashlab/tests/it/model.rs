@@ -18,6 +18,8 @@ const POOL: FormatOptions = FormatOptions {
     journals: 2,
     journal_bytes: 32 << 10,
     volatile: true,
+    log: false,
+    log_bytes: 0,
 };
 
 #[derive(Clone, Debug)]

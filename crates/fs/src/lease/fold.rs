@@ -559,6 +559,10 @@ impl<S: Store> Transaction for WithNodes<'_, '_, S> {
         self.inner.take_turn();
     }
 
+    fn concerns(&mut self, object: u64) {
+        self.inner.concerns(object);
+    }
+
     fn free(&mut self, extent: Extent) {
         self.inner.free(extent);
     }

@@ -129,22 +129,6 @@ fn a_truncated_file_is_named_with_both_lengths() {
 }
 
 #[test]
-fn the_log_class_says_when_it_comes() {
-    let file = file_of(MEBIBYTE);
-    let error = Region::map(
-        &[part(&file, 0, MEBIBYTE)],
-        DurabilityClass::Log,
-        Access::ReadWrite,
-    )
-    .expect_err("refused");
-    assert!(matches!(error, MapError::LogClass));
-    assert!(
-        error.to_string().contains("arrives with the disk tier"),
-        "{error}"
-    );
-}
-
-#[test]
 fn ranges_are_whole_pages_and_there_is_at_least_one() {
     let file = file_of(MEBIBYTE);
     for (file_offset, length) in [(100, 4096), (4096, 100)] {

@@ -324,7 +324,8 @@ impl<S: Store> Filesystem for Handler<S> {
         reply: ReplyEmpty,
     ) {
         let synced = self.perform(Operation::Sync, Subject::inode(number), || {
-            self.save_pages(number)
+            self.save_pages(number)?;
+            Ok(self.fs().sync()?)
         });
         reply_empty(synced, reply);
     }
@@ -374,15 +375,22 @@ impl<S: Store> Filesystem for Handler<S> {
         }
     }
 
+    /// Where calls are durable when they return the kernel asks no more.
     fn fsyncdir(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         _handle: FileHandle,
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::ENOSYS);
+        if self.fs().store().logger().is_none() {
+            return reply.error(Errno::ENOSYS);
+        }
+        let synced = self.perform(Operation::Sync, Subject::inode(number), || {
+            Ok(self.fs().sync()?)
+        });
+        reply_empty(synced, reply);
     }
 
     fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {

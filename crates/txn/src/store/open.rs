@@ -1,6 +1,8 @@
 //! Opening a pool.
 
 use super::PmemStore;
+use crate::disk::Durability;
+use crate::disk::open::Opened;
 use crate::domain::Domains;
 use crate::error::OpenError;
 use crate::homes::Homes;
@@ -13,7 +15,7 @@ use crate::pool::{self, Mapped, Mode};
 use crate::recovery;
 use pmem::{DurabilityClass, Region};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 impl PmemStore {
@@ -27,10 +29,10 @@ impl PmemStore {
     ///
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
-        PmemStore::open_with(pool, mode, volatile, Damage::Refuse)
+        PmemStore::open_with(pool, mode, volatile, Damage::Refuse, Durability::default())
     }
 
-    /// As [`open`](Self::open), and refuses or drops damaged records.
+    /// As [`open`](Self::open), and refuses or drops damaged records. A pool of class `log` has that `durability`.
     ///
     /// # Errors
     ///
@@ -40,6 +42,7 @@ impl PmemStore {
         mode: Mode,
         volatile: bool,
         damage: Damage,
+        durability: Durability,
     ) -> Result<PmemStore, OpenError> {
         let Mapped {
             region,
@@ -48,10 +51,14 @@ impl PmemStore {
             directory,
             segments,
             had,
-        } = pool::map(pool, mode, volatile)?;
+            log,
+        } = pool::map(pool, mode, volatile, durability)?;
         let lost = before_opening(pool, &region, &superblock, mode, damage)?;
         let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         store.directory = directory;
+        if let Some(log) = log {
+            store.start_log(log)?;
+        }
         if let Some(segments) = segments {
             let is_dax = store.region.class() == DurabilityClass::Dax;
             store.domains.held().watch(segments, &had, is_dax);
@@ -86,6 +93,13 @@ impl PmemStore {
         PmemStore::over(region, superblock, mode, None, lost)
     }
 
+    /// Batches of the log begin. Journals stay where they are: a place that moved would be in no record, and memory does not wear.
+    fn start_log(&mut self, log: Opened) -> Result<(), OpenError> {
+        self.keeps_journals.store(true, Ordering::Relaxed);
+        self.logger = Some(log.start(&self.region, &self.journals, &self.domains)?);
+        Ok(())
+    }
+
     fn over(
         region: Arc<Region>,
         superblock: Superblock,
@@ -100,6 +114,7 @@ impl PmemStore {
         }
         let places = read_places(&region, &superblock)?;
         let journals = Journals::new(Arc::clone(&region), &superblock, &places, replay.sequence);
+        let journals = Arc::new(journals);
         let domains = Domains::new(Arc::clone(&region), geometry);
         let (records, clean) = (replay.records, replay.was_clean);
         tracing::debug!(records, clean, "pool opened");
@@ -116,6 +131,7 @@ impl PmemStore {
             keeps_journals: AtomicBool::new(false),
             replay,
             directory: None,
+            logger: None,
             lost,
             _lock: lock,
         })

@@ -9,6 +9,7 @@ use rustix::mount::MountFlags;
 use server::Mounting;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use txn::{Durability, ParseDurabilityError};
 
 #[derive(Debug)]
 pub(super) struct Options {
@@ -24,6 +25,8 @@ pub(super) struct Options {
     pub(super) direct: bool,
     pub(super) in_place: bool,
     pub(super) lease_timeout: LeaseTimeout,
+    /// Of a pool of class `log`.
+    pub(super) durability: Durability,
     pub(super) threads: usize,
     /// `None`: as the server thinks right for this user.
     pub(super) allow_other: Option<bool>,
@@ -49,6 +52,7 @@ impl Options {
             direct: !arguments.no_direct,
             in_place: arguments.in_place,
             lease_timeout: arguments.lease_timeout,
+            durability: arguments.durable,
             threads: arguments.threads,
             allow_other: None,
             access_time: AccessTime::default(),
@@ -117,6 +121,11 @@ impl Options {
                 self.lease_timeout = value
                     .parse()
                     .map_err(|reason: String| nonsense(option, &reason))?;
+            }
+            ("durable", Some(value)) => {
+                self.durability = value
+                    .parse()
+                    .map_err(|error: ParseDurabilityError| nonsense(option, &error.to_string()))?;
             }
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
             ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
@@ -206,6 +215,7 @@ impl Options {
         );
         list.push(format!("threads={}", self.threads));
         list.push(format!("lease_timeout={}", self.lease_timeout));
+        list.push(format!("durable={}", self.durability));
         let cache = &self.read_cache;
         let choice = ReadCacheChoice {
             mode: cache.mode,
@@ -287,6 +297,8 @@ mod tests {
             "-o no_direct",
             "--lease-timeout 0",
             "-o lease_timeout=2.5",
+            "--durable call",
+            "-o durable=fsync:20ms",
             "--read-cache on,2G --read-cache-threshold 63 --read-cache-window 0.125",
             "-o read_cache=3M,read_cache_threshold=1,read_cache_window=86400",
         ] {
@@ -363,6 +375,7 @@ mod tests {
             "-o threads=many",
             "-o ro=1",
             "-o encrypt",
+            "-o durable=never",
             "-o no_direct,in_place",
             "--no-direct -o in_place",
         ] {

@@ -1,0 +1,124 @@
+//! Calls wait if the log is late.
+//!
+//! All calls that had returned when the newest durable batch was cut are durable. So the calls that a power failure can
+//! take back returned since that moment, and no call goes on if it is longer ago than the policy allows.
+
+use super::logger::{LogFailed, Shared};
+use super::policy::Durability;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Of the bound, how old the oldest change is when its batch is cut.
+const PARTS: u32 = 4;
+
+/// When everything was durable, in nanoseconds since the pool was opened.
+#[derive(Debug)]
+pub(super) struct Bound {
+    start: Instant,
+    limit_ns: u64,
+    covered_ns: AtomicU64,
+    /// Whether changes wait for a batch that the thread writes in time.
+    is_any: Mutex<bool>,
+    woken: Condvar,
+    ends: AtomicBool,
+}
+
+impl Bound {
+    pub(super) fn new(durability: Durability) -> Bound {
+        let limit = match durability {
+            Durability::Call => Duration::MAX,
+            // A call that begins within the bound also returns within it.
+            Durability::Fsync(bound) => bound * (PARTS - 1) / PARTS,
+        };
+        Bound {
+            start: Instant::now(),
+            limit_ns: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
+            covered_ns: AtomicU64::new(0),
+            is_any: Mutex::new(false),
+            woken: Condvar::new(),
+            ends: AtomicBool::new(false),
+        }
+    }
+
+    fn now_ns(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// All calls that had returned at this moment are durable.
+    pub(super) fn is_durable(&self, moment: Instant) {
+        self.covered_ns
+            .fetch_max(self.now_ns(moment), Ordering::AcqRel);
+    }
+
+    fn is_late(&self) -> bool {
+        let late = self
+            .now_ns(Instant::now())
+            .saturating_sub(self.covered_ns.load(Ordering::Acquire));
+        late > self.limit_ns
+    }
+
+    pub(super) fn wake(&self) {
+        self.ends.store(true, Ordering::Release);
+        self.ask();
+    }
+
+    /// Has the thread write batches until everything is durable.
+    fn ask(&self) {
+        let mut is_any = self.is_any.lock();
+        *is_any = true;
+        self.woken.notify_all();
+    }
+}
+
+impl Shared {
+    /// Before a change: waits if the log is late, and refuses if it has failed.
+    #[inline]
+    pub(super) fn before_change(&self) -> Result<(), LogFailed> {
+        if self.has_failed() {
+            return Err(self.failure().unwrap_or_else(|| unreachable!("it was set")));
+        }
+        if self.bound.limit_ns != u64::MAX && self.bound.is_late() {
+            return self.catch_up();
+        }
+        Ok(())
+    }
+
+    /// The first change after a pause, or one that has to wait for the log.
+    #[cold]
+    fn catch_up(&self) -> Result<(), LogFailed> {
+        let now = Instant::now();
+        if self.durable() >= self.journals.sequence() {
+            self.bound.is_durable(now);
+            self.bound.ask();
+            return Ok(());
+        }
+        self.wait(self.journals.sequence())
+    }
+
+    /// The life of the thread that writes batches in time.
+    pub(super) fn write_in_time(&self) {
+        let Durability::Fsync(bound) = self.durability else {
+            return;
+        };
+        loop {
+            {
+                let mut is_any = self.bound.is_any.lock();
+                while !*is_any {
+                    self.bound.woken.wait(&mut is_any);
+                }
+                *is_any = false;
+            }
+            loop {
+                if self.bound.ends.load(Ordering::Acquire) {
+                    return;
+                }
+                std::thread::sleep(bound / PARTS);
+                let newest = self.journals.sequence();
+                if self.durable() >= newest || self.wait(newest).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}

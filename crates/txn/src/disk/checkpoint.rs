@@ -1,0 +1,142 @@
+//! The image catches up, and the log is trimmed.
+
+use super::logger::{LogFailed, LogFault, Shared};
+use pmem::deliberate::{self, Bug};
+use pmem::{BLOCK_BYTES, Offset};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use wal::{AlignedBuffer, Root};
+
+/// Blocks that are copied before the log is waited for.
+const PIECE_BLOCKS: u64 = 1024;
+/// Blocks of one write.
+const RUN_BLOCKS_MAX: u64 = 256;
+/// Pauses after writes of the image that failed.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+];
+/// The image catches up at least so often, so that a recovery is short.
+const AGE_MAX: Duration = Duration::from_secs(30);
+
+impl Shared {
+    /// The life of the thread that keeps the image.
+    pub(super) fn keep_image(&self) {
+        let mut last = Instant::now();
+        loop {
+            {
+                let mut state = self.state();
+                while !state.ends && !state.checkpoint_wanted && last.elapsed() < AGE_MAX {
+                    self.changed
+                        .wait_for(&mut state, AGE_MAX - last.elapsed().min(AGE_MAX));
+                }
+                if state.ends {
+                    return;
+                }
+                state.checkpoint_wanted = false;
+            }
+            last = Instant::now();
+            let is_any = self.log.used_bytes() > 0;
+            if self.has_failed() || (is_any && self.checkpoint(|root| root).is_err()) {
+                return;
+            }
+        }
+    }
+
+    /// Brings the image up to what the log has now, and trims the log. `finish` may change what the root says.
+    pub(super) fn checkpoint(&self, finish: impl FnOnce(Root) -> Root) -> Result<(), LogFailed> {
+        let (root, runs) = self.between_cuts(|| (self.log.durable_root(), self.dirty.take()));
+        if deliberate::is(Bug::TrimBeforeFlush) {
+            self.log
+                .advance(root)
+                .map_err(|error| self.fail(error.into()))?;
+        }
+        self.save(&runs)?;
+        self.log
+            .advance(finish(root))
+            .map_err(|error| self.fail(error.into()))?;
+        self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.state().checkpoint_ended = Some(Instant::now());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Writes blocks and flushes the image. After a failure everything is written again, because nobody knows what of it is
+    /// there: with growing pauses, then the log fails.
+    fn save(&self, runs: &[Range<u64>]) -> Result<(), LogFailed> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let error = match self.try_to_save(runs)? {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            match pauses.next() {
+                Some(&pause) if !self.has_failed() => {
+                    tracing::warn!(%error, "the pool's image cannot be written; it is tried again");
+                    std::thread::sleep(pause);
+                }
+                _ => return Err(self.fail(LogFault::Image(Arc::new(error)))),
+            }
+        }
+    }
+
+    fn try_to_save(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
+        let mut piece = Vec::new();
+        let mut blocks = 0;
+        let mut runs = runs.iter().cloned().flat_map(cut_up).peekable();
+        while let Some(run) = runs.next() {
+            blocks += run.end - run.start;
+            piece.push(run);
+            if blocks < PIECE_BLOCKS && runs.peek().is_some() {
+                continue;
+            }
+            blocks = 0;
+            if let Err(error) = self.save_piece(&std::mem::take(&mut piece))? {
+                return Ok(Err(error));
+            }
+        }
+        if deliberate::is(Bug::SkipImageFlush) {
+            return Ok(Ok(()));
+        }
+        Ok(self.image.flush())
+    }
+
+    /// Copies blocks, waits until the log has all that the copies may have (L3), and writes them.
+    fn save_piece(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
+        let copies: Vec<AlignedBuffer> = runs.iter().map(|run| self.copy(run)).collect();
+        if !deliberate::is(Bug::ImageAheadOfLog) {
+            self.wait(self.journals.sequence())?;
+        }
+        for (run, copy) in runs.iter().zip(&copies) {
+            if let Err(error) = self.image.write(run.start * BLOCK_BYTES as u64, copy) {
+                return Ok(Err(error));
+            }
+            self.counts
+                .image_bytes
+                .fetch_add(copy.len() as u64, Ordering::Relaxed);
+        }
+        Ok(Ok(()))
+    }
+
+    fn copy(&self, run: &Range<u64>) -> AlignedBuffer {
+        let bytes = (run.end - run.start) as usize * BLOCK_BYTES;
+        let mut copy = AlignedBuffer::with_capacity(bytes);
+        copy.resize(bytes);
+        self.region
+            .read(Offset::new(run.start * BLOCK_BYTES as u64), &mut copy);
+        copy
+    }
+}
+
+/// Runs that one write each can take.
+fn cut_up(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = run.end;
+    run.step_by(RUN_BLOCKS_MAX as usize)
+        .map(move |start| start..(start + RUN_BLOCKS_MAX).min(end))
+}

@@ -1,0 +1,70 @@
+//! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the region.
+
+use pmem::BLOCK_BYTES;
+use std::io;
+use std::sync::Arc;
+use wal::{AlignedBuffer, Disk};
+
+/// A file of the image, and where it lies in the region.
+#[derive(Debug)]
+pub(crate) struct ImagePart {
+    pub(crate) first_byte: u64,
+    pub(crate) disk: Arc<dyn Disk>,
+}
+
+/// The image of a region.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// In ascending order, without gaps.
+    parts: Vec<ImagePart>,
+}
+
+impl Image {
+    pub(crate) fn new(parts: Vec<ImagePart>) -> Image {
+        Image { parts }
+    }
+
+    /// Writes whole blocks, which may lie in several files. Durable after [`flush`](Self::flush).
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(at.is_multiple_of(BLOCK_BYTES as u64));
+        self.for_each(at, bytes.len() as u64, |part, at, range| {
+            part.disk.write(at, &bytes[range])
+        })
+    }
+
+    /// Reads whole blocks.
+    pub(crate) fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<()> {
+        let length = into.len() as u64;
+        self.for_each(at, length, |part, at, range| {
+            part.disk.read(at, &mut into[range])
+        })
+    }
+
+    /// Makes durable what was written to the parts that hold these ranges.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| part.disk.flush())
+    }
+
+    pub(crate) fn parts(&self) -> &[ImagePart] {
+        &self.parts
+    }
+
+    fn for_each(
+        &self,
+        at: u64,
+        length: u64,
+        mut act: impl FnMut(&ImagePart, u64, std::ops::Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        let mut index = self.parts.partition_point(|part| part.first_byte <= at) - 1;
+        while done < length {
+            let part = &self.parts[index];
+            let inside = at + done - part.first_byte;
+            let bytes = (part.disk.length_bytes() - inside).min(length - done);
+            act(part, inside, done as usize..(done + bytes) as usize)?;
+            done += bytes;
+            index += 1;
+        }
+        Ok(())
+    }
+}

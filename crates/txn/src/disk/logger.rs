@@ -1,0 +1,416 @@
+//! Who writes batches, and who waits for them.
+//!
+//! A thread that waits for its change writes the batch itself if fewer writes than the disk likes are in flight; otherwise it
+//! waits for the batch of another thread. There is no timer between batches: what arrived during the writes before
+//! is the next batch.
+
+use super::answers::Changes;
+use super::batch::BatchBuilder;
+use super::bound::Bound;
+use super::dirty::DirtyBlocks;
+use super::image::Image;
+use super::policy::Durability;
+use super::reader::{JournalReader, Read};
+use crate::domain::Domains;
+use crate::journal::Journals;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use pmem::Region;
+use pmem::deliberate::{self, Bug};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wal::{DiskSpeed, Log, LogError, Placed};
+
+/// Entries of a batch, in bytes, beyond which no further record is added unless it must be.
+const BATCH_BYTES_WANTED: usize = 8 << 20;
+/// How long a batch waits for room before the log counts as failed.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The log cannot go on: nothing more becomes durable, and the pool is read-only.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the pool's log failed, and the pool is read-only until it is mounted again: {0}")]
+pub struct LogFailed(pub(super) LogFault);
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum LogFault {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("no room in the log for {} s, because the image on the disk could not be written", ROOM_PATIENCE.as_secs())]
+    Full,
+    #[error("the image cannot be written: {0}")]
+    Image(Arc<std::io::Error>),
+}
+
+/// What all threads of a log share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) log: Log,
+    pub(super) region: Arc<Region>,
+    pub(super) journals: Arc<Journals>,
+    pub(super) domains: Arc<Domains>,
+    pub(super) image: Image,
+    pub(super) dirty: DirtyBlocks,
+    pub(super) durability: Durability,
+    pub(super) bound: Bound,
+    pub(super) changes: Changes,
+    /// What the disk can do, if it was measured.
+    pub(super) speed: Option<DiskSpeed>,
+    cutter: Mutex<Cutter>,
+    /// Records up to this number are in batches that have a place in the log.
+    placed: AtomicU64,
+    /// Records up to this number are durable because there is none behind the log's last batch.
+    vacuous: AtomicU64,
+    state: Mutex<State>,
+    /// A batch is durable, a write is no longer in flight, the log has failed, or there is more room.
+    pub(super) changed: Condvar,
+    has_failed: AtomicBool,
+    pub(super) counts: Counts,
+}
+
+/// For the status.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) checkpoints: AtomicU64,
+    pub(super) image_bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Cutter {
+    reader: JournalReader,
+    /// Records that are in no batch yet.
+    pending: VecDeque<Read>,
+    /// Of the segment table that the log has.
+    table_version: u64,
+}
+
+/// Behind one lock: who does what.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    in_flight: usize,
+    /// Batches that are not durable yet: up to which record, and when they were cut.
+    cuts: VecDeque<(u64, Instant)>,
+    fault: Option<LogFault>,
+    pub(super) ends: bool,
+    pub(super) checkpoint_wanted: bool,
+    pub(super) checkpoint_ended: Option<Instant>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        log: Log,
+        region: Arc<Region>,
+        (journals, domains): (Arc<Journals>, Arc<Domains>),
+        (image, dirty): (Image, DirtyBlocks),
+        durability: Durability,
+        speed: Option<DiskSpeed>,
+        tail: Vec<Read>,
+    ) -> Shared {
+        // What is in no journal and not in the tail either is durable.
+        let sequence = match tail.first() {
+            Some(read) => read.sequence - 1,
+            None => journals.sequence(),
+        };
+        let cutter = Cutter {
+            reader: JournalReader::new(&journals),
+            pending: tail.into(),
+            table_version: u64::MAX,
+        };
+        Shared {
+            bound: Bound::new(durability),
+            changes: Changes::new(durability),
+            log,
+            region,
+            journals,
+            domains,
+            image,
+            dirty,
+            durability,
+            speed,
+            cutter: Mutex::new(cutter),
+            placed: AtomicU64::new(sequence),
+            vacuous: AtomicU64::new(sequence),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            has_failed: AtomicBool::new(false),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Writes in flight that pay.
+    pub(super) fn depth(&self) -> usize {
+        self.speed.map_or(1, |speed| speed.depth)
+    }
+
+    /// All records up to this number are durable.
+    #[inline]
+    pub(super) fn durable(&self) -> u64 {
+        let vacuous = self.vacuous.load(Ordering::Acquire);
+        self.log.durable_sequence().max(vacuous)
+    }
+
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn failure(&self) -> Option<LogFailed> {
+        let fault = self.state.lock().fault.clone();
+        fault.map(LogFailed)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn fail(&self, fault: LogFault) -> LogFailed {
+        let mut state = self.state.lock();
+        if state.fault.is_none() {
+            tracing::error!(%fault, "the pool is read-only: its log failed");
+            state.fault = Some(fault.clone());
+        }
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+        LogFailed(state.fault.clone().unwrap_or(fault))
+    }
+
+    /// Returns when all records up to `sequence` are durable.
+    pub(super) fn wait(&self, sequence: u64) -> Result<(), LogFailed> {
+        if self.durable() >= sequence || deliberate::is(Bug::AcknowledgeBeforeSync) {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        loop {
+            if let Some(fault) = &state.fault {
+                return Err(LogFailed(fault.clone()));
+            }
+            if self.durable() >= sequence {
+                return Ok(());
+            }
+            let is_under_way =
+                self.placed.load(Ordering::Acquire) >= sequence && !state.cuts.is_empty();
+            if is_under_way || state.in_flight >= self.depth() {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            state.in_flight += 1;
+            drop(state);
+            let outcome = self.write_batch();
+            state = self.state.lock();
+            state.in_flight -= 1;
+            self.changed.notify_all();
+            drop(state);
+            outcome?;
+            state = self.state.lock();
+        }
+    }
+
+    /// Cuts a batch and writes it, if there is anything to write.
+    fn write_batch(&self) -> Result<(), LogFailed> {
+        let placed = {
+            let mut cutter = self.cutter.lock();
+            self.cut(&mut cutter)?
+        };
+        let Some(placed) = placed else { return Ok(()) };
+        self.log
+            .write(placed)
+            .map_err(|error| self.fail(error.into()))?;
+        self.note_durable();
+        Ok(())
+    }
+
+    /// What became durable counts for the bound.
+    fn note_durable(&self) {
+        let durable = self.log.durable_sequence();
+        let mut state = self.state.lock();
+        while state.cuts.front().is_some_and(|(last, _)| *last <= durable) {
+            let cut = state.cuts.pop_front();
+            cut.into_iter()
+                .for_each(|(_, time)| self.bound.is_durable(time));
+        }
+        let used = self.log.used_bytes();
+        if used > self.log.ring_bytes() / 4 && !state.checkpoint_wanted {
+            state.checkpoint_wanted = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next batch, with its place in the log; `None` if there is nothing to write.
+    fn cut(&self, cutter: &mut Cutter) -> Result<Option<Placed>, LogFailed> {
+        let time = Instant::now();
+        let (journals, region) = (&*self.journals, &*self.region);
+        let mut newest = cutter.reader.read(journals, region, &mut cutter.pending);
+        let table_version = self.domains.table_version();
+        if cutter.pending.is_empty() && cutter.table_version == table_version {
+            self.settle_nothing(newest);
+            return Ok(None);
+        }
+        let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
+        while batch.payload_bytes() < BATCH_BYTES_WANTED
+            && let Some(read) = cutter.pending.pop_front()
+        {
+            batch.add(&read);
+        }
+        // Until no record that is not in the batch may have changed what was copied (L2).
+        loop {
+            newest = cutter.reader.read(journals, region, &mut cutter.pending);
+            let changing = cutter
+                .pending
+                .iter()
+                .rposition(|read| batch.is_changed_by(read));
+            let Some(changing) = changing.filter(|_| !deliberate::is(Bug::CopyAheadOfCut)) else {
+                break;
+            };
+            for read in cutter.pending.drain(..=changing) {
+                batch.add(&read);
+            }
+        }
+        // Not older than any record of the batch (L7).
+        cutter.table_version = self
+            .domains
+            .read_table(|at, bytes| batch.copy(at, bytes), cutter.table_version);
+        let covered = cutter
+            .pending
+            .front()
+            .map_or(newest, |read| read.sequence - 1);
+        let first = if batch.first == 0 {
+            covered
+        } else {
+            batch.first
+        };
+        let placed = self.place(batch.finish(), first, covered)?;
+        self.state.lock().cuts.push_back((covered, time));
+        self.placed.store(covered, Ordering::Release);
+        Ok(Some(placed))
+    }
+
+    /// Numbers up to `newest` that no record has are as durable as those before.
+    fn settle_nothing(&self, newest: u64) {
+        let state = self.state.lock();
+        if state.cuts.is_empty() {
+            self.placed.fetch_max(newest, Ordering::AcqRel);
+            self.vacuous.fetch_max(newest, Ordering::AcqRel);
+        }
+    }
+
+    fn place(
+        &self,
+        mut buffer: wal::BatchBuffer,
+        first: u64,
+        last: u64,
+    ) -> Result<Placed, LogFailed> {
+        let start = Instant::now();
+        loop {
+            match self.log.place(buffer, first, last, true) {
+                Ok(placed) => return Ok(placed),
+                Err(wal::Full(again)) => buffer = again,
+            }
+            if start.elapsed() > ROOM_PATIENCE {
+                return Err(self.fail(LogFault::Full));
+            }
+            let mut state = self.state.lock();
+            if let Some(fault) = &state.fault {
+                return Err(LogFailed(fault.clone()));
+            }
+            state.checkpoint_wanted = true;
+            self.changed.notify_all();
+            self.changed.wait_for(&mut state, Duration::from_millis(10));
+        }
+    }
+
+    /// Runs `act` while no batch is cut.
+    pub(super) fn between_cuts<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _cutter = self.cutter.lock();
+        act()
+    }
+}
+
+/// The log of an open pool, with its threads. They end when it is dropped.
+#[derive(Debug)]
+pub struct Logger {
+    pub(super) shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Logger {
+    pub(super) fn start(shared: Shared) -> std::io::Result<Logger> {
+        let shared = Arc::new(shared);
+        let logger = Logger {
+            threads: Mutex::default(),
+            shared,
+        };
+        logger.spawn("perdure-log", Shared::write_in_time)?;
+        logger.spawn("perdure-image", Shared::keep_image)?;
+        Ok(logger)
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Shared)) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || run(&shared))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// When calls are durable.
+    pub fn durability(&self) -> Durability {
+        self.shared.durability
+    }
+
+    /// Whether all records up to this number are durable.
+    #[inline]
+    pub fn is_durable(&self, sequence: u64) -> bool {
+        self.shared.durable() >= sequence
+    }
+
+    /// Waits until all records up to this number are durable.
+    ///
+    /// # Errors
+    ///
+    /// The log has failed; whether they are durable is unknown.
+    pub fn wait(&self, sequence: u64) -> Result<(), LogFailed> {
+        self.shared.wait(sequence)
+    }
+
+    /// Waits until everything that was committed is durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn sync(&self) -> Result<(), LogFailed> {
+        self.shared.wait(self.shared.journals.sequence())
+    }
+
+    /// Before a change: waits if the log is late, and refuses if it has failed.
+    ///
+    /// # Errors
+    ///
+    /// The log has failed.
+    #[inline]
+    pub fn before_change(&self) -> Result<(), LogFailed> {
+        self.shared.before_change()
+    }
+
+    /// Why nothing becomes durable any more.
+    pub fn failure(&self) -> Option<LogFailed> {
+        self.shared.failure()
+    }
+
+    /// Ends the threads; what is not durable stays so.
+    pub(super) fn stop(&self) {
+        self.shared.state().ends = true;
+        self.shared.changed.notify_all();
+        self.shared.bound.wake();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // It has nothing to say, and a panic in it was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Logger {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

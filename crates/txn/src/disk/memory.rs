@@ -1,0 +1,206 @@
+//! The memory's files: a directory on tmpfs that is named after the pool and outlives a killed server.
+
+use crate::checksum::crc32c;
+use crate::directory::PoolDirectory;
+use crate::error::OpenError;
+use crate::layout::{Geometry, Superblock};
+use crate::pool::{Mode, SUPER_FILE, io_error, segment_file};
+use pmem::{BLOCK_BYTES, Part};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Where Linux has memory that all processes can name.
+const SHARED_MEMORY: &str = "/dev/shm";
+const STAMP_FILE: &str = "stamp";
+const MAGIC: [u8; 8] = *b"PERDMEM\x01";
+/// What `statfs` calls tmpfs.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Says whose memory this is, and which use of the pool it belongs to. Written when the memory is whole.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Stamp {
+    magic: [u8; 8],
+    uuid: [u8; 16],
+    /// Of the use of the pool that has the memory, as in the log's root.
+    pub(crate) token: u64,
+    /// Of the use before: the log's root may have it still.
+    pub(crate) former: u64,
+    reserved: u32,
+    checksum: u32,
+}
+
+const _: () = assert!(size_of::<Stamp>() == 48);
+
+impl Stamp {
+    pub(crate) fn new(superblock: &Superblock, token: u64, former: u64) -> Stamp {
+        let mut stamp = Stamp {
+            magic: MAGIC,
+            uuid: superblock.uuid,
+            token,
+            former,
+            reserved: 0,
+            checksum: 0,
+        };
+        stamp.checksum = crc32c(stamp.as_bytes());
+        stamp
+    }
+
+    fn is_of(&self, superblock: &Superblock) -> bool {
+        let expected = Stamp::new(superblock, self.token, self.former);
+        self.as_bytes() == expected.as_bytes()
+    }
+}
+
+/// The files of a memory directory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    directory: PoolDirectory,
+    files: Vec<(File, PathBuf, u64)>,
+}
+
+fn place_of(superblock: &Superblock) -> PathBuf {
+    let name: String = superblock
+        .uuid
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Path::new(SHARED_MEMORY).join(format!("perdure-{name}"))
+}
+
+fn names(geometry: &Geometry) -> impl Iterator<Item = (String, u64)> + use<> {
+    let header = (
+        SUPER_FILE.to_owned(),
+        geometry.header_blocks * BLOCK_BYTES as u64,
+    );
+    let segment_bytes = geometry.segment_bytes();
+    let segments = (0..geometry.segments).map(move |index| (segment_file(index), segment_bytes));
+    std::iter::once(header).chain(segments)
+}
+
+impl Memory {
+    /// The memory that a killed server has left, with its stamp. `None` if there is none that is whole.
+    pub(crate) fn find(
+        superblock: &Superblock,
+        mode: Mode,
+    ) -> Result<Option<(Memory, Stamp)>, OpenError> {
+        let place = place_of(superblock);
+        let directory = match PoolDirectory::own(&place) {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(&place, "look at the pool's memory")(error)),
+        };
+        let mut stamp = Stamp::new_zeroed();
+        let read = directory
+            .file(STAMP_FILE, Mode::ReadOnly)
+            .and_then(|file| file.read_exact_at(stamp.as_mut_bytes(), 0));
+        if read.is_err() || !stamp.is_of(superblock) || !is_tmpfs(&directory) {
+            return Ok(None);
+        }
+        let mut files = Vec::new();
+        for (name, length) in names(&superblock.geometry()) {
+            let path = directory.path_of(&name);
+            match directory.file(&name, mode) {
+                Ok(file) if file.metadata().is_ok_and(|found| found.len() == length) => {
+                    files.push((file, path, length));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some((Memory { directory, files }, stamp)))
+    }
+
+    /// New memory, zeros, all of it reserved. What was there under the name goes.
+    pub(crate) fn make(superblock: &Superblock) -> Result<Memory, OpenError> {
+        Memory::remove(superblock);
+        let place = place_of(superblock);
+        let directory = PoolDirectory::make(&place)
+            .map_err(io_error(&place, "make a directory for the pool's memory"))?;
+        let mut memory = Memory {
+            directory,
+            files: Vec::new(),
+        };
+        let filled = memory.fill(superblock);
+        if filled.is_err() {
+            Memory::remove(superblock);
+        }
+        filled.map(|()| memory)
+    }
+
+    fn fill(&mut self, superblock: &Superblock) -> Result<(), OpenError> {
+        let place = self.directory.path().to_path_buf();
+        if !is_tmpfs(&self.directory) {
+            let error = io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it is not on tmpfs; mount one at /dev/shm",
+            );
+            return Err(io_error(&place, "keep the pool in memory there")(error));
+        }
+        let space = fstatvfs(self.directory.handle())
+            .map_err(|error| io_error(&place, "read the free space")(error.into()))?;
+        let geometry = superblock.geometry();
+        let (needed, free) = (geometry.total_bytes(), space.f_bavail * space.f_frsize);
+        let no_room = || OpenError::NoMemory {
+            path: place.clone(),
+            needed_bytes: needed,
+            free_bytes: free,
+        };
+        if free < needed {
+            return Err(no_room());
+        }
+        for (name, length) in names(&geometry) {
+            let path = self.directory.path_of(&name);
+            let file = self.directory.create(&name);
+            let file = file.map_err(io_error(&path, "make it"))?;
+            pmem::use_huge_pages(&file, length).map_err(io_error(&path, "give it a length"))?;
+            // All of it: an access to a page that is not there and cannot be had would end this process.
+            fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|error| match error {
+                rustix::io::Errno::NOSPC => no_room(),
+                error => io_error(&path, "reserve memory for it")(error.into()),
+            })?;
+            self.files.push((file, path, length));
+        }
+        Ok(())
+    }
+
+    /// The memory is whole: a server that is killed from here on leaves it for the next one.
+    pub(crate) fn stamp(&self, stamp: &Stamp) -> Result<(), OpenError> {
+        let path = self.directory.path_of(STAMP_FILE);
+        let file = self.directory.file_or_new(STAMP_FILE);
+        file.and_then(|file| file.write_all_at(stamp.as_bytes(), 0))
+            .map_err(io_error(&path, "write it"))
+    }
+
+    /// For mapping, side by side.
+    pub(crate) fn parts(&self) -> Vec<Part<'_>> {
+        let parts = self.files.iter();
+        let parts = parts.map(|(file, path, length)| Part {
+            file,
+            path,
+            file_offset: 0,
+            length: *length,
+        });
+        parts.collect()
+    }
+
+    /// Removes the memory of a pool, if there is any of this user's.
+    pub(crate) fn remove(superblock: &Superblock) {
+        let Ok(directory) = PoolDirectory::own(&place_of(superblock)) else {
+            return;
+        };
+        // First, so that the rest does not look whole.
+        let _ = directory.remove(STAMP_FILE);
+        for name in directory.names().unwrap_or_default() {
+            let _ = directory.remove(&name);
+        }
+        let _ = directory.remove_itself();
+    }
+}
+
+fn is_tmpfs(directory: &PoolDirectory) -> bool {
+    fstatfs(directory.handle()).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}

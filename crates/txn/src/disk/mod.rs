@@ -1,0 +1,33 @@
+//! Class `log`: memory that a log on an ordinary disk follows (docs/LOG.md has the design and the invariants L1–L7).
+//!
+//! | module | idea |
+//! | --- | --- |
+//! | `policy` | when a call is durable |
+//! | `answers` | what answers depend on |
+//! | `reader` | the records that journals in memory have and the log does not |
+//! | `batch` | records and the data that they publish become a batch of the log |
+//! | `dirty` | the blocks that batches changed and the image does not have |
+//! | `image` | the pool's files on the disk, as one range of bytes |
+//! | `logger` | who writes batches, and who waits for them |
+//! | `bound` | calls wait if the log is late |
+//! | `checkpoint` | the image catches up, and the log is trimmed |
+//! | `memory` | the memory's files, which outlive a killed server |
+//! | `open` | mkfs and recovery |
+
+mod answers;
+mod batch;
+mod bound;
+mod checkpoint;
+mod dirty;
+mod image;
+mod logger;
+mod memory;
+pub(crate) mod open;
+mod policy;
+mod reader;
+mod status;
+
+pub use logger::{LogFailed, Logger};
+pub use open::LOG_FILE;
+pub use policy::{Durability, ParseDurabilityError};
+pub use status::DiskLogStatus;

@@ -1,0 +1,427 @@
+//! mkfs and recovery of pools of class `log`.
+
+use super::batch;
+use super::dirty::DirtyBlocks;
+use super::image::{Image, ImagePart};
+use super::logger::{Logger, Shared};
+use super::memory::{Memory, Stamp};
+use super::policy::Durability;
+use super::reader::Read;
+use crate::checkpoint::write_checkpoint;
+use crate::checksum::{Seal, unseal};
+use crate::directory::PoolDirectory;
+use crate::domain::Domains;
+use crate::error::{Corruption, FormatError, OpenError};
+use crate::journal::Journals;
+use crate::layout::{
+    CHECKPOINT_AT, CLEAN_AT, Geometry, SAVED_AT, STATE_BLOCK, SavedHeader, Superblock,
+};
+use crate::live::Live;
+use crate::places::read_places;
+use crate::pool::{Mode, SUPER_FILE, io_error, open_file, segment_file};
+use crate::recovery;
+use pmem::{Access, BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use wal::{AlignedBuffer, Disk, DiskSpeed, FileDisk, Log, LogError, OpenLog, Root};
+
+/// Name of the log's file in the pool's directory.
+pub const LOG_FILE: &str = "log";
+/// Bytes that a thread reads at once.
+const PIECE_BYTES: usize = 4 << 20;
+/// In the log's root: the image is whole and the pool was unmounted cleanly.
+const CLEAN: u64 = 1;
+/// How long finding out the disk's speed may take.
+const MEASURE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// A log that was replayed, and what its logger needs.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    log: Log,
+    image: Image,
+    dirty: DirtyBlocks,
+    /// Records that the memory has and the log does not.
+    tail: Vec<Read>,
+    durability: Durability,
+    speed: Option<DiskSpeed>,
+}
+
+/// Maps a pool's memory as of now: that of a killed server, or new memory with image and log. For reading alone there is no log.
+pub(crate) fn map(
+    pool: &Arc<PoolDirectory>,
+    superblock: &Superblock,
+    mode: Mode,
+    durability: Durability,
+) -> Result<(Region, Option<Opened>), OpenError> {
+    let path = pool.path_of(LOG_FILE);
+    let log = open_disk(pool, LOG_FILE, mode)?;
+    let log = OpenLog::open(log, superblock.uuid).map_err(|error| log_error(&path, error))?;
+    let image = open_image(pool, superblock, mode)?;
+    let root = log.root();
+    let left = match root.user & CLEAN {
+        0 => Memory::find(superblock, mode)?,
+        _ => None,
+    };
+    let left = left.filter(|(_, stamp)| [stamp.token, stamp.former].contains(&root.user));
+    let dirty = DirtyBlocks::new(superblock.geometry().total_bytes());
+    if mode == Mode::ReadOnly {
+        let region = match left {
+            Some((memory, _)) => map_memory(&memory, Access::PrivateCopy)?,
+            None => read_alone(&path, superblock, &log, &image)?,
+        };
+        return Ok((region, None));
+    }
+    let token = new_token();
+    let (region, log, tail) = match left {
+        Some((memory, _)) => {
+            memory.stamp(&Stamp::new(superblock, token, root.user))?;
+            let region = map_memory(&memory, Access::ReadWrite)?;
+            let (log, tail) = go_on(&path, superblock, &region, &dirty, log)?;
+            (region, log, tail)
+        }
+        None => {
+            let memory = Memory::make(superblock)?;
+            let region = map_memory(&memory, Access::ReadWrite)?;
+            image
+                .load(&region)
+                .map_err(|error| io_error(&path, "read the image beside it")(error))?;
+            let log = replay(&path, superblock, &region, &dirty, log)?;
+            memory.stamp(&Stamp::new(superblock, token, root.user))?;
+            (region, log, Vec::new())
+        }
+    };
+    let own = Root {
+        user: token,
+        ..log.root()
+    };
+    log.advance(own).map_err(|error| log_error(&path, error))?;
+    let speed = wal::measure_depth(&log, MEASURE_PATIENCE).ok();
+    let opened = Opened {
+        log,
+        image,
+        dirty,
+        tail,
+        durability,
+        speed,
+    };
+    Ok((region, Some(opened)))
+}
+
+impl Opened {
+    /// Starts the threads that keep log and image.
+    pub(crate) fn start(
+        self,
+        region: &Arc<Region>,
+        journals: &Arc<Journals>,
+        domains: &Arc<Domains>,
+    ) -> Result<Logger, OpenError> {
+        let shared = Shared::new(
+            self.log,
+            Arc::clone(region),
+            (Arc::clone(journals), Arc::clone(domains)),
+            (self.image, self.dirty),
+            self.durability,
+            self.speed,
+            self.tail,
+        );
+        Logger::start(shared).map_err(io_error(
+            Path::new(LOG_FILE),
+            "start the threads of the log",
+        ))
+    }
+}
+
+impl Logger {
+    /// The pool was closed: the image becomes all of it, and the memory goes.
+    pub(crate) fn close(&self, superblock: &Superblock, is_saved: bool) {
+        let shared = &self.shared;
+        self.stop();
+        let flag = if is_saved { CLEAN } else { 0 };
+        let region = &shared.region;
+        let header = superblock.geometry().header_blocks * BLOCK_BYTES as u64;
+        shared.dirty.mark(Offset::new(0), header);
+        let saved: SavedHeader = region.load(STATE_BLOCK.offset() + SAVED_AT);
+        for [start, blocks] in saved.extents.iter().take(saved.extent_count as usize) {
+            let at = BlockNumber::new(*start).offset();
+            shared.dirty.mark(at, blocks * BLOCK_BYTES as u64);
+        }
+        let sequence = shared.journals.sequence();
+        let saved = shared.wait(sequence).and_then(|()| {
+            shared.checkpoint(|root| Root {
+                user: root.user | flag,
+                ..root
+            })
+        });
+        match saved {
+            Ok(()) => Memory::remove(superblock),
+            // The next mount goes on with the memory.
+            Err(error) => tracing::error!(%error, "the pool was not unmounted cleanly"),
+        }
+    }
+}
+
+/// A pool's memory is new: the log brings the image up to date.
+fn replay(
+    path: &Path,
+    superblock: &Superblock,
+    region: &Region,
+    dirty: &DirtyBlocks,
+    log: OpenLog,
+) -> Result<Log, OpenError> {
+    let root = log.root();
+    let mut fault = None;
+    let mut apply = |batch: &wal::Batch<'_>| {
+        let inside = |at, length| is_inside(&superblock.geometry(), at, length);
+        let applied = batch::apply(region, dirty, inside, batch.payload);
+        if let Err(error) = applied {
+            fault.get_or_insert(error);
+        }
+    };
+    let log = log
+        .replay(&mut apply)
+        .map_err(|error| log_error(path, error))?;
+    if let Some(fault) = fault {
+        return Err(Corruption::new(path.display().to_string(), fault.to_string()).into());
+    }
+    let replayed = log.replayed();
+    settle(region, &root, replayed.batches, replayed.last_sequence);
+    Ok(log)
+}
+
+/// Image and log in private memory, for who only looks.
+fn read_alone(
+    path: &Path,
+    superblock: &Superblock,
+    log: &OpenLog,
+    image: &Image,
+) -> Result<Region, OpenError> {
+    let bytes = superblock.geometry().total_bytes();
+    let region = Region::anonymous_of(bytes, DurabilityClass::Log);
+    image
+        .load(&region)
+        .map_err(|error| io_error(path, "read the image beside it")(error))?;
+    let dirty = DirtyBlocks::new(bytes);
+    let mut fault = None;
+    let read = log.read(&mut |batch| {
+        let inside = |at, length| is_inside(&superblock.geometry(), at, length);
+        if let Err(error) = batch::apply(&region, &dirty, inside, batch.payload) {
+            fault.get_or_insert(error);
+        }
+    });
+    let replayed = read.map_err(|error| log_error(path, error))?;
+    if let Some(fault) = fault {
+        return Err(Corruption::new(path.display().to_string(), fault.to_string()).into());
+    }
+    settle(
+        &region,
+        &log.root(),
+        replayed.batches,
+        replayed.last_sequence,
+    );
+    Ok(region)
+}
+
+/// What the state block says of journals holds for the memory that wrote it: in this one all journals are empty, and every record
+/// up to `sequence` is retired.
+fn settle(region: &Region, root: &Root, batches: u64, last_sequence: u64) {
+    let sequence = match batches {
+        0 => root.sequence,
+        _ => last_sequence,
+    };
+    let clean = unseal(
+        region.load_u64(STATE_BLOCK.offset() + CLEAN_AT),
+        Seal::Clean,
+        0,
+    );
+    let checkpoint = unseal(
+        region.load_u64(STATE_BLOCK.offset() + CHECKPOINT_AT),
+        Seal::Checkpoint,
+        0,
+    );
+    let is_clean = batches == 0 && root.user & CLEAN != 0 && clean == checkpoint;
+    if is_clean {
+        return;
+    }
+    let at = STATE_BLOCK.offset() + CLEAN_AT;
+    region.fence(region.store_u64(at, 0).flush());
+    write_checkpoint(region, sequence);
+}
+
+/// A killed server's memory has all that the log has, and maybe more.
+fn go_on(
+    path: &Path,
+    superblock: &Superblock,
+    region: &Region,
+    dirty: &DirtyBlocks,
+    log: OpenLog,
+) -> Result<(Log, Vec<Read>), OpenError> {
+    let mut mark = |batch: &wal::Batch<'_>| {
+        for (head, entry) in crate::record::all_entries(batch.payload) {
+            if is_inside(&superblock.geometry(), entry.at, entry.length) {
+                dirty.mark(head.at(), head.length() as u64);
+            }
+        }
+    };
+    let log = log
+        .replay(&mut mark)
+        .map_err(|error| log_error(path, error))?;
+    let known = log.durable_sequence();
+    let checkpoint = recovery::checkpoint_sequence(region)?;
+    let places = read_places(region, superblock)?;
+    let places: Vec<_> = places.as_flattened().iter().copied().map(Some).collect();
+    let live = Live::read(region, superblock, &places, checkpoint).happened(region);
+    let tail = live.into_iter().filter(|record| record.sequence > known);
+    let tail = tail.map(|record| Read {
+        sequence: record.sequence,
+        bytes: record.into_bytes().into(),
+    });
+    Ok((log, tail.collect()))
+}
+
+fn is_inside(geometry: &Geometry, at: Offset, length: usize) -> bool {
+    let Some(end) = at.get().checked_add(length as u64) else {
+        return false;
+    };
+    let second = geometry.second_superblock();
+    let is_header = at.get() >= BLOCK_BYTES as u64 && end <= second.get();
+    let is_segment = at >= geometry.first_block().offset() && end <= geometry.total_bytes();
+    is_header || is_segment
+}
+
+fn map_memory(memory: &Memory, access: Access) -> Result<Region, OpenError> {
+    Ok(Region::map(&memory.parts(), DurabilityClass::Log, access)?)
+}
+
+fn open_disk(pool: &PoolDirectory, name: &str, mode: Mode) -> Result<Arc<dyn Disk>, OpenError> {
+    let path = pool.path_of(name);
+    let file = open_file(pool, name, mode).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
+        _ => io_error(&path, "open")(source),
+    })?;
+    let disk = FileDisk::over(file, path.clone())
+        .map_err(io_error(&path, "use it past the page cache"))?;
+    Ok(Arc::new(disk))
+}
+
+fn open_image(
+    pool: &PoolDirectory,
+    superblock: &Superblock,
+    mode: Mode,
+) -> Result<Image, OpenError> {
+    let geometry = superblock.geometry();
+    let mut first_byte = 0;
+    let mut parts = Vec::new();
+    let segments =
+        (0..geometry.segments).map(|index| (segment_file(index), geometry.segment_bytes()));
+    let header = (
+        SUPER_FILE.to_owned(),
+        geometry.header_blocks * BLOCK_BYTES as u64,
+    );
+    for (name, expected) in std::iter::once(header).chain(segments) {
+        let disk = open_disk(pool, &name, mode)?;
+        if disk.length_bytes() != expected {
+            return Err(OpenError::Truncated {
+                path: pool.path_of(&name),
+                expected,
+                found: disk.length_bytes(),
+            });
+        }
+        parts.push(ImagePart { first_byte, disk });
+        first_byte += expected;
+    }
+    Ok(Image::new(parts))
+}
+
+fn log_error(path: &Path, error: LogError) -> OpenError {
+    OpenError::Log {
+        path: path.to_path_buf(),
+        error,
+    }
+}
+
+/// Odd numbers are for clean unmounts.
+fn new_token() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_le_bytes(bytes) & !CLEAN
+}
+
+impl Image {
+    /// Reads all of the image that is not zero into memory, which is zeros.
+    pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
+        let length = self
+            .parts()
+            .last()
+            .map_or(0, |part| part.first_byte + part.disk.length_bytes());
+        let pieces: Vec<Range<u64>> = (0..length)
+            .step_by(PIECE_BYTES)
+            .map(|start| start..(start + PIECE_BYTES as u64).min(length))
+            .collect();
+        let next = AtomicUsize::new(0);
+        let load_pieces = || {
+            let mut buffer = AlignedBuffer::with_capacity(PIECE_BYTES);
+            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                buffer.resize((piece.end - piece.start) as usize);
+                self.read(piece.start, &mut buffer)?;
+                for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
+                    if block.iter().any(|&byte| byte != 0) {
+                        let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                        region.store(at, block).leave_to_checkpoint();
+                    }
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(load_pieces)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                let ended = thread.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })
+    }
+}
+
+/// mkfs is done in memory: writes the image of `region` to the pool's files, and an empty log of `log_bytes` bytes.
+pub(crate) fn write_new(
+    pool: &PoolDirectory,
+    region: &Region,
+    superblock: &Superblock,
+    log_bytes: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), FormatError> {
+    let failed = |error: &dyn std::fmt::Display| FormatError::Initialise(error.to_string());
+    let image = open_image(pool, superblock, Mode::ReadWrite).map_err(|error| failed(&error))?;
+    let geometry = superblock.geometry();
+    let used = |segment: &u32| {
+        let entry: crate::layout::SegmentEntry = region.load(geometry.segment_entry(*segment));
+        !matches!(entry.domain(*segment), Ok(None))
+    };
+    let header = 0..geometry.header_blocks;
+    let segments = (0..geometry.segments).filter(used).map(|segment| {
+        let first = geometry.header_blocks + u64::from(segment) * geometry.segment_blocks;
+        first..first + geometry.segment_blocks
+    });
+    let mut buffer = AlignedBuffer::with_capacity(PIECE_BYTES);
+    for blocks in std::iter::once(header).chain(segments) {
+        for block in blocks {
+            buffer.resize(BLOCK_BYTES);
+            region.read(Offset::new(block * BLOCK_BYTES as u64), &mut buffer);
+            if buffer.iter().any(|&byte| byte != 0) {
+                image
+                    .write(block * BLOCK_BYTES as u64, &buffer)
+                    .map_err(|error| failed(&error))?;
+            }
+        }
+    }
+    image.flush().map_err(|error| failed(&error))?;
+    let file = pool.create(LOG_FILE).map_err(|error| failed(&error))?;
+    file.set_len(log_bytes).map_err(|error| failed(&error))?;
+    let disk = FileDisk::over(file, pool.path_of(LOG_FILE)).map_err(|error| failed(&error))?;
+    let sequence = recovery::checkpoint_sequence(region).map_err(|error| failed(&error))?;
+    wal::format(&disk, superblock.uuid, sequence, progress).map_err(|error| failed(&error))
+}

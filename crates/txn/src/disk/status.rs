@@ -1,0 +1,66 @@
+//! What `perdure stat` tells of a log.
+
+use super::logger::Logger;
+use super::policy::Durability;
+use std::sync::atomic::Ordering;
+
+/// State and counts of a pool's log since the mount.
+#[derive(Clone, Debug)]
+pub struct DiskLogStatus {
+    /// When calls are durable.
+    pub durability: Durability,
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// Bytes of it that a recovery would read.
+    pub used_bytes: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Bytes of entries in them.
+    pub payload_bytes: u64,
+    /// Median of a durable write, in microseconds.
+    pub sync_p50_us: f64,
+    /// Its 99th percentile.
+    pub sync_p99_us: f64,
+    /// The longest.
+    pub sync_max_us: f64,
+    /// A durable write of 4 KiB when the pool was opened, in microseconds; `None` if there was no room to measure it.
+    pub measured_sync_us: Option<f64>,
+    /// Writes in flight that pay on this disk.
+    pub depth: usize,
+    /// Checkpoints of the image.
+    pub checkpoints: u64,
+    /// Seconds since the last one; `None` before the first.
+    pub checkpoint_age_seconds: Option<f64>,
+    /// Bytes that they wrote.
+    pub image_bytes: u64,
+    /// Blocks that the image does not have yet.
+    pub dirty_blocks: u64,
+    /// Why nothing becomes durable any more.
+    pub failure: Option<String>,
+}
+
+impl Logger {
+    /// State and counts.
+    pub fn status(&self) -> DiskLogStatus {
+        let shared = &self.shared;
+        let counts = shared.log.statistics();
+        let ended = shared.state().checkpoint_ended;
+        DiskLogStatus {
+            durability: shared.durability,
+            ring_bytes: shared.log.ring_bytes(),
+            used_bytes: shared.log.used_bytes(),
+            batches: counts.batches,
+            payload_bytes: counts.payload_bytes,
+            sync_p50_us: counts.sync_p50_us,
+            sync_p99_us: counts.sync_p99_us,
+            sync_max_us: counts.sync_max_us,
+            measured_sync_us: shared.speed.map(|speed| speed.sync_us),
+            depth: shared.depth(),
+            checkpoints: shared.counts.checkpoints.load(Ordering::Relaxed),
+            checkpoint_age_seconds: ended.map(|ended| ended.elapsed().as_secs_f64()),
+            image_bytes: shared.counts.image_bytes.load(Ordering::Relaxed),
+            dirty_blocks: shared.dirty.count(),
+            failure: shared.failure().map(|failure| failure.to_string()),
+        }
+    }
+}
