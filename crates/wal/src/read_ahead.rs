@@ -23,6 +23,8 @@ pub(crate) struct Units {
     at: usize,
     /// A batch that lies in more than one piece.
     joined: AlignedBuffer,
+    /// Position of the next byte.
+    position: u64,
 }
 
 impl Units {
@@ -42,7 +44,13 @@ impl Units {
             current: AlignedBuffer::new(),
             at: 0,
             joined: AlignedBuffer::new(),
+            position,
         }
+    }
+
+    /// Position of the next unit.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
     /// The next unit, which stays the next one; none behind the lap.
@@ -58,6 +66,7 @@ impl Units {
         if bytes <= self.current.len() - self.at {
             let from = self.at;
             self.at += bytes;
+            self.position += bytes as u64;
             return Ok(Some(&self.current[from..self.at]));
         }
         self.joined.clear();
@@ -67,6 +76,7 @@ impl Units {
             }
             let end = self.current.len().min(self.at + bytes - self.joined.len());
             self.joined.extend_from_slice(&self.current[self.at..end]);
+            self.position += (end - self.at) as u64;
             self.at = end;
         }
         Ok(Some(&self.joined))

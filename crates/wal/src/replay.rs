@@ -4,7 +4,7 @@ use crate::header::{BatchHeader, HEADER_BYTES, Mark, Misfit};
 use crate::read_ahead::Units;
 use crate::ring::Ring;
 use crate::root::{Root, read_root, write_root};
-use crate::{Disk, Log, LogError};
+use crate::{Disk, Log, LogError, UNIT_BYTES};
 use pmem::crc32c;
 use pmem::deliberate::{self, Bug};
 use std::sync::Arc;
@@ -62,7 +62,13 @@ pub struct Replayed {
     pub end: Root,
     /// Why the replay ended.
     pub why: End,
+    /// The batch where the replay ended, if a later one proves that it was durable: the disk has
+    /// damaged or lost it.
+    pub lost: Option<u64>,
 }
+
+/// Bytes behind the end that are searched for a proof of lost batches.
+const SEARCHED_BYTES: u64 = 4 << 20;
 
 impl OpenLog {
     /// Reads the roots of a log with this identity.
@@ -137,7 +143,13 @@ impl OpenLog {
                 }
                 batches += 1;
             };
+            let lost = lap.has_lost(&mut units).then_some(lap.next.number);
+            if let Some(number) = lost {
+                let disk = self.disk.name();
+                tracing::warn!("{disk}: batch {number} of the log was durable and is damaged");
+            }
             Ok(Replayed {
+                lost,
                 batches,
                 bytes: lap.next.position - self.root.position,
                 last_sequence: lap.next.sequence,
@@ -159,6 +171,29 @@ struct Lap {
 }
 
 impl Lap {
+    /// Whether a later batch proves that the next one was durable. Batches that were in flight at a
+    /// power failure prove nothing.
+    fn has_lost(&self, units: &mut Units) -> bool {
+        let end = self.end.min(units.position() + SEARCHED_BYTES);
+        while units.position() < end {
+            let position = units.position();
+            // A damaged sector behind the end is no failure.
+            let Ok(Some(unit)) = units.take(UNIT_BYTES) else {
+                return false;
+            };
+            let is_proof = BatchHeader::read(unit).is_some_and(|header| {
+                header.position == position
+                    && header.in_flight < u16::MAX
+                    && (self.epoch_min..=self.epoch_max).contains(&header.epoch)
+                    && header.number.saturating_sub(u64::from(header.in_flight)) > self.next.number
+            });
+            if is_proof {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The next batch, or why there is none.
     fn next_batch<'a>(&mut self, units: &'a mut Units) -> Result<Result<Batch<'a>, End>, LogError> {
         let room = self.end - self.next.position;

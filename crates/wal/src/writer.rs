@@ -198,7 +198,8 @@ impl Log {
     /// all is durable now. Batches are acknowledged in the order of their numbers: that may be less
     /// than this batch's last record, or more.
     ///
-    /// # Errors The first failure ends the log: this and every later call return it.
+    /// # Errors
+    /// The first failure ends the log: this and every later call return it.
     pub fn write(&self, mut placed: Placed) -> Result<u64, LogError> {
         let shared = &self.shared;
         debug_assert!(

@@ -1,6 +1,6 @@
 //! Damaged roots, failing disks, killed processes.
 
-use crate::given::{IDENTITY, ROOTS, append, change_root, formatted, open, read, replay};
+use crate::given::{IDENTITY, RING, ROOTS, append, change_root, formatted, open, read, replay};
 use perdure_wal::testing::SimulatedDisk;
 use perdure_wal::{Disk, LogError, OpenLog, UNIT_BYTES};
 use std::sync::Arc;
@@ -206,6 +206,23 @@ fn a_damaged_sector_matters_only_where_the_log_has_batches() {
         matches!(error, LogError::Read { at, .. } if at == 50 * unit),
         "{error}"
     );
+}
+
+#[test]
+fn a_damaged_batch_that_was_durable_is_reported_as_lost() {
+    let disk = formatted(16);
+    let (_, log) = replay(&disk);
+    for sequence in 1..=5 {
+        append(&log, sequence, &[sequence as u8; 5000]).unwrap();
+    }
+    assert_eq!(read(&disk).unwrap().2.lost, None);
+    for (batch, lost) in [(5, None), (4, Some(4)), (2, Some(2))] {
+        disk.damage(RING + (batch - 1) * 2 * UNIT_BYTES + 100, |bytes| {
+            bytes[0] ^= 1
+        });
+        let (_, seen, replayed) = read(&disk).unwrap();
+        assert_eq!((seen.len(), replayed.lost), (batch - 1, lost));
+    }
 }
 
 /// A killed process leaves a batch in the disk's cache; the next one reads it, goes on, and the

@@ -5,6 +5,7 @@ mod bites;
 mod crashes;
 mod errors;
 mod fields;
+mod format_document;
 mod given;
 mod hostile;
 mod model;

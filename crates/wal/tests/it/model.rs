@@ -53,6 +53,9 @@ impl Model {
                 root.generation, self.generations
             ));
         }
+        if let Some(lost) = replayed.lost {
+            return Err(format!("batch {lost} counts as lost"));
+        }
         let first = root.number as usize - 1;
         let end = first + seen.len();
         let expected = self
