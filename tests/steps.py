@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
 FEATURES = ",".join(f"perdure-{crate}/deliberate-bugs" for crate in
-                    ("alloc", "txn", "readcache", "descriptors", "fs", "crashlab", "server"))
+                    ("alloc", "txn", "wal", "readcache", "descriptors", "fs", "crashlab", "server"))
 # `cargo build` and nextest get the same targets, so nothing is built twice. The server's tests start
 # the example `serve`.
 TARGETS = "--workspace --lib --bins --tests --example serve --features " + FEATURES
