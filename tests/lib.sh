@@ -5,6 +5,8 @@
 #   PERDURE         the command under test (default: the release build)
 #   PERDURE_TOOLS   where scripts/install-tools.sh put pjdfstest and fsx
 #   KEEP=1          leave the work directory for a look afterwards
+#   POOL_CLASS=log  the pool lies on the disk of POOL_DISK (default: /var/tmp) and has a log
+#   MOUNT_OPTIONS   further options of every mount
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PERDURE=${PERDURE:-${CARGO_TARGET_DIR:-$repository/target}/release/perdure}
@@ -13,6 +15,10 @@ tools=${PERDURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/perdure/tools}/bin
 work=$(mktemp -d /dev/shm/perdure-test.XXXXXX)
 pool=$work/pool mnt=$work/mnt log=$work/server.log
 server='' given='' fuse_magic=65735546
+if [ "${POOL_CLASS:-}" = log ]; then
+    disk=$(mktemp -d "${POOL_DISK:-/var/tmp}/perdure-test.XXXXXX")
+    pool=$disk/pool
+fi
 chmod 755 "$work"
 mkdir "$mnt"
 : >"$log"
@@ -34,7 +40,9 @@ cleanup() {
     if [ "$status" != 0 ] && [ -s "$log" ]; then echo "-- end of the server's log"; tail -n 20 "$log"; fi
     # A killed server leaves the files of segments that processes had as ones that only grow.
     chattr -R -f -a "$work" || true
-    if [ -n "${KEEP:-}" ]; then echo "kept: $work"; else rm -rf "$work"; fi
+    if [ -n "${KEEP:-}" ]; then echo "kept: $work ${disk:-}"; else rm -rf "$work" ${disk:+"$disk"}; fi
+    # What a server that was killed at the end has left of a pool with a log.
+    if [ -n "${disk:-}" ] && [ -n "${memory:-}" ]; then rm -rf "$memory"; fi
     exit "$status"
 }
 trap cleanup EXIT
@@ -56,11 +64,17 @@ begin() {
     dir=$mnt
 }
 
-make_pool() { "$PERDURE" mkfs "$pool" --size "$1" --volatile >>"$log" 2>&1 || fail "mkfs of $1: $(tail -n 1 "$log")"; }
+make_pool() {
+    local class=(--volatile)
+    [ "${POOL_CLASS:-}" != log ] || class=()
+    "$PERDURE" mkfs "$pool" --size "$1" "${class[@]}" >>"$log" 2>&1 || fail "mkfs of $1: $(tail -n 1 "$log")"
+    memory=/dev/shm/perdure-$(od -An -tx1 -j16 -N16 "$pool/super" | tr -d ' \n')
+}
 
 # mount_pool [OPTION...] - in the foreground, as a child, so that $server is exactly the process to kill.
 mount_pool() {
-    "$PERDURE" mount --foreground "$@" "$pool" "$mnt" >>"$log" 2>&1 &
+    # shellcheck disable=SC2086
+    "$PERDURE" mount --foreground ${MOUNT_OPTIONS:-} "$@" "$pool" "$mnt" >>"$log" 2>&1 &
     server=$!
     for _ in {1..600}; do
         # One question: the directory below is another file system, and a dead mount does not answer this.

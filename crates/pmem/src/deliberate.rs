@@ -126,28 +126,6 @@ pub enum Bug {
     DropDamagedRecords,
     /// Who uses the kernel's position beside somebody who takes it over does not say so.
     LeavePositionFree,
-    /// A batch of the log is acknowledged before it is written.
-    LogAcknowledgesEarly,
-    /// A batch of the log is acknowledged while an earlier one is on its way.
-    LogAcknowledgesOutOfOrder,
-    /// A failed write of the log is repeated as if nothing had happened.
-    LogRetriesFailedWrite,
-    /// The log's ring is free before the root that frees it is durable.
-    LogFreesBeforeRoot,
-    /// The log's newest root is overwritten.
-    LogRootInPlace,
-    /// A root of the log is not durable when the ring before it is free.
-    LogRootNotDurable,
-    /// The replay of the log does not check entries.
-    LogSkipsBodyCheck,
-    /// The replay of the log takes any whole batch for the next one.
-    LogBelievesStale,
-    /// The log is not flushed when it is opened.
-    LogSkipsFlushAtOpen,
-    /// The part of a batch behind the ring's end is not durable.
-    LogWrapNotDurable,
-    /// The measurement of the disk writes where the log has batches.
-    LogMeasuresOverBatches,
     /// A call returns before the log has its record.
     AcknowledgeBeforeSync,
     /// A batch of the log has data as later records left it.
