@@ -55,7 +55,7 @@ pub mod users;
 
 pub use content::Content;
 pub use directory::PoolDirectory;
-pub use disk::{DiskLogStatus, Durability, LogFailed, Logger, ParseDurabilityError};
+pub use disk::{DiskLogStatus, Disks, Durability, LogFailed, Logger, ParseDurabilityError};
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;

@@ -334,14 +334,16 @@ pub struct Logger {
 }
 
 impl Logger {
-    pub(super) fn start(shared: Shared) -> std::io::Result<Logger> {
+    pub(super) fn start(shared: Shared, with_threads: bool) -> std::io::Result<Logger> {
         let shared = Arc::new(shared);
         let logger = Logger {
             threads: Mutex::default(),
             shared,
         };
-        logger.spawn("perdure-log", Shared::write_in_time)?;
-        logger.spawn("perdure-image", Shared::keep_image)?;
+        if with_threads {
+            logger.spawn("perdure-log", Shared::write_in_time)?;
+            logger.spawn("perdure-image", Shared::keep_image)?;
+        }
         Ok(logger)
     }
 
@@ -390,6 +392,15 @@ impl Logger {
     #[inline]
     pub fn before_change(&self) -> Result<(), LogFailed> {
         self.shared.before_change()
+    }
+
+    /// Brings the image up to what the log has now, and trims the log, as the log's thread does from time to time.
+    ///
+    /// # Errors
+    ///
+    /// The log has failed, or the image could not be written.
+    pub fn checkpoint(&self) -> Result<(), LogFailed> {
+        self.shared.checkpoint(|root| root)
     }
 
     /// Why nothing becomes durable any more.

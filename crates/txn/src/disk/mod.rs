@@ -13,12 +13,14 @@
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
+//! | `given` | the same on disks that the caller has |
 
 mod answers;
 mod batch;
 mod bound;
 mod checkpoint;
 mod dirty;
+mod given;
 mod image;
 mod logger;
 mod memory;
@@ -27,6 +29,7 @@ mod policy;
 mod reader;
 mod status;
 
+pub use given::Disks;
 pub use logger::{LogFailed, Logger};
 pub use open::LOG_FILE;
 pub use policy::{Durability, ParseDurabilityError};

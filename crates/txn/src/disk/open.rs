@@ -41,13 +41,13 @@ const MEASURE_PATIENCE: Duration = Duration::from_millis(300);
 /// A log that was replayed, and what its logger needs.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    log: Log,
-    image: Image,
-    dirty: DirtyBlocks,
+    pub(super) log: Log,
+    pub(super) image: Image,
+    pub(super) dirty: DirtyBlocks,
     /// Records that the memory has and the log does not.
-    tail: Vec<Read>,
-    durability: Durability,
-    speed: Option<DiskSpeed>,
+    pub(super) tail: Vec<Read>,
+    pub(super) durability: Durability,
+    pub(super) speed: Option<DiskSpeed>,
 }
 
 /// Maps a pool's memory as of now: that of a killed server, or new memory with image and log. For reading alone there is no log.
@@ -112,12 +112,13 @@ pub(crate) fn map(
 }
 
 impl Opened {
-    /// Starts the threads that keep log and image.
+    /// The log's logger; `with_threads` that keep log and image.
     pub(crate) fn start(
         self,
         region: &Arc<Region>,
         journals: &Arc<Journals>,
         domains: &Arc<Domains>,
+        with_threads: bool,
     ) -> Result<Logger, OpenError> {
         let shared = Shared::new(
             self.log,
@@ -128,7 +129,7 @@ impl Opened {
             self.speed,
             self.tail,
         );
-        Logger::start(shared).map_err(io_error(
+        Logger::start(shared, with_threads).map_err(io_error(
             Path::new(LOG_FILE),
             "start the threads of the log",
         ))
@@ -165,7 +166,7 @@ impl Logger {
 }
 
 /// A pool's memory is new: the log brings the image up to date.
-fn replay(
+pub(super) fn replay(
     path: &Path,
     superblock: &Superblock,
     region: &Region,
@@ -252,7 +253,7 @@ fn settle(region: &Region, root: &Root, batches: u64, last_sequence: u64) {
 }
 
 /// A killed server's memory has all that the log has, and maybe more.
-fn go_on(
+pub(super) fn go_on(
     path: &Path,
     superblock: &Superblock,
     region: &Region,
@@ -396,6 +397,20 @@ pub(crate) fn write_new(
 ) -> Result<(), FormatError> {
     let failed = |error: &dyn std::fmt::Display| FormatError::Initialise(error.to_string());
     let image = open_image(pool, superblock, Mode::ReadWrite).map_err(|error| failed(&error))?;
+    write_image(&image, region, superblock).map_err(|error| failed(&error))?;
+    let file = pool.create(LOG_FILE).map_err(|error| failed(&error))?;
+    file.set_len(log_bytes).map_err(|error| failed(&error))?;
+    let disk = FileDisk::over(file, pool.path_of(LOG_FILE)).map_err(|error| failed(&error))?;
+    let sequence = recovery::checkpoint_sequence(region).map_err(|error| failed(&error))?;
+    wal::format(&disk, superblock.uuid, sequence, progress).map_err(|error| failed(&error))
+}
+
+/// Writes header and used segments of a new pool, durably. Everything else of the image is zeros.
+pub(super) fn write_image(
+    image: &Image,
+    region: &Region,
+    superblock: &Superblock,
+) -> io::Result<()> {
     let geometry = superblock.geometry();
     let used = |segment: &u32| {
         let entry: crate::layout::SegmentEntry = region.load(geometry.segment_entry(*segment));
@@ -412,16 +427,9 @@ pub(crate) fn write_new(
             buffer.resize(BLOCK_BYTES);
             region.read(Offset::new(block * BLOCK_BYTES as u64), &mut buffer);
             if buffer.iter().any(|&byte| byte != 0) {
-                image
-                    .write(block * BLOCK_BYTES as u64, &buffer)
-                    .map_err(|error| failed(&error))?;
+                image.write(block * BLOCK_BYTES as u64, &buffer)?;
             }
         }
     }
-    image.flush().map_err(|error| failed(&error))?;
-    let file = pool.create(LOG_FILE).map_err(|error| failed(&error))?;
-    file.set_len(log_bytes).map_err(|error| failed(&error))?;
-    let disk = FileDisk::over(file, pool.path_of(LOG_FILE)).map_err(|error| failed(&error))?;
-    let sequence = recovery::checkpoint_sequence(region).map_err(|error| failed(&error))?;
-    wal::format(&disk, superblock.uuid, sequence, progress).map_err(|error| failed(&error))
+    image.flush()
 }

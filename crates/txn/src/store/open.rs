@@ -57,7 +57,7 @@ impl PmemStore {
         let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         store.directory = directory;
         if let Some(log) = log {
-            store.start_log(log)?;
+            store.start_log(log, true)?;
         }
         if let Some(segments) = segments {
             let is_dax = store.region.class() == DurabilityClass::Dax;
@@ -94,10 +94,22 @@ impl PmemStore {
     }
 
     /// Batches of the log begin. Journals stay where they are: a place that moved would be in no record, and memory does not wear.
-    fn start_log(&mut self, log: Opened) -> Result<(), OpenError> {
+    fn start_log(&mut self, log: Opened, with_threads: bool) -> Result<(), OpenError> {
         self.keeps_journals.store(true, Ordering::Relaxed);
-        self.logger = Some(log.start(&self.region, &self.journals, &self.domains)?);
+        self.logger = Some(log.start(&self.region, &self.journals, &self.domains, with_threads)?);
         Ok(())
+    }
+
+    /// Opens the pool in memory that a log without threads follows.
+    pub(crate) fn open_logged(
+        region: Arc<Region>,
+        superblock: Superblock,
+        mode: Mode,
+        log: Opened,
+    ) -> Result<PmemStore, OpenError> {
+        let mut store = PmemStore::over(region, superblock, mode, None, Vec::new())?;
+        store.start_log(log, false)?;
+        Ok(store)
     }
 
     fn over(
