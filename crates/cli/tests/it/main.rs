@@ -6,6 +6,7 @@ mod clients;
 mod common;
 mod copy;
 mod damage;
+mod log;
 mod mount;
 mod planted;
 mod read_cache;

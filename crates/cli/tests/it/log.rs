@@ -1,0 +1,238 @@
+//! Pools of class `log`: memory that a log on an ordinary disk follows, through kills and power failures.
+
+use crate::common::{Outcome, run, succeed};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A pool on the disk of the build directory, and a mount point.
+struct OnDisk {
+    place: TempDir,
+    pool: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl OnDisk {
+    /// `None` if nothing can be mounted here, or there is no disk.
+    fn new() -> Option<OnDisk> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let pool = place.path().join("pool");
+        if !txn::pool::needs_log(&pool) {
+            eprintln!("skipped: the build directory is not on an ordinary disk");
+            return None;
+        }
+        let mountpoint = place.path().join("mnt");
+        fs::create_dir(&mountpoint).expect("a mount point");
+        let scene = OnDisk {
+            place,
+            pool,
+            mountpoint,
+        };
+        let made = succeed(["mkfs", scene.pool(), "--size", "32M"]).stdout;
+        assert!(made.contains("class log"), "{made}");
+        Some(scene)
+    }
+
+    fn pool(&self) -> &str {
+        self.pool.to_str().expect("a path of text")
+    }
+
+    fn mnt(&self) -> &str {
+        self.mountpoint.to_str().expect("a path of text")
+    }
+
+    fn mount(&self, options: &[&str]) -> String {
+        let words = ["mount", self.pool(), self.mnt()];
+        succeed(words.iter().chain(options)).stdout
+    }
+
+    fn unmount(&self) {
+        let begin = Instant::now();
+        // A command that another test starts at this moment holds our open files until it executes.
+        while run(["umount", self.mnt()]).code == 4 {
+            assert!(begin.elapsed() < Duration::from_secs(5), "it is in use");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.mountpoint.join(name)
+    }
+
+    /// Where the memory is while the pool is mounted.
+    fn memory(&self) -> PathBuf {
+        let mut uuid = [0; 16];
+        let header = File::open(self.pool.join("super")).expect("a header");
+        header.read_exact_at(&mut uuid, 16).expect("an identity");
+        let name: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        Path::new("/dev/shm").join(format!("perdure-{name}"))
+    }
+
+    fn kill_server(&self) {
+        let status = succeed(["stat", self.mnt(), "--json"]).stdout;
+        let status: serde_json::Value = serde_json::from_str(&status).expect("a report");
+        let process = status["process"].as_i64().expect("a process") as i32;
+        let process = rustix::process::Pid::from_raw(process).expect("a process");
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("killed");
+        let start = Instant::now();
+        while fs::metadata(self.path("x")).is_ok_and(|_| true)
+            || rustix::process::test_kill_process(process).is_ok()
+        {
+            assert!(start.elapsed() < Duration::from_secs(20), "it lives");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// All that is not on the disk is gone.
+    fn fail_power(&self) {
+        self.kill_server();
+        fs::remove_dir_all(self.memory()).expect("memory");
+    }
+
+    fn content(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        if server::pool_mounted_at(&self.mountpoint).is_ok_and(|pool| pool.is_some()) {
+            run(["umount", self.mnt()]);
+        }
+        let _ = fs::remove_dir_all(self.memory());
+    }
+}
+
+#[test]
+fn what_returned_survives_a_kill_and_what_was_synced_a_power_failure() {
+    let Some(scene) = OnDisk::new() else { return };
+    let line = scene.mount(&[]);
+    assert!(
+        line.contains("class log (durable at fsync or after 5 ms, a sync in "),
+        "{line}"
+    );
+    fs::write(scene.path("a"), "one").expect("written");
+    scene.kill_server();
+    let line = scene.mount(&["--durable", "fsync:60s"]);
+    assert!(line.contains("recovered"), "{line}");
+    assert_eq!(scene.content("a"), "one");
+    fs::create_dir(scene.path("folder")).expect("made");
+    fs::write(scene.path("folder/b"), "two".repeat(100_000)).expect("written");
+    // What was synced has all that came before it.
+    let file = File::create(scene.path("c")).expect("made");
+    file.sync_all().expect("durable");
+    drop(file);
+    fs::write(scene.path("lost"), "perhaps").expect("written");
+    scene.fail_power();
+    let report = succeed(["fsck", scene.pool()]).stdout;
+    assert!(report.contains("no faults"), "{report}");
+    scene.mount(&[]);
+    assert_eq!(scene.content("a"), "one");
+    assert_eq!(scene.content("folder/b"), "two".repeat(100_000));
+    assert_eq!(scene.content("c"), "");
+    assert!(
+        !scene.path("lost").exists(),
+        "nobody waited for it, and no time had passed"
+    );
+    scene.unmount();
+    assert!(!scene.memory().exists(), "it is given back");
+    let line = scene.mount(&["--read-only"]);
+    assert!(line.contains("clean"), "{line}");
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+}
+
+#[test]
+fn with_the_policy_call_nothing_that_returned_is_lost() {
+    let Some(scene) = OnDisk::new() else { return };
+    let line = scene.mount(&["-o", "durable=call"]);
+    assert!(
+        line.contains("durable when the call returns, a sync"),
+        "{line}"
+    );
+    for number in 0..50 {
+        fs::write(scene.path(&format!("file{number}")), number.to_string()).expect("written");
+    }
+    fs::rename(scene.path("file7"), scene.path("moved")).expect("renamed");
+    fs::remove_file(scene.path("file8")).expect("removed");
+    scene.fail_power();
+    scene.mount(&[]);
+    for number in (0..50).filter(|number| ![7, 8].contains(number)) {
+        assert_eq!(scene.content(&format!("file{number}")), number.to_string());
+    }
+    assert_eq!(scene.content("moved"), "7");
+    assert!(!scene.path("file7").exists() && !scene.path("file8").exists());
+    scene.unmount();
+}
+
+/// All bytes of the pool's files.
+fn bytes_of(pool: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let names = fs::read_dir(pool).expect("a directory");
+    let mut files: Vec<PathBuf> = names.map(|name| name.expect("a name").path()).collect();
+    files.retain(|file| file.is_file() && !file.ends_with("owner.pid"));
+    files.sort();
+    files
+        .into_iter()
+        .map(|file| (file.clone(), fs::read(file).expect("readable")))
+        .collect()
+}
+
+#[test]
+fn who_only_looks_changes_no_byte() {
+    let Some(scene) = OnDisk::new() else { return };
+    scene.mount(&["--durable", "call"]);
+    fs::write(scene.path("a"), "one").expect("written");
+    scene.fail_power();
+    let before = bytes_of(&scene.pool);
+    succeed(["fsck", scene.pool()]);
+    succeed(["stat", scene.pool()]);
+    let copy = scene.place.path().join("copy");
+    let copy = copy.to_str().expect("text");
+    scene.mount(&["--read-only"]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+    assert!(before == bytes_of(&scene.pool), "a byte changed");
+    succeed(["cp", &format!("{}:/a", scene.pool()), copy]);
+    assert_eq!(fs::read_to_string(copy).expect("copied"), "one");
+}
+
+fn refused(outcome: &Outcome, code: i32, text: &str) {
+    assert!(
+        outcome.code == code && outcome.stderr.contains(text),
+        "{outcome:#?}"
+    );
+}
+
+#[test]
+fn logs_that_do_not_fit_are_refused() {
+    let Some(scene) = OnDisk::new() else { return };
+    let log = scene.pool.join("log");
+    let whole = fs::read(&log).expect("readable");
+    fs::remove_file(&log).expect("removed");
+    let mount = || run(["mount", scene.pool(), scene.mnt()]);
+    refused(&mount(), 3, "log");
+    fs::write(&log, &whole[..whole.len() / 2]).expect("shorter");
+    refused(&mount(), 3, "log");
+    let other = OnDisk::new().expect("as the first");
+    fs::copy(other.pool.join("log"), &log).expect("copied");
+    refused(&mount(), 3, "log");
+    refused(&run(["fsck", scene.pool()]), 8, "log");
+    fs::write(&log, &whole).expect("whole again");
+    scene.mount(&[]);
+    scene.unmount();
+}
+
+#[test]
+fn shared_memory_needs_a_word() {
+    let place = crate::common::place();
+    let pool = place.path().join("pool");
+    let pool = pool.to_str().expect("text");
+    let outcome = run(["mkfs", pool, "--size", "32M"]);
+    refused(&outcome, 3, "--volatile");
+    assert!(!Path::new(pool).exists());
+}
