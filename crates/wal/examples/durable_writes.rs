@@ -1,5 +1,5 @@
-//! Compares durable batches of the log with raw O_DIRECT|O_DSYNC writes on a real disk, alternating:
-//! `durable_writes FOLDER [ROUNDS]`.
+//! Compares durable batches of the log with raw O_DIRECT|O_DSYNC writes, alternating, on the disk
+//! of a folder: `durable_writes FOLDER [ROUNDS]`.
 
 use perdure_wal::{AlignedBuffer, Disk, FileDisk, Log, LogError, OpenLog, UNIT_BYTES, format};
 use std::fs::File;
