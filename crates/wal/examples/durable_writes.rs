@@ -32,7 +32,9 @@ fn make_log(folder: &Path) -> Result<Log, Box<dyn std::error::Error>> {
         .create(true)
         .truncate(true)
         .open(&path)?;
-    file.set_len(FILE_BYTES + 2 * UNIT_BYTES as u64)?;
+    // All at once, so that the file is in few pieces.
+    let length = FILE_BYTES + 2 * UNIT_BYTES as u64;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length)?;
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::over(file, path)?);
     let started = Instant::now();
     format(&*disk, IDENTITY, 0, &mut |_, _| ())?;
