@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 
 /// Buffers that are kept for the next batches.
 const KEPT_BUFFERS_MAX: usize = 16;
-/// A larger buffer is not kept.
-const KEPT_BYTES_MAX: usize = 8 << 20;
+/// Bytes of all buffers that are kept.
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// Entries of a batch, behind room for its header.
 #[derive(Debug, Default)]
@@ -99,11 +99,13 @@ impl Buffers {
     }
 
     fn put(&self, bytes: AlignedBuffer) {
-        if (1..=KEPT_BYTES_MAX).contains(&bytes.capacity()) {
-            let mut kept = self.0.lock();
-            if kept.len() < KEPT_BUFFERS_MAX {
-                kept.push(bytes);
-            }
+        if bytes.capacity() == 0 {
+            return;
+        }
+        let mut kept = self.0.lock();
+        let all = kept.iter().map(AlignedBuffer::capacity).sum::<usize>() + bytes.capacity();
+        if kept.len() < KEPT_BUFFERS_MAX && all <= KEPT_BYTES_MAX {
+            kept.push(bytes);
         }
     }
 }

@@ -133,7 +133,8 @@ impl Mark {
             position: self.position + header.batch_bytes(),
             number: self.number + 1,
             previous: header.check,
-            sequence: header.last,
+            // A batch without records has no number of its own.
+            sequence: self.sequence.max(header.last),
         }
     }
 }

@@ -206,7 +206,6 @@ impl Log {
             Arc::ptr_eq(shared, &placed.shared),
             "the batch has a place in another log"
         );
-        placed.is_settled = true;
         shared.check()?;
         if deliberate::is(Bug::LogAcknowledgesEarly) {
             shared.acknowledge(placed.number())?;
@@ -214,6 +213,8 @@ impl Log {
         shared.counters.begin();
         let started = Instant::now();
         let result = shared.write_pieces(&placed);
+        // A panic of the device before this line ends the log, too.
+        placed.is_settled = true;
         let (payload, disk) = (u64::from(placed.header.payload_bytes), placed.disk_bytes());
         shared
             .counters

@@ -115,6 +115,44 @@ fn a_log_goes_on_over_many_laps_and_mounts() {
 }
 
 #[test]
+fn large_batches_come_back_over_the_end_of_a_large_ring() {
+    let units = 2003;
+    let disk = formatted(units);
+    let (_, log) = replay(&disk);
+    let mut kept = Vec::new();
+    for sequence in 1..=60_u64 {
+        let size = 1_400_000 * sequence as usize % 1_100_001;
+        if log.used_bytes() as usize > (units / 2) * UNIT_BYTES {
+            log.advance(log.durable_root()).unwrap();
+            kept.clear();
+        }
+        append(&log, sequence, &bytes(sequence, size)).unwrap();
+        kept.push((sequence, size));
+        if sequence % 7 == 0 {
+            let (_, seen, _) = read(&disk).unwrap();
+            assert_eq!(seen.len(), kept.len());
+            for (seen, &(sequence, size)) in seen.iter().zip(&kept) {
+                assert!(seen.last == sequence && seen.payload == bytes(sequence, size));
+            }
+        }
+    }
+    assert!(
+        log.root().position > 2 * (units * UNIT_BYTES) as u64,
+        "two laps"
+    );
+}
+
+#[test]
+fn the_newest_durable_record_never_goes_back() {
+    let disk = formatted(16);
+    let (_, log) = replay(&disk);
+    append(&log, 7, b"record 7").unwrap();
+    let placed = log.place(log.buffer(), 0, 0, false).expect("room");
+    assert_eq!(log.write(placed).unwrap(), 7);
+    assert_eq!(read(&disk).unwrap().2.last_sequence, 7);
+}
+
+#[test]
 fn a_full_ring_gives_the_buffer_back_and_keeps_its_reserve() {
     let disk = formatted(32);
     let (_, log) = replay(&disk);

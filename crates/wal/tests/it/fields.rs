@@ -131,6 +131,19 @@ fn a_batch_of_a_later_mount_than_the_root_is_damage() {
 }
 
 #[test]
+fn a_later_batch_proves_a_loss_only_with_a_known_number_in_flight() {
+    for (in_flight, lost) in [(0, Some(2)), (1, None), (u16::MAX, None)] {
+        let disk = three_batches();
+        disk.damage(RING + UNIT_BYTES, |bytes| bytes[0] ^= 1);
+        change(&disk, 3, |header| {
+            header.in_flight = in_flight;
+            header.number += if in_flight == u16::MAX { 100_000 } else { 0 };
+        });
+        assert_eq!(read(&disk).unwrap().2.lost, lost, "{in_flight}");
+    }
+}
+
+#[test]
 fn the_first_batch_has_to_fit_the_root() {
     let disk = three_batches();
     for at in crate::given::ROOTS {

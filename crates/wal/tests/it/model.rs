@@ -290,7 +290,8 @@ pub(crate) fn script() -> impl Strategy<Value = (usize, Vec<Step>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    // A case judges a thousand images.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 2000, ..ProptestConfig::default() })]
     #[test]
     fn every_power_failure_leaves_a_prefix_with_all_acknowledged_batches((units, steps) in script()) {
         if let Err(reason) = run(units, &steps) {

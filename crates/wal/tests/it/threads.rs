@@ -1,12 +1,23 @@
 //! Many threads append at the same time.
 
 use crate::given::{formatted, read, replay};
-use perdure_wal::{Full, Log};
+use perdure_wal::{Full, Log, LogError};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const WRITERS: usize = 8;
 const BATCHES: u64 = 2000;
+
+/// Places and writes a batch without entries in a ring that never fills up.
+fn try_append(log: &Log, next: &Mutex<u64>) -> Result<u64, LogError> {
+    let mut sequence = next.lock().unwrap();
+    *sequence += 1;
+    let placed = log
+        .place(log.buffer(), *sequence, *sequence, false)
+        .expect("room");
+    drop(sequence);
+    log.write(placed)
+}
 
 /// Places and writes a batch; the lock orders record numbers as batches.
 fn append(log: &Log, next: &Mutex<u64>, size: usize) -> (u64, u64) {
@@ -26,6 +37,37 @@ fn append(log: &Log, next: &Mutex<u64>, size: usize) -> (u64, u64) {
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+#[test]
+fn nothing_behind_a_failed_write_is_acknowledged() {
+    for round in 0..40 {
+        let disk = formatted(4000);
+        let (_, log) = replay(&disk);
+        disk.fail_after(20 + round * 3);
+        let next = Mutex::new(0);
+        let newest = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                scope.spawn(|| {
+                    while let Ok(durable) = try_append(&log, &next) {
+                        newest.fetch_max(durable, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        let durable = log.durable_sequence();
+        let newest = newest.into_inner();
+        assert!(
+            newest <= durable && durable < *next.lock().unwrap(),
+            "{newest} {durable}"
+        );
+        // The failed batch left nothing, so the log ends there: later ones do not count.
+        let (_, seen, _) = read(&disk).unwrap();
+        assert!(seen.len() as u64 >= durable, "{} {durable}", seen.len());
+        assert!(log.statistics().batches < *next.lock().unwrap());
+        assert!(log.failure().is_some());
     }
 }
 
