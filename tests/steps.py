@@ -4,7 +4,7 @@ A step has a quick form (`make test`) and a full one (`make test-all`, and in tu
 only: the suites read their counts from it. COMMIT_SEED is the seed that changes by the commit.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
 FEATURES = ",".join(f"perdure-{crate}/deliberate-bugs" for crate in
@@ -41,6 +41,12 @@ def suite(name, full_s=0, limit_s=900, cores=1, **counts):
     return Step(name, f"bash tests/suites/{name}.sh", limit_s, cores, full_s=full_s, quick=quick, full=full)
 
 
+def on_disk(step, name="", options=""):
+    """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount."""
+    environment = f"POOL_CLASS=log MOUNT_OPTIONS='{options}' "
+    return replace(step, name=name or "log_" + step.name, command=environment + step.command)
+
+
 # First what everything else needs; then the long ones, so that the two cores end together.
 BUILD = Step("build", "cargo build " + TARGETS, 1800, cores=2, uses_cargo=True)
 # The build that users get. Full forms of the suites run on it, quick ones on the tests' build.
@@ -74,6 +80,13 @@ STEPS = [
     suite("direct_heirs", cores=0.5),
     suite("direct_unused", cores=0.5),
     suite("direct_spoilers", cores=0.5),
+    on_disk(suite("kill9", 120, ROUNDS=(4, 50))),
+    on_disk(suite("kill9", 120, ROUNDS=(4, 50)), "log_kill9_call", "--durable call"),
+    on_disk(suite("fsx", 100, FSX_OPERATIONS=(5_000, 100_000))),
+    on_disk(suite("pjdfstest")),
+    on_disk(suite("sqlite")),
+    on_disk(suite("redis")),
+    on_disk(suite("rocksdb")),
     suite("page_cache", 30, cores=1, STALE_WRITES=(400, 5000)),
     suite("pjdfstest"),
     suite("badinput"),

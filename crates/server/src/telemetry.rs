@@ -3,6 +3,8 @@
 //! Nothing is sent through the facade while requests run: the sums are handed over when somebody
 //! asks for them. Several mounts in one process are told apart by the label `mountpoint`.
 
+mod log;
+
 use std::sync::OnceLock;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
@@ -89,6 +91,9 @@ fn publish(status: &Status) {
     gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
     if let Some(cache) = &status.read_cache {
         publish_read_cache(cache, &status.mountpoint);
+    }
+    if let Some(log) = &status.log {
+        log::publish(log, &status.mountpoint);
     }
     if let Some(direct) = &status.direct {
         publish_direct(direct, &status.mountpoint);

@@ -2,6 +2,7 @@
 
 mod direct;
 mod header;
+mod log;
 mod read_cache;
 mod report;
 mod wear;

@@ -16,6 +16,7 @@ fn options() -> FormatOptions {
         journals: 2,
         journal_bytes: 64 << 10,
         volatile: true,
+        ..FormatOptions::default()
     }
 }
 

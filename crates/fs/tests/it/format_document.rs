@@ -18,8 +18,8 @@ use txn::Superblock;
 use txn::checksum::{SEALED_MAX, Seal, crc32c, mix64, seal};
 use txn::domain::Domain;
 use txn::layout::{
-    CHECKPOINT_AT, CLEAN_AT, FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_AT, JOURNALS_MAX, MAGIC,
-    ROOT_AREA_AT, SAVED_AT, SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK,
+    CHECKPOINT_AT, CLEAN_AT, FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_AT, JOURNALS_MAX,
+    MAGIC, ROOT_AREA_AT, SAVED_AT, SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK,
     SEGMENTS_MAX, STATE_BLOCK, SavedHeader, SegmentEntry, header_blocks,
 };
 use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
@@ -143,7 +143,9 @@ fn superblock() -> String {
         journal_blocks: "blocks of one journal, even: two halves",
         segments: "number of segments",
         journals: "number of journals",
-        flags: format!("bit 0 (value {FLAG_VOLATILE}): made with `--volatile`; others are zero"),
+        flags: format!(
+            "bit 0 (value {FLAG_VOLATILE}): made with `--volatile`; bit 1 (value {FLAG_LOG}): class `log`; others are zero, and not both are set"
+        ),
         reserved: "zero",
         journal_key: "random secret, part of the salt of journal records",
     })

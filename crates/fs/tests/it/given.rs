@@ -24,6 +24,7 @@ fn new_pool(folder: &Path, size_bytes: u64, segment_bytes: u64) -> PathBuf {
         journals: 2,
         journal_bytes: 64 << 10,
         volatile: true,
+        ..FormatOptions::default()
     };
     mkfs(&path, &options, (0, 0)).expect("mkfs");
     path

@@ -27,6 +27,7 @@ fn new_pool() -> FileSystem {
         journals: 2,
         journal_bytes: 32 << 10,
         volatile: true,
+        ..FormatOptions::default()
     };
     let region = mkfs_region(Region::anonymous(POOL_BYTES), &options, (0, 0)).expect("mkfs");
     let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");

@@ -27,6 +27,7 @@ fn hears_of_a_link() -> bool {
         journals: 2,
         journal_bytes: 64 << 10,
         volatile: true,
+        ..FormatOptions::default()
     };
     let region = mkfs_region(Region::anonymous(4 << 20), &options, (0, 0)).expect("mkfs");
     let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");

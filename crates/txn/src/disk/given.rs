@@ -28,6 +28,7 @@ impl Disks {
         Image::new(vec![ImagePart {
             first_byte: 0,
             disk: Arc::clone(&self.image),
+            data: std::iter::once(0..self.image.length_bytes()).collect(),
         }])
     }
 

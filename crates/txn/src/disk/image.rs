@@ -1,7 +1,10 @@
 //! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the region.
 
 use pmem::BLOCK_BYTES;
+use rustix::fs::SeekFrom;
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use wal::{AlignedBuffer, Disk};
 
@@ -10,6 +13,26 @@ use wal::{AlignedBuffer, Disk};
 pub(crate) struct ImagePart {
     pub(crate) first_byte: u64,
     pub(crate) disk: Arc<dyn Disk>,
+    /// Ranges of the file that may be something else than zeros.
+    pub(crate) data: Vec<Range<u64>>,
+}
+
+/// Ranges of a file that the file system has data of. All of it, if the file system does not tell.
+pub(crate) fn data_ranges(file: &File, length: u64) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < length {
+        match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => {
+                let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(length);
+                ranges.push(start..end.min(length));
+                at = end;
+            }
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(_) => return std::iter::once(0..length).collect(),
+        }
+    }
+    ranges
 }
 
 /// The image of a region.
@@ -45,8 +68,24 @@ impl Image {
         self.parts.iter().try_for_each(|part| part.disk.flush())
     }
 
-    pub(crate) fn parts(&self) -> &[ImagePart] {
-        &self.parts
+    /// The blocks that may be something else than zeros, in pieces of at most `piece_bytes`.
+    pub(crate) fn data_pieces(&self, piece_bytes: usize) -> Vec<Range<u64>> {
+        let whole = |part: &ImagePart, range: &Range<u64>| {
+            let block = BLOCK_BYTES as u64;
+            let start = part.first_byte + range.start / block * block;
+            start..part.first_byte + range.end.next_multiple_of(block)
+        };
+        let ranges = self
+            .parts
+            .iter()
+            .flat_map(|part| part.data.iter().map(move |range| whole(part, range)));
+        let cut_up = |range: Range<u64>| {
+            let end = range.end;
+            range
+                .step_by(piece_bytes)
+                .map(move |start| start..(start + piece_bytes as u64).min(end))
+        };
+        ranges.flat_map(cut_up).collect()
     }
 
     fn for_each(

@@ -2,7 +2,7 @@
 
 use super::batch;
 use super::dirty::DirtyBlocks;
-use super::image::{Image, ImagePart};
+use super::image::{Image, ImagePart, data_ranges};
 use super::logger::{Logger, Shared};
 use super::memory::{Memory, Stamp};
 use super::policy::Durability;
@@ -298,14 +298,25 @@ fn map_memory(memory: &Memory, access: Access) -> Result<Region, OpenError> {
 }
 
 fn open_disk(pool: &PoolDirectory, name: &str, mode: Mode) -> Result<Arc<dyn Disk>, OpenError> {
+    Ok(open_disk_and_data(pool, name, mode)?.0)
+}
+
+/// A file of the pool, and which ranges of it may be something else than zeros.
+fn open_disk_and_data(
+    pool: &PoolDirectory,
+    name: &str,
+    mode: Mode,
+) -> Result<(Arc<dyn Disk>, Vec<Range<u64>>), OpenError> {
     let path = pool.path_of(name);
     let file = open_file(pool, name, mode).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
         _ => io_error(&path, "open")(source),
     })?;
+    let length = file.metadata().map_or(0, |found| found.len());
+    let data = data_ranges(&file, length);
     let disk = FileDisk::over(file, path.clone())
         .map_err(io_error(&path, "use it past the page cache"))?;
-    Ok(Arc::new(disk))
+    Ok((Arc::new(disk), data))
 }
 
 fn open_image(
@@ -323,7 +334,7 @@ fn open_image(
         geometry.header_blocks * BLOCK_BYTES as u64,
     );
     for (name, expected) in std::iter::once(header).chain(segments) {
-        let disk = open_disk(pool, &name, mode)?;
+        let (disk, data) = open_disk_and_data(pool, &name, mode)?;
         if disk.length_bytes() != expected {
             return Err(OpenError::Truncated {
                 path: pool.path_of(&name),
@@ -331,7 +342,11 @@ fn open_image(
                 found: disk.length_bytes(),
             });
         }
-        parts.push(ImagePart { first_byte, disk });
+        parts.push(ImagePart {
+            first_byte,
+            disk,
+            data,
+        });
         first_byte += expected;
     }
     Ok(Image::new(parts))
@@ -354,14 +369,7 @@ fn new_token() -> u64 {
 impl Image {
     /// Reads all of the image that is not zero into memory, which is zeros.
     pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
-        let length = self
-            .parts()
-            .last()
-            .map_or(0, |part| part.first_byte + part.disk.length_bytes());
-        let pieces: Vec<Range<u64>> = (0..length)
-            .step_by(PIECE_BYTES)
-            .map(|start| start..(start + PIECE_BYTES as u64).min(length))
-            .collect();
+        let pieces = self.data_pieces(PIECE_BYTES);
         let next = AtomicUsize::new(0);
         let load_pieces = || {
             let mut buffer = AlignedBuffer::with_capacity(PIECE_BYTES);

@@ -2,6 +2,7 @@
 
 use super::direct::{self, Clients};
 use super::header::Header;
+use super::log;
 use super::read_cache::{self, CachedFiles};
 use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
@@ -361,6 +362,7 @@ impl Report {
             "server     {} threads, up {} s, {} inodes in use by the kernel",
             server.threads, server.uptime_seconds, server.cached_inodes,
         )?;
+        write!(out, "{}", log::Lines(server))?;
         write!(out, "{}", read_cache::Lines(server))?;
         if let Some(files) = &self.read_cache_files {
             write!(out, "{files}")?;

@@ -21,6 +21,7 @@ pub(crate) fn options() -> FormatOptions {
         journals: 2,
         journal_bytes: 16 << 10,
         volatile: true,
+        ..FormatOptions::default()
     }
 }
 

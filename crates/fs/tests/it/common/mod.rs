@@ -13,6 +13,7 @@ pub(crate) fn new_region(size_bytes: u64, segment_bytes: u64, journals: u32) -> 
         journals,
         journal_bytes: 64 << 10,
         volatile: true,
+        ..FormatOptions::default()
     };
     mkfs_region(Region::anonymous(size_bytes), &options, (0, 0)).expect("mkfs")
 }

@@ -86,6 +86,7 @@ fn who_could_write_what_no_journal_takes_gets_no_lease() {
             journals: 2,
             journal_bytes,
             volatile: true,
+            ..FormatOptions::default()
         };
         let region = mkfs_region(Region::anonymous(64 << 20), &options, (0, 0)).expect("mkfs");
         let store = PmemStore::open_region(region, Mode::ReadWrite).expect("open");

@@ -1,0 +1,53 @@
+//! The log of a mount of class `log`, as lines of the report.
+
+use crate::output::Bytes;
+use server::control::{LogStatus, Status};
+use std::fmt;
+
+/// What a server says of its log.
+pub(super) struct Lines<'a>(pub(super) &'a Status);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.log {
+            Some(log) => lines(log, out),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lines(log: &LogStatus, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "log        {} of {} used, a recovery reads them in {:.1} s; durable: {}",
+        Bytes(log.used_bytes),
+        Bytes(log.ring_bytes),
+        log.recovery_seconds,
+        log.durability
+    )?;
+    writeln!(
+        out,
+        "           {} syncs ({:.0}/s), p50 {:.0} us, p99 {:.0} us, longest {:.0} us; {} each, {} in flight",
+        log.syncs,
+        log.syncs_per_second,
+        log.sync_p50_us,
+        log.sync_p99_us,
+        log.sync_max_us,
+        Bytes(log.batch_bytes),
+        log.writes_in_flight
+    )?;
+    write!(
+        out,
+        "           {} checkpoints of the image, {} behind",
+        log.checkpoints,
+        Bytes(log.dirty_bytes)
+    )?;
+    match log.checkpoint_age_seconds {
+        Some(age) => writeln!(out, ", the last {age:.0} s ago")?,
+        None => writeln!(out)?,
+    }
+    match &log.failure {
+        Some(failure) => writeln!(out, "           FAILED: {failure}"),
+        None => Ok(()),
+    }
+}
