@@ -4,6 +4,7 @@ A step has a quick form (`make test`) and a full one (`make test-all`, and in tu
 only: the suites read their counts from it. COMMIT_SEED is the seed that changes by the commit.
 """
 
+import os
 from dataclasses import dataclass, field, replace
 
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
@@ -108,6 +109,8 @@ STEPS = [
     Step("deny", "tests/deny.sh", 120),
     # In full with no program given: it builds and installs what it needs, as a newcomer's `make run` does.
     Step("demo", "scripts/demo.sh", 900, cores=2, full_s=100, quick={"DEMO_WITHOUT_FIGURES": "1"}, full={"PERDURE": ""}),
+    # XFSTESTS is a built checkout; without one it says that it is skipped, and has no turn in CI.
+    Step("xfstests", "tests/xfstests/run.sh", 2700, full_s=900 if os.environ.get("XFSTESTS") else 0, is_full_only=True),
     # In `make test` the smoke test of crates/bench stands for it.
     Step("bench", "tests/bench.sh", 600, cores=2, full_s=60, is_full_only=True),
 ]

@@ -9,11 +9,15 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-use txn::PoolDirectory;
 use txn::pool::SUPER_FILE;
+use txn::{OpenError, PoolDirectory};
 
 /// Time between two looks at a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long a server whose mount is gone may take to save the pool.
+const SAVE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a process that is not known may keep a pool: servers remove their note before the lock.
+const UNKNOWN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the server that holds `pool` says of itself.
 pub(crate) fn ask(pool: &Path) -> Result<Status, AskError> {
@@ -49,6 +53,39 @@ pub(crate) fn wait_for_release(pool: &Path, patience: Duration) -> io::Result<bo
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Opens a pool, and tries again while the server of a mount that is gone still saves it:
+/// umount(8) returns before that server has ended.
+pub(crate) fn open_once_saved<T, E>(
+    pool: &Path,
+    mut open: impl FnMut() -> Result<T, E>,
+    reason: impl Fn(&E) -> Option<&OpenError>,
+) -> Result<T, E> {
+    let start = std::time::Instant::now();
+    loop {
+        let opened = open();
+        let patience = match opened.as_ref().err().and_then(&reason) {
+            Some(OpenError::InUse { owner: None, .. }) => UNKNOWN_PATIENCE,
+            Some(OpenError::InUse {
+                owner: Some(process),
+                ..
+            }) if is_saving(*process, pool) => SAVE_PATIENCE,
+            _ => return opened,
+        };
+        if start.elapsed() >= patience {
+            return opened;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Whether the process is a server without a mount: one that ends, or has not mounted yet.
+fn is_saving(process: u32, pool: &Path) -> bool {
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let is_server = command.split(|byte| *byte == 0).nth(1) == Some(b"mount");
+    let pool = pool.canonicalize();
+    is_server && pool.is_ok_and(|pool| matches!(server::is_mounted_for(process, &pool), Ok(false)))
 }
 
 /// The file of a pool that its owner locks.

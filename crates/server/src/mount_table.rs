@@ -137,8 +137,24 @@ pub(crate) fn resolve_without_entering(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Whether a process sees `pool`, a canonical path, mounted anywhere.
+///
+/// # Errors
+///
+/// The process's mount table cannot be read.
+pub fn is_mounted_for(process: u32, pool: &Path) -> io::Result<bool> {
+    let entries = table_at(format!("/proc/{process}/mountinfo").as_ref())?;
+    let is_ours =
+        |entry: &MountEntry| entry.file_system_type == FILE_SYSTEM_TYPE && entry.source == pool;
+    Ok(entries.iter().any(is_ours))
+}
+
 fn mount_table() -> io::Result<Vec<MountEntry>> {
-    let table = fs::read("/proc/self/mountinfo")?;
+    table_at(Path::new("/proc/self/mountinfo"))
+}
+
+fn table_at(path: &Path) -> io::Result<Vec<MountEntry>> {
+    let table = fs::read(path)?;
     Ok(table
         .split(|byte| *byte == b'\n')
         .filter_map(parse_mount_entry)

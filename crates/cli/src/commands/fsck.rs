@@ -4,6 +4,7 @@ mod report;
 
 use crate::arguments::Fsck;
 use crate::failure::{Failure, Status, failure_of_open};
+use crate::mounts;
 use crate::output;
 use fs::check::{CheckOptions, PoolCheck, check_pool};
 use indicatif::ProgressBar;
@@ -52,7 +53,9 @@ fn check(arguments: &Fsck) -> Result<Status, Failure> {
 fn look(pool: &Path, with_repair: bool) -> Result<PoolCheck, Failure> {
     let bar = output::step_bar(0);
     bar.set_message(if with_repair { "repairing" } else { "checking" });
-    let checked = with_progress(&bar, |options| check_pool(pool, with_repair, options));
+    let check = |options: &CheckOptions<'_>| check_pool(pool, with_repair, options);
+    let check = || with_progress(&bar, check);
+    let checked = mounts::open_once_saved(pool, check, |error| Some(error));
     bar.finish_and_clear();
     checked.map_err(|error| failure_of_open(pool, error))
 }

@@ -7,6 +7,7 @@ mod remount;
 use crate::arguments::Mount;
 use crate::arguments::background::Background;
 use crate::failure::{Failure, Status, failure_of_open};
+use crate::mounts;
 use crate::output;
 use fs::FileSystem;
 use options::Options;
@@ -177,8 +178,9 @@ fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
         false => Damage::Refuse,
     };
     let failed = |error: OpenError| failure_of_open(pool, error);
-    let store = PmemStore::open_with(pool, mode, options.volatile, damage, options.durability);
-    let store = store.map_err(failed)?;
+    let (volatile, durability) = (options.volatile, options.durability);
+    let open = || PmemStore::open_with(pool, mode, volatile, damage, durability);
+    let store = mounts::open_once_saved(pool, open, |error| Some(error)).map_err(failed)?;
     let mount_options = fs::MountOptions {
         read_only: options.read_only,
         force_recovery: options.force_recovery,

@@ -2,6 +2,8 @@
 
 use crate::common::scene::{Scene, text};
 use crate::common::{perdure, run, succeed};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
@@ -353,4 +355,47 @@ fn a_mount_turns_read_only_and_back() {
         "{refused:#?}"
     );
     scene.unmount();
+}
+
+/// As umount(8) does it, and a server that has no time to end at once.
+#[test]
+fn a_pool_that_its_former_server_still_saves_is_waited_for() {
+    let Some(scene) = Scene::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: umount2 needs root");
+        return;
+    }
+    let file = format!("{}:/file", text(&scene.pool));
+    let copy = scene.place.path().join("copy");
+    let nexts: [&[&str]; 3] = [
+        &["mount", text(&scene.pool), text(&scene.mountpoint)],
+        &["fsck", text(&scene.pool)],
+        &["cp", &file, text(&copy)],
+    ];
+    for next in nexts {
+        scene.mount(&["--quiet"]);
+        fs::write(scene.mountpoint.join("file"), "content").expect("written");
+        let process = scene.status()["process"].as_u64().expect("a number");
+        let process = Pid::from_raw(process as i32).expect("a process");
+        kill_process(process, Signal::STOP).expect("stopped");
+        unmount(&scene.mountpoint, UnmountFlags::DETACH).expect("unmounted");
+        let mut waiting = perdure();
+        waiting
+            .args(next)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut waiting = waiting.spawn().expect("the command starts");
+        std::thread::sleep(Duration::from_millis(300));
+        let ended = waiting.try_wait().expect("asked");
+        kill_process(process, Signal::CONT).expect("goes on");
+        let outcome = waiting.wait_with_output().expect("ended");
+        assert!(
+            ended.is_none() && outcome.status.success(),
+            "{next:?}: {outcome:#?}"
+        );
+        if next[0] == "mount" {
+            scene.unmount();
+        }
+    }
+    assert_eq!(fs::read(&copy).expect("copied"), b"content");
 }

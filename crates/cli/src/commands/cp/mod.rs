@@ -7,6 +7,7 @@ mod transfer;
 
 use crate::arguments::Cp;
 use crate::failure::{Failure, Status};
+use crate::mounts;
 use crate::output::{self, Bytes};
 use local::LocalSide;
 use perdure::{Pool, PoolOptions};
@@ -164,6 +165,13 @@ impl Location {
     }
 }
 
+fn reason_of_open(error: &perdure::Error) -> Option<&txn::OpenError> {
+    match error {
+        perdure::Error::Open { source, .. } => Some(source),
+        _ => None,
+    }
+}
+
 /// The pools of a copy; one that stands on both sides is opened once.
 struct OpenPools {
     volatile: bool,
@@ -179,12 +187,14 @@ impl OpenPools {
         if let Some((_, pool)) = self.open.iter().find(|(open, _)| *open == key) {
             return Ok(Box::new(PoolSide::new(Rc::clone(pool))));
         }
-        let pool = PoolOptions::new()
-            .read_only(read_only)
-            .volatile(self.volatile)
-            .umask(0)
-            .read_cache(super::UNCACHED)
-            .open(path)?;
+        let options = || {
+            PoolOptions::new()
+                .read_only(read_only)
+                .volatile(self.volatile)
+                .umask(0)
+                .read_cache(super::UNCACHED)
+        };
+        let pool = mounts::open_once_saved(path, || options().open(path), reason_of_open)?;
         for loss in pool.losses() {
             crate::output::complain(format_args!("cp: {}: {loss}", path.display()));
         }
