@@ -5,6 +5,7 @@
 
 use crate::descriptors::DescriptorRoom;
 use crate::directory::PoolDirectory;
+use crate::disk::{self, salvage::Repairable};
 use crate::error::OpenError;
 use crate::holders::holders;
 use crate::layout::{Geometry, Superblock};
@@ -25,6 +26,8 @@ pub struct SalvagedPool {
     files: Vec<File>,
     incomplete_files: Vec<PathBuf>,
     is_device: bool,
+    /// Of class `log`, for a repair.
+    logged: Option<Repairable>,
     _lock: Lock,
     _room: DescriptorRoom,
 }
@@ -48,6 +51,9 @@ impl SalvagedPool {
     pub fn sync(&self) -> Result<(), OpenError> {
         if self.is_device {
             return Ok(());
+        }
+        if let Some(logged) = &self.logged {
+            return logged.write(&self.region);
         }
         self.files
             .iter()
@@ -91,6 +97,18 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         nobody_has_segments(directory, &geometry)?;
     }
     let room = DescriptorRoom::new(geometry.segments);
+    if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
+        let (region, logged) = disk::salvage::open(directory, &superblock, mode)?;
+        return Ok(SalvagedPool {
+            region: Arc::new(region),
+            files: Vec::new(),
+            incomplete_files: Vec::new(),
+            is_device: false,
+            logged,
+            _lock: lock,
+            _room: room,
+        });
+    }
     let mut files = Files {
         repair: directory.clone().filter(|_| repair),
         is_repair: repair,
@@ -109,6 +127,7 @@ pub fn open(path: &Path, repair: bool) -> Result<SalvagedPool, OpenError> {
         files: files.files,
         incomplete_files: files.incomplete,
         is_device: directory.is_none(),
+        logged: None,
         _lock: lock,
         _room: room,
     })

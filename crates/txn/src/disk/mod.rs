@@ -13,6 +13,7 @@
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
+//! | `salvage` | a damaged pool, for checks and repairs |
 //! | `given` | the same on disks that the caller has |
 
 mod answers;
@@ -27,6 +28,7 @@ mod memory;
 pub(crate) mod open;
 mod policy;
 mod reader;
+pub(crate) mod salvage;
 mod status;
 
 pub use given::Disks;

@@ -23,7 +23,7 @@ use crate::recovery;
 use pmem::{Access, BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,16 +57,10 @@ pub(crate) fn map(
     mode: Mode,
     durability: Durability,
 ) -> Result<(Region, Option<Opened>), OpenError> {
-    let path = pool.path_of(LOG_FILE);
-    let log = open_disk(pool, LOG_FILE, mode)?;
-    let log = OpenLog::open(log, superblock.uuid).map_err(|error| log_error(&path, error))?;
+    let (path, log) = open_log(pool, superblock, mode)?;
     let image = open_image(pool, superblock, mode)?;
     let root = log.root();
-    let left = match root.user & CLEAN {
-        0 => Memory::find(superblock, mode)?,
-        _ => None,
-    };
-    let left = left.filter(|(_, stamp)| [stamp.token, stamp.former].contains(&root.user));
+    let left = has_left(superblock, &root, mode)?;
     let dirty = DirtyBlocks::new(superblock.geometry().total_bytes());
     if mode == Mode::ReadOnly {
         let region = match left {
@@ -165,6 +159,31 @@ impl Logger {
     }
 }
 
+/// The log of a pool, and its path for messages.
+pub(super) fn open_log(
+    pool: &PoolDirectory,
+    superblock: &Superblock,
+    mode: Mode,
+) -> Result<(PathBuf, OpenLog), OpenError> {
+    let path = pool.path_of(LOG_FILE);
+    let log = open_disk(pool, LOG_FILE, mode)?;
+    let log = OpenLog::open(log, superblock.uuid).map_err(|error| log_error(&path, error))?;
+    Ok((path, log))
+}
+
+/// The memory that a killed server has left, if it is that of the last use of the pool, as the log's root says.
+pub(super) fn has_left(
+    superblock: &Superblock,
+    root: &Root,
+    mode: Mode,
+) -> Result<Option<(Memory, Stamp)>, OpenError> {
+    let left = match root.user & CLEAN {
+        0 => Memory::find(superblock, mode)?,
+        _ => None,
+    };
+    Ok(left.filter(|(_, stamp)| [stamp.token, stamp.former].contains(&root.user)))
+}
+
 /// A pool's memory is new: the log brings the image up to date.
 pub(super) fn replay(
     path: &Path,
@@ -194,7 +213,7 @@ pub(super) fn replay(
 }
 
 /// Image and log in private memory, for who only looks.
-fn read_alone(
+pub(super) fn read_alone(
     path: &Path,
     superblock: &Superblock,
     log: &OpenLog,
@@ -293,7 +312,7 @@ fn is_inside(geometry: &Geometry, at: Offset, length: usize) -> bool {
     is_header || is_segment
 }
 
-fn map_memory(memory: &Memory, access: Access) -> Result<Region, OpenError> {
+pub(super) fn map_memory(memory: &Memory, access: Access) -> Result<Region, OpenError> {
     Ok(Region::map(&memory.parts(), DurabilityClass::Log, access)?)
 }
 
@@ -319,7 +338,7 @@ fn open_disk_and_data(
     Ok((Arc::new(disk), data))
 }
 
-fn open_image(
+pub(super) fn open_image(
     pool: &PoolDirectory,
     superblock: &Superblock,
     mode: Mode,
@@ -360,7 +379,7 @@ fn log_error(path: &Path, error: LogError) -> OpenError {
 }
 
 /// Odd numbers are for clean unmounts.
-fn new_token() -> u64 {
+pub(super) fn new_token() -> u64 {
     let mut bytes = [0; 8];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u64::from_le_bytes(bytes) & !CLEAN
