@@ -3,7 +3,7 @@
 use crate::lab::Lab;
 use crate::tally::{Counts, Tally};
 use crate::watcher::Failure;
-use crate::workload::Workload;
+use crate::workload::{LONGS, Workload};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,6 +22,8 @@ pub struct Goal {
     pub first_seed: u64,
     /// Workloads to run first, whatever the number of states.
     pub required: Vec<Workload>,
+    /// The names of long workloads that come after them begin so.
+    pub only: String,
     /// Whether the first failure ends it.
     pub stop_at_failure: bool,
     /// How often progress is reported.
@@ -68,8 +70,11 @@ impl Shared {
             return None;
         }
         let beyond = (index - self.goal.required.len()) as u64;
-        let longs = Workload::all_long(self.goal.first_seed + beyond / 3);
-        Some((longs[beyond as usize % 3], false))
+        let mut longs = Workload::all_long(self.goal.first_seed + beyond / LONGS as u64).to_vec();
+        longs.rotate_left(beyond as usize % LONGS);
+        let is_wanted = |long: &Workload| long.to_string().starts_with(&self.goal.only);
+        let wanted = longs.into_iter().find(is_wanted)?;
+        Some((wanted, false))
     }
 
     fn work(&self) {

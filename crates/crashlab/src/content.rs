@@ -95,6 +95,17 @@ impl Content {
     }
 }
 
+/// Bytes that differ from place to place, so that a block in the wrong place is noticed.
+pub fn pattern(byte: u8, offset: u64, bytes: usize) -> Vec<u8> {
+    (offset..offset + bytes as u64)
+        .map(|at| byte.wrapping_add((at / 7) as u8) | 1)
+        .collect()
+}
+
+pub(crate) fn link_target(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| b'a' + (at % 26) as u8).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

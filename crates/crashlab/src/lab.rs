@@ -2,6 +2,7 @@
 
 use crate::catalogue;
 use crate::clock;
+use crate::disk::lab::DiskLab;
 use crate::model::{Id, Model};
 use crate::operation::{Live, Operation, Refusal};
 use crate::recovery::{add_up, caught, check, has_read_cache, roam_after};
@@ -33,6 +34,7 @@ pub struct Lab {
     absent_paths: Vec<String>,
     /// Only one state is looked at.
     only: Option<StateId>,
+    disk: DiskLab,
 }
 
 impl Lab {
@@ -45,6 +47,7 @@ impl Lab {
         };
         let watcher = Arc::new(Mutex::new(Watcher::new(Arc::clone(&tally), depth, only)));
         Lab {
+            disk: DiskLab::new(Arc::clone(&tally), only),
             tally,
             watcher,
             pools: HashMap::new(),
@@ -71,7 +74,11 @@ impl Lab {
                 nested_choices: 0,
                 nested_every: 0,
             },
-            Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_) => Depth {
+            // A pool of class log has a laboratory of its own.
+            Workload::Long(_)
+            | Workload::LongLeased(_)
+            | Workload::LongMapped(_)
+            | Workload::Disk(_) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 256,
@@ -81,6 +88,9 @@ impl Lab {
 
     /// Runs a workload and looks at all the states that its new steps can leave.
     pub fn run(&mut self, workload: Workload) -> Vec<Failure> {
+        if let Workload::Disk(sequence) = workload {
+            return self.disk.run(sequence);
+        }
         let id = StateId {
             workload,
             step: 0,

@@ -9,6 +9,7 @@ pub mod campaign;
 pub mod catalogue;
 pub mod clock;
 pub mod content;
+pub mod disk;
 pub mod hostile;
 pub mod lab;
 pub mod lessee;

@@ -31,6 +31,9 @@ struct Arguments {
     /// Run every Nth of the sequences of two operations only
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     share: u64,
+    /// Run only workloads whose name begins so: `disk`, `two-17-`
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    only: String,
     /// Look at one state again (an id that was printed), or run one workload
     #[arg(long, value_name = "ID")]
     replay: Option<StateId>,
@@ -103,7 +106,11 @@ fn explore(arguments: &Arguments) -> ExitCode {
             arguments.threads
         },
         first_seed: LONG_ALWAYS.saturating_add(arguments.seed),
-        required: required(arguments.share, arguments.seed),
+        required: required(arguments.share, arguments.seed)
+            .into_iter()
+            .filter(|workload| workload.to_string().starts_with(&arguments.only))
+            .collect(),
+        only: arguments.only.clone(),
         stop_at_failure: false,
         report_every: Some(Duration::from_secs(10)),
     };
@@ -139,11 +146,8 @@ fn explore(arguments: &Arguments) -> ExitCode {
 }
 
 fn replay(id: StateId) -> ExitCode {
-    for (step, operation) in id.workload.operations().iter().enumerate() {
-        println!(
-            "{} {step}: {operation}",
-            if step == id.step { ">" } else { " " }
-        );
+    for (step, line) in id.workload.lines().iter().enumerate() {
+        println!("{} {step}: {line}", if step == id.step { ">" } else { " " });
     }
     let tally = Arc::default();
     let failures = Lab::new(Arc::clone(&tally), id.cut.map(|_| id)).run(id.workload);

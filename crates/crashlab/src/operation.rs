@@ -1,6 +1,8 @@
 //! One operation, done to a file system and to its model.
 
 use crate::clock;
+use crate::content::link_target;
+pub use crate::content::pattern;
 use crate::lessee::{Lessee, Manner};
 use crate::mapped::Mapped;
 use crate::model::{self, Errno, Kind, Model};
@@ -148,22 +150,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Bytes that differ from place to place, so that a block in the wrong place is noticed.
-pub fn pattern(byte: u8, offset: u64, bytes: usize) -> Vec<u8> {
-    (offset..offset + bytes as u64)
-        .map(|at| byte.wrapping_add((at / 7) as u8) | 1)
-        .collect()
-}
-
-fn link_target(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| b'a' + (at % 26) as u8).collect()
-}
-
 /// A mounted file system with what a program has open.
 #[derive(Debug)]
 pub struct Live {
     /// `None` only while it is being mounted again.
-    files: Option<FileSystem>,
+    files: Option<Arc<FileSystem>>,
     held: Option<Node>,
     lessee: Option<Lessee>,
     mapped: Mapped,
@@ -192,14 +183,24 @@ impl Live {
     ///
     /// What opening or mounting says.
     pub fn mount(region: &Arc<Region>) -> Result<Live, String> {
-        let files = recovery::mount_to_change(region)?;
-        Ok(Live {
-            files: Some(files),
+        Ok(Live::over(recovery::mount_to_change(region)?, region))
+    }
+
+    /// Takes over a file system in `region`.
+    pub fn over(files: impl Into<Arc<FileSystem>>, region: &Arc<Region>) -> Live {
+        Live {
+            files: Some(files.into()),
             held: None,
             lessee: None,
             mapped: Mapped::none(),
             region: Arc::clone(region),
-        })
+        }
+    }
+
+    /// Another program on the same file system.
+    pub fn beside(&self) -> Live {
+        let files = self.files.as_ref().expect("mounted between operations");
+        Live::over(Arc::clone(files), &self.region)
     }
 
     /// The file system.
@@ -250,7 +251,7 @@ impl Live {
     pub fn unmount(mut self) {
         self.held = None;
         let _ = self.end_lease();
-        if let Some(files) = self.files.take() {
+        if let Some(files) = self.files.take().and_then(Arc::into_inner) {
             files.unmount();
         }
     }
@@ -296,9 +297,10 @@ impl Live {
             Operation::Remount => {
                 self.held = None;
                 self.end_lease()?;
-                let files = self.files.take().expect("mounted between operations");
-                files.unmount();
-                self.files = Some(recovery::mount_to_change(&self.region).map_err(Refusal::Mount)?);
+                let files = self.files.take().and_then(Arc::into_inner);
+                files.expect("mounted between operations").unmount();
+                let files = recovery::mount_to_change(&self.region).map_err(Refusal::Mount)?;
+                self.files = Some(files.into());
                 // The processes are gone with their server, as far as a pool in memory can tell.
                 self.mapped = Mapped::none();
                 Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Only with the cargo feature `deliberate-bugs`.
 
+use crate::disk::sequence::Sequence;
 use crate::lab::Lab;
 use crate::tally::Tally;
 use crate::watcher::Failure;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 28] = [
+pub const BUGS: [(Bug, &str); 44] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -102,6 +103,64 @@ pub const BUGS: [(Bug, &str); 28] = [
         Bug::LeaveBlocksBehind,
         "a file that is given away stays where its old owner sees it",
     ),
+    (
+        Bug::AcknowledgeBeforeSync,
+        "a call returns before the log has it",
+    ),
+    (
+        Bug::CopyAheadOfCut,
+        "a batch has data as a later call left it",
+    ),
+    (
+        Bug::ImageAheadOfLog,
+        "the image has changes that the log does not have",
+    ),
+    (
+        Bug::TrimBeforeFlush,
+        "the log is trimmed before the image is written",
+    ),
+    (
+        Bug::SkipImageFlush,
+        "the log is trimmed and the image not flushed",
+    ),
+    (
+        Bug::RetireBeforeLog,
+        "records are retired in memory that the log does not have",
+    ),
+    (
+        Bug::ForgetTable,
+        "the log has the segment table of the mount",
+    ),
+    (
+        Bug::ReplayBatchesBackwards,
+        "batches are applied newest first",
+    ),
+    (
+        Bug::LogAcknowledgesEarly,
+        "a batch is acknowledged before it is written",
+    ),
+    (
+        Bug::LogFreesBeforeRoot,
+        "the ring is free before the root says so",
+    ),
+    (Bug::LogRootInPlace, "the log's only root is overwritten"),
+    (
+        Bug::LogRootNotDurable,
+        "the log's root is not durable when the ring before it is free",
+    ),
+    (Bug::LogSkipsBodyCheck, "a torn batch is believed"),
+    (
+        Bug::LogBelievesStale,
+        "a batch of an earlier lap is replayed",
+    ),
+    (
+        Bug::LogSkipsFlushAtOpen,
+        "a killed server's batches stay in the disk's cache",
+    ),
+    (
+        Bug::LogWrapNotDurable,
+        "the part of a batch behind the ring's end is not durable",
+    ),
 ];
 
 /// Longest search for one bug.
@@ -143,6 +202,31 @@ fn has_lease(workload: &Workload) -> bool {
     )
 }
 
+/// Whether only a pool of class `log` shows the bug.
+fn needs_disk(bug: Bug) -> bool {
+    let first = BUGS
+        .iter()
+        .position(|(bug, _)| *bug == Bug::AcknowledgeBeforeSync);
+    let disk = &BUGS[first.unwrap_or(0)..];
+    disk.iter().any(|(known, _)| *known == bug)
+}
+
+/// Those of class `log`: of one call, then of two calls and long ones in turn.
+fn disk_workloads() -> impl Iterator<Item = Workload> {
+    let mut pairs: Vec<Sequence> = Sequence::all_pairs().collect();
+    pairs.sort_by_cached_key(|pair| txn::checksum::mix64(pair.number() ^ hash_of(*pair)));
+    let rest = pairs.into_iter().enumerate().flat_map(|(index, pair)| {
+        let long = index.is_multiple_of(SHORT_PER_LONG);
+        let long = long.then_some(Sequence::Long(index as u64));
+        [Some(pair), long].into_iter().flatten()
+    });
+    Sequence::all_short().chain(rest).map(Workload::Disk)
+}
+
+fn hash_of(sequence: Sequence) -> u64 {
+    u64::from(pmem::crc32c(sequence.to_string().as_bytes()))
+}
+
 /// Workloads in the order of a search: those of one operation, then pairs; after every few a long one and, because they are cheap,
 /// several of two journals.
 fn workloads() -> impl Iterator<Item = Workload> {
@@ -161,7 +245,8 @@ fn workloads() -> impl Iterator<Item = Workload> {
             Workload::Large(_)
             | Workload::Long(_)
             | Workload::LongLeased(_)
-            | Workload::LongMapped(_) => {}
+            | Workload::LongMapped(_)
+            | Workload::Disk(_) => {}
         }
     }
     pairs.sort_by_key(|(key, _)| *key);
@@ -195,7 +280,7 @@ fn shuffled(first: u32, second: u32) -> u64 {
 /// Runs workloads from the common queue until one searcher has found something or the time is up.
 fn hunt(
     lab: &mut Lab,
-    workloads: &Mutex<impl Iterator<Item = Workload>>,
+    workloads: &Mutex<impl Iterator<Item = Workload> + ?Sized>,
     found: &Mutex<Option<Failure>>,
     until: Instant,
 ) {
@@ -216,6 +301,10 @@ fn search(bug: Option<Bug>, time: Duration) -> Search {
     let mut labs: Vec<Lab> = (0..searchers)
         .map(|_| {
             let mut lab = Lab::new(Arc::clone(&tally), None);
+            for number in 0..2 {
+                let prepared = crate::disk::pool::prepared(number);
+                debug_assert!(prepared.is_ok(), "a pool of class log");
+            }
             for pool in [Pool::Tiny, Pool::TwoJournals] {
                 let prepared = lab.prepare(pool);
                 debug_assert!(prepared.is_ok(), "{prepared:?}");
@@ -225,7 +314,11 @@ fn search(bug: Option<Bug>, time: Duration) -> Search {
         .collect();
     let begin = Instant::now();
     let with_lease = bug.is_some_and(needs_lease);
-    let wanted = workloads().filter(|workload| !with_lease || has_lease(workload));
+    let wanted: Box<dyn Iterator<Item = Workload> + Send> = match bug {
+        Some(bug) if needs_disk(bug) => Box::new(disk_workloads()),
+        Some(_) => Box::new(workloads().filter(|workload| !with_lease || has_lease(workload))),
+        None => Box::new(workloads().zip(disk_workloads()).flat_map(|(a, b)| [a, b])),
+    };
     let (workloads, found) = (Mutex::new(wanted), Mutex::new(None));
     deliberate::set(bug);
     std::thread::scope(|scope| {

@@ -72,6 +72,19 @@ fn mount_with(
 ) -> Result<FileSystem, String> {
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)
         .map_err(|error| format!("open: {error}"))?;
+    mount_store(store, read_cache, force_recovery)
+}
+
+/// The same for a pool that is open.
+///
+/// # Errors
+///
+/// What mounting says.
+pub fn mount_store(
+    store: PmemStore,
+    read_cache: ReadCacheOptions,
+    force_recovery: bool,
+) -> Result<FileSystem, String> {
     let options = MountOptions {
         force_recovery,
         threads: 1,
@@ -136,7 +149,7 @@ pub fn check(region: &Region) -> Result<(), String> {
 }
 
 /// Makes, writes, reads and removes a file.
-fn use_it(files: &FileSystem) -> Result<(), String> {
+pub(crate) fn use_it(files: &FileSystem) -> Result<(), String> {
     let root = files.root();
     let attempt = || {
         let node = files.create(&root, PROBE, &NewInode::file(0o600))?;

@@ -1,6 +1,7 @@
 //! Sequences of operations, by name: what a failing state's id begins with.
 
 use crate::catalogue;
+use crate::disk::sequence::Sequence;
 use crate::operation::Operation;
 use crate::random::Random;
 use std::fmt;
@@ -54,7 +55,12 @@ pub enum Workload {
     LongLeased(u64),
     /// The same through two journals while a process has segments, in which it changes what it likes.
     LongMapped(u64),
+    /// On a pool of class `log`.
+    Disk(Sequence),
 }
+
+/// Long workloads of each seed.
+pub const LONGS: usize = 5;
 
 impl Workload {
     /// Every workload of one or two operations, and the large ones: short ones first.
@@ -66,25 +72,30 @@ impl Workload {
         let leased = catalogue::leased().len() as u32;
         let ones = (0..count).map(Workload::One);
         ones.chain((0..large).map(Workload::Large))
+            .chain(Sequence::all_short().map(Workload::Disk))
             .chain(pairs(contents).map(|(first, second)| Workload::Across(first, second)))
             .chain((0..leases).flat_map(|lease| {
                 pairs(leased).map(move |(first, second)| Workload::Leased(lease, first, second))
             }))
             .chain(pairs(count).map(|(first, second)| Workload::Two(first, second)))
+            .chain(Sequence::all_pairs().map(Workload::Disk))
             .collect()
     }
 
     /// Whether these are two operations of a catalogue, of which there are many thousands.
     pub fn is_pair(self) -> bool {
-        matches!(
-            self,
-            Workload::Two(..) | Workload::Across(..) | Workload::Leased(..)
-        )
+        match self {
+            Workload::Two(..) | Workload::Across(..) | Workload::Leased(..) => true,
+            Workload::Disk(sequence) => sequence.is_pair(),
+            _ => false,
+        }
     }
 
     /// The long ones of a seed.
-    pub fn all_long(seed: u64) -> [Workload; 3] {
+    pub fn all_long(seed: u64) -> [Workload; LONGS] {
         [
+            Workload::Disk(Sequence::Long(2 * seed)),
+            Workload::Disk(Sequence::Long(2 * seed + 1)),
             Workload::Long(seed),
             Workload::LongLeased(seed),
             Workload::LongMapped(seed),
@@ -142,6 +153,16 @@ impl Workload {
                     })
                     .collect()
             }
+            // Not only of operations.
+            Workload::Disk(_) => Vec::new(),
+        }
+    }
+
+    /// What is done, a line for each step.
+    pub fn lines(self) -> Vec<String> {
+        match self {
+            Workload::Disk(sequence) => sequence.steps().iter().map(ToString::to_string).collect(),
+            other => other.operations().iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -151,7 +172,8 @@ impl Workload {
             Workload::One(_)
             | Workload::Long(_)
             | Workload::LongLeased(_)
-            | Workload::LongMapped(_) => 0,
+            | Workload::LongMapped(_)
+            | Workload::Disk(_) => 0,
             // The lease itself is looked at once, and what comes next once.
             Workload::Leased(_, 0, 0) => 0,
             Workload::Leased(_, _, 0) => 1,
@@ -174,6 +196,7 @@ impl Workload {
             Workload::Long(seed) | Workload::LongLeased(seed) | Workload::LongMapped(seed) => {
                 [1, 5][seed as usize % 2]
             }
+            Workload::Disk(sequence) => [1, NEVER][sequence.number() as usize % 2],
         }
     }
 
@@ -190,6 +213,7 @@ impl Workload {
             Workload::Long(seed) | Workload::LongLeased(seed) | Workload::LongMapped(seed) => {
                 [2, NEVER][(seed / 2) as usize % 2]
             }
+            Workload::Disk(sequence) => [NEVER, 1][(sequence.number() / 2) as usize % 2],
         }
     }
 
@@ -224,11 +248,12 @@ impl Workload {
                     && first.max(second) < catalogue::leased().len() as u32
             }
             Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_) => true,
+            Workload::Disk(sequence) => sequence.exists(),
         }
     }
 }
 
-fn pairs(count: u32) -> impl Iterator<Item = (u32, u32)> {
+pub(crate) fn pairs(count: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..count).flat_map(move |first| (0..count).map(move |second| (first, second)))
 }
 
@@ -245,6 +270,7 @@ impl fmt::Display for Workload {
             Workload::Long(seed) => write!(formatter, "long-{seed}"),
             Workload::LongLeased(seed) => write!(formatter, "longleased-{seed}"),
             Workload::LongMapped(seed) => write!(formatter, "longmapped-{seed}"),
+            Workload::Disk(sequence) => write!(formatter, "{sequence}"),
         }
     }
 }
@@ -255,7 +281,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Workload, String> {
         let refused = || {
             format!(
-                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED, longleased-SEED or longmapped-SEED"
+                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED, longleased-SEED, longmapped-SEED, diskone-V-N, disktwo-V-N-M, diskbeside-N-M or disklong-SEED"
             )
         };
         let parts: Vec<&str> = text.split('-').collect();
@@ -276,7 +302,11 @@ impl FromStr for Workload {
             ("long", 2) => Workload::Long(number(1)?),
             ("longleased", 2) => Workload::LongLeased(number(1)?),
             ("longmapped", 2) => Workload::LongMapped(number(1)?),
-            _ => return Err(refused()),
+            (name, count) => {
+                let numbers = (1..count).map(number).collect::<Result<Vec<_>, _>>()?;
+                let sequence = Sequence::from_parts(name, &numbers).ok_or_else(refused)?;
+                Workload::Disk(sequence)
+            }
         };
         if workload.exists() {
             Ok(workload)

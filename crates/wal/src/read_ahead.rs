@@ -37,7 +37,12 @@ impl Units {
     ) -> Units {
         let (full, pieces) = sync_channel(PIECES_AHEAD);
         let (spare, empty) = channel();
-        scope.spawn(move || read_lap(disk, ring, position, &full, &empty));
+        if ring.bytes <= FIRST_BYTES {
+            // Two pieces at most, and maybe an error: all of it fits.
+            read_lap(disk, ring, position, &full, &empty);
+        } else {
+            scope.spawn(move || read_lap(disk, ring, position, &full, &empty));
+        }
         Units {
             pieces,
             spare,

@@ -2,7 +2,7 @@
 
 use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart};
-use super::open::{Opened, go_on, replay, write_image};
+use super::open::{Opened, begin_use, go_on, replay, write_image};
 use super::policy::Durability;
 use crate::error::{FormatError, OpenError};
 use crate::layout::Superblock;
@@ -99,6 +99,7 @@ impl PmemStore {
                 (Arc::new(region), log, Vec::new())
             }
         };
+        begin_use(&log, 0).map_err(failed)?;
         let opened = Opened {
             log,
             image,

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pmem::Region;
 use pmem::deliberate::{self, Bug};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -83,6 +84,21 @@ struct Cutter {
     pending: VecDeque<Read>,
     /// Of the segment table that the log has.
     table_version: u64,
+    before_copy: BeforeCopy,
+}
+
+/// What a test has to do at the worst moment: a batch is about to get its records, and later copies of what they publish.
+#[derive(Default)]
+struct BeforeCopy(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for BeforeCopy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() {
+            "BeforeCopy"
+        } else {
+            "nothing"
+        })
+    }
 }
 
 /// Behind one lock: who does what.
@@ -116,6 +132,7 @@ impl Shared {
             reader: JournalReader::new(&journals),
             pending: tail.into(),
             table_version: u64::MAX,
+            before_copy: BeforeCopy::default(),
         };
         Shared {
             bound: Bound::new(durability),
@@ -246,6 +263,9 @@ impl Shared {
             self.settle_nothing(newest);
             return Ok(None);
         }
+        if let Some(act) = cutter.before_copy.0.take() {
+            act();
+        }
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
         while batch.payload_bytes() < BATCH_BYTES_WANTED
             && let Some(read) = cutter.pending.pop_front()
@@ -267,9 +287,11 @@ impl Shared {
             }
         }
         // Not older than any record of the batch (L7).
-        cutter.table_version = self
-            .domains
-            .read_table(|at, bytes| batch.copy(at, bytes), cutter.table_version);
+        if cutter.table_version == u64::MAX || !deliberate::is(Bug::ForgetTable) {
+            cutter.table_version = self
+                .domains
+                .read_table(|at, bytes| batch.copy(at, bytes), cutter.table_version);
+        }
         let covered = cutter
             .pending
             .front()
@@ -401,6 +423,12 @@ impl Logger {
     /// The log has failed, or the image could not be written.
     pub fn checkpoint(&self) -> Result<(), LogFailed> {
         self.shared.checkpoint(|root| root)
+    }
+
+    /// For tests: runs `act` when the next batch has taken its records, and not copied what they publish.
+    #[doc(hidden)]
+    pub fn before_next_copy(&self, act: Box<dyn FnOnce() + Send>) {
+        self.shared.cutter.lock().before_copy.0 = Some(act);
     }
 
     /// Why nothing becomes durable any more.

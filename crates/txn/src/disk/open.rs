@@ -20,6 +20,7 @@ use crate::live::Live;
 use crate::places::read_places;
 use crate::pool::{Mode, SUPER_FILE, io_error, open_file, segment_file};
 use crate::recovery;
+use pmem::deliberate::{self, Bug};
 use pmem::{Access, BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use std::io;
 use std::ops::Range;
@@ -88,11 +89,7 @@ pub(crate) fn map(
             (region, log, Vec::new())
         }
     };
-    let own = Root {
-        user: token,
-        ..log.root()
-    };
-    log.advance(own).map_err(|error| log_error(&path, error))?;
+    begin_use(&log, token).map_err(|error| log_error(&path, error))?;
     let speed = wal::measure_depth(&log, MEASURE_PATIENCE).ok();
     let opened = Opened {
         log,
@@ -103,6 +100,14 @@ pub(crate) fn map(
         speed,
     };
     Ok((region, Some(opened)))
+}
+
+/// A use of the pool begins: from here on the image is not that of a clean unmount.
+pub(super) fn begin_use(log: &Log, token: u64) -> Result<(), LogError> {
+    log.advance(Root {
+        user: token & !CLEAN,
+        ..log.root()
+    })
 }
 
 impl Opened {
@@ -194,16 +199,21 @@ pub(super) fn replay(
 ) -> Result<Log, OpenError> {
     let root = log.root();
     let mut fault = None;
-    let mut apply = |batch: &wal::Batch<'_>| {
+    let mut apply = |payload: &[u8]| {
         let inside = |at, length| is_inside(&superblock.geometry(), at, length);
-        let applied = batch::apply(region, dirty, inside, batch.payload);
-        if let Err(error) = applied {
+        if let Err(error) = batch::apply(region, dirty, inside, payload) {
             fault.get_or_insert(error);
         }
     };
-    let log = log
-        .replay(&mut apply)
-        .map_err(|error| log_error(path, error))?;
+    let mut backwards: Vec<Vec<u8>> = Vec::new();
+    let log = log.replay(
+        &mut |batch| match deliberate::is(Bug::ReplayBatchesBackwards) {
+            true => backwards.push(batch.payload.to_vec()),
+            false => apply(batch.payload),
+        },
+    );
+    let log = log.map_err(|error| log_error(path, error))?;
+    backwards.iter().rev().for_each(|payload| apply(payload));
     if let Some(fault) = fault {
         return Err(Corruption::new(path.display().to_string(), fault.to_string()).into());
     }
@@ -404,6 +414,9 @@ impl Image {
             }
             Ok(())
         };
+        if pieces.len() <= 1 {
+            return load_pieces();
+        }
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..2).map(|_| scope.spawn(load_pieces)).collect();
             threads.into_iter().try_for_each(|thread| {

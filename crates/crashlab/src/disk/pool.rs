@@ -1,0 +1,140 @@
+//! The pool that each sequence starts from: the start tree, durable in the image, and a ring that is about to wrap.
+
+use super::medium::{Choice, Medium, Point};
+use crate::catalogue;
+use crate::clock;
+use crate::lab::{agree, compare};
+use crate::model::Model;
+use crate::operation::{Live, Operation};
+use crate::recovery;
+use fs::FileSystem;
+use pmem::{DurabilityClass, Region};
+use std::sync::{Arc, OnceLock};
+use txn::transaction::use_slot;
+use txn::{Disks, Durability, FormatOptions, PmemStore, Store};
+use wal::OpenLog;
+
+/// A ring that the first two or three sequences fill.
+const RING_BYTES: u64 = 128 << 10;
+/// The two roots.
+const ROOTS_BYTES: u64 = 2 * wal::UNIT_BYTES as u64;
+/// Of each pool, units between the log's root and the end of its ring.
+const UNITS_LEFT: [u64; 2] = [2, 11];
+
+/// Disks with the start tree, and its model.
+pub struct Prepared {
+    point: Point,
+    model: Model,
+}
+
+/// One of two pools, made once in a process: all threads see the same states.
+///
+/// # Errors
+///
+/// What making it said.
+pub fn prepared(number: u64) -> Result<&'static Prepared, String> {
+    static POOLS: [OnceLock<Result<Prepared, String>>; 2] = [const { OnceLock::new() }; 2];
+    let index = number as usize % POOLS.len();
+    let pool = POOLS[index].get_or_init(|| Prepared::new(UNITS_LEFT[index]));
+    pool.as_ref().map_err(Clone::clone)
+}
+
+/// Opens and mounts the pool on `disks`; `left` is what a killed server has left.
+///
+/// # Errors
+///
+/// What opening or mounting says.
+pub fn mount(
+    disks: &Disks,
+    left: Option<Arc<Region>>,
+    durability: Durability,
+) -> Result<FileSystem, String> {
+    let store = PmemStore::open_disks(disks, left, durability);
+    let store = store.map_err(|error| format!("open: {error}"))?;
+    recovery::mount_store(store, Default::default(), false)
+}
+
+/// Opens and mounts for a program that will make changes.
+///
+/// # Errors
+///
+/// As [`mount`].
+pub fn live(
+    medium: &Arc<Medium>,
+    left: Option<Arc<Region>>,
+    durability: Durability,
+) -> Result<Live, String> {
+    let files = mount(&medium.disks(), left, durability)?;
+    let region = files.store().shared_region();
+    Ok(Live::over(files, &region))
+}
+
+/// Memory of class `log` with these bytes.
+pub fn memory(image: &[u8]) -> Region {
+    let mut region = Region::anonymous_of(image.len() as u64, DurabilityClass::Log);
+    region.refill(image);
+    region
+}
+
+/// Brings the image up to date.
+///
+/// # Errors
+///
+/// The log has failed.
+pub fn save_image(files: &FileSystem) -> Result<(), String> {
+    let logger = files.store().logger().ok_or("the pool has no log")?;
+    logger.checkpoint().map_err(|error| error.to_string())
+}
+
+impl Prepared {
+    fn new(units_left: u64) -> Result<Prepared, String> {
+        let options = FormatOptions {
+            log: true,
+            volatile: false,
+            journals: 2,
+            ..FormatOptions::tiny()
+        };
+        clock::restart(1);
+        use_slot(0);
+        let memory = Region::anonymous_of(options.size_bytes, DurabilityClass::Log);
+        let region =
+            fs::mkfs_region(memory, &options, (0, 0)).map_err(|error| error.to_string())?;
+        let log = vec![0; (ROOTS_BYTES + RING_BYTES) as usize];
+        let medium = Medium::new([log, vec![0; region.length() as usize]]);
+        let formatted = medium.disks().format(&region);
+        formatted.map_err(|error| error.to_string())?;
+        let mut live = live(&medium, None, Durability::Call)?;
+        let mut model = Model::default();
+        for operation in catalogue::start() {
+            agree(&mut live, &mut model, &operation)?;
+            save_image(live.files())?;
+        }
+        let superblock = *live.files().store().superblock();
+        let position = || {
+            let log = OpenLog::open(medium.disks().log, superblock.uuid);
+            log.map(|log| log.root().position)
+                .map_err(|error| error.to_string())
+        };
+        // Each of these changes is one unit of the ring; a clean unmount writes none.
+        let nothing = Operation::SetMode {
+            path: "a".into(),
+            mode: 0o644,
+        };
+        while RING_BYTES - position()? % RING_BYTES != units_left * wal::UNIT_BYTES as u64 {
+            agree(&mut live, &mut model, &nothing)?;
+            save_image(live.files())?;
+        }
+        compare(&live, &model, &[])?;
+        live.unmount();
+        let point = medium.point();
+        if !point.is_durable() {
+            return Err("a clean unmount leaves writes that are not durable".into());
+        }
+        Ok(Prepared { point, model })
+    }
+
+    /// Its disks and its model.
+    pub fn start(&self) -> (Arc<Medium>, Model) {
+        (self.point.medium(Choice::whole(true)), self.model.clone())
+    }
+}
