@@ -188,7 +188,9 @@ impl OpenPools {
             return Ok(Box::new(PoolSide::new(Rc::clone(pool))));
         }
         let options = || {
+            // Closing the pool makes all of the copy durable.
             PoolOptions::new()
+                .durability(perdure::Durability::default())
                 .read_only(read_only)
                 .volatile(self.volatile)
                 .umask(0)
