@@ -9,13 +9,15 @@ use crate::snapshot::{Fingerprint, Snapshot, Summary};
 use crate::state_id::{Cut, StateId};
 use crate::tally::Tally;
 use crate::watcher::{Depth, Failure};
+use fs::FileSystem;
 use parking_lot::Mutex;
 use pmem::Region;
 use pmem::emulator::Moment;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use txn::checksum::{crc32c, mix64};
-use txn::{Disks, Durability};
+use txn::{Disks, Durability, PmemStore};
 
 /// One in so many states is used, added up and checked by `fsck` as well.
 pub(super) const CHECK_EVERY: u64 = 4;
@@ -53,6 +55,25 @@ pub struct Judge {
     failures: Vec<Failure>,
 }
 
+thread_local! {
+    /// Memory of an earlier state: new memory costs as much as the rest of a recovery.
+    static SCRATCH: Cell<Option<Arc<Region>>> = const { Cell::new(None) };
+}
+
+fn mount_scratch(disks: &Disks, left: Option<Region>) -> Result<FileSystem, String> {
+    let scratch = SCRATCH
+        .take()
+        .filter(|region| Arc::strong_count(region) == 1);
+    match (left, scratch) {
+        (None, Some(scratch)) => {
+            let store = PmemStore::open_disks_in(disks, scratch, WRITES_NOTHING);
+            let store = store.map_err(|error| format!("open: {error}"))?;
+            recovery::mount_store(store, Default::default(), false)
+        }
+        (left, _) => mount(disks, left.map(Arc::new), WRITES_NOTHING),
+    }
+}
+
 /// Recovers what is on `disks` and in memory, and reads everything; then uses it, adds it up and checks it if `with_check`.
 ///
 /// # Errors
@@ -64,15 +85,18 @@ pub fn recover(
     with_check: bool,
 ) -> Result<Fingerprint, String> {
     clock::aside(|| {
-        let files = mount(disks, left.map(Arc::new), WRITES_NOTHING)?;
+        let files = mount_scratch(disks, left)?;
+        let region = files.store().shared_region();
         let found = Summary::of(&files).map_err(|error| format!("reading: {error}"))?;
         if with_check {
             recovery::use_it(&files)?;
             recovery::add_up(&files, &found)?;
-            let region = files.store().shared_region();
             drop(files);
             recovery::check(&region)?;
+        } else {
+            drop(files);
         }
+        SCRATCH.set(Some(region));
         Ok(found.fingerprint)
     })
 }
@@ -201,7 +225,7 @@ impl Judge {
         for (index, choice) in point.choices(limit, self.events).into_iter().enumerate() {
             let id = self.state(Moment::Between, index, limit);
             let hash = point.hash(choice) ^ demand;
-            if self.is_wanted(id) && self.tally.is_new(hash) {
+            if self.is_wanted(id) && self.tally.is_new_on_disks(hash, false) {
                 self.judge(point, choice, id, hash);
             }
         }
@@ -278,7 +302,7 @@ impl Judge {
             }
             let id = self.state(Moment::After, usize::from(completes), limit);
             let hash = point.hash(Choice::whole(completes)) ^ demand;
-            if !self.is_wanted(id) || !self.tally.is_new(hash) {
+            if !self.is_wanted(id) || !self.tally.is_new_on_disks(hash, false) {
                 continue;
             }
             let disks = || point.killed(completes).disks();

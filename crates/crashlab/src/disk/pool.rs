@@ -16,6 +16,8 @@ use wal::OpenLog;
 
 /// A ring that the first two or three sequences fill.
 const RING_BYTES: u64 = 128 << 10;
+/// A state costs what its image costs to read.
+const POOL_BYTES: u64 = 512 << 10;
 /// The two roots.
 const ROOTS_BYTES: u64 = 2 * wal::UNIT_BYTES as u64;
 /// Of each pool, units between the log's root and the end of its ring.
@@ -89,6 +91,7 @@ pub fn save_image(files: &FileSystem) -> Result<(), String> {
 impl Prepared {
     fn new(units_left: u64) -> Result<Prepared, String> {
         let options = FormatOptions {
+            size_bytes: POOL_BYTES,
             log: true,
             volatile: false,
             journals: 2,

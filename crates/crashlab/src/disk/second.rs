@@ -101,7 +101,7 @@ impl Watching {
                 continue;
             }
             let hash = point.hash(choice) ^ demand;
-            if !tally.is_new_in_recovery(hash) {
+            if !tally.is_new_on_disks(hash, true) {
                 continue;
             }
             let with_check = only.is_some() || hash.is_multiple_of(CHECK_EVERY);

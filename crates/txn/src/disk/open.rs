@@ -34,6 +34,8 @@ use wal::{AlignedBuffer, Disk, DiskSpeed, FileDisk, Log, LogError, OpenLog, Root
 pub const LOG_FILE: &str = "log";
 /// Bytes that a thread reads at once.
 const PIECE_BYTES: usize = 4 << 20;
+/// The same of an image that is not worth a thread.
+const SMALL_PIECE_BYTES: usize = 64 << 10;
 /// In the log's root: the image is whole and the pool was unmounted cleanly.
 const CLEAN: u64 = 1;
 /// How long finding out the disk's speed may take.
@@ -156,7 +158,8 @@ impl Logger {
             shared.dirty.mark(at, blocks * BLOCK_BYTES as u64);
         }
         let sequence = shared.journals.sequence();
-        let saved = shared.wait(sequence).and_then(|()| {
+        // No thread makes room any more.
+        let saved = shared.wait_to_make_room(sequence).and_then(|()| {
             shared.checkpoint(|root| Root {
                 user: root.user | flag,
                 ..root
@@ -364,30 +367,49 @@ fn new_token() -> u64 {
 impl Image {
     /// Reads all of the image that is not zero into memory, which is zeros.
     pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
+        self.load_blocks(region, |_, block| *block != [0; BLOCK_BYTES])
+    }
+
+    /// Reads the image into memory that holds anything.
+    pub(crate) fn load_over(&self, region: &Region) -> io::Result<()> {
+        self.load_blocks(region, |at, block| !region.equals(at, block))
+    }
+
+    fn load_blocks(
+        &self,
+        region: &Region,
+        is_wanted: impl Fn(Offset, &[u8]) -> bool + Sync,
+    ) -> io::Result<()> {
         let length = self
             .parts()
             .last()
             .map_or(0, |part| part.first_byte + part.disk.length_bytes());
+        let is_small = length <= PIECE_BYTES as u64;
+        let piece_bytes = if is_small {
+            SMALL_PIECE_BYTES
+        } else {
+            PIECE_BYTES
+        };
         let pieces: Vec<Range<u64>> = (0..length)
-            .step_by(PIECE_BYTES)
-            .map(|start| start..(start + PIECE_BYTES as u64).min(length))
+            .step_by(piece_bytes)
+            .map(|start| start..(start + piece_bytes as u64).min(length))
             .collect();
         let next = AtomicUsize::new(0);
         let load_pieces = || {
-            let mut buffer = AlignedBuffer::with_capacity(PIECE_BYTES);
+            let mut buffer = AlignedBuffer::with_capacity(piece_bytes);
             while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                 buffer.resize((piece.end - piece.start) as usize);
                 self.read(piece.start, &mut buffer)?;
                 for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
-                    if block.iter().any(|&byte| byte != 0) {
-                        let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                    let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                    if is_wanted(at, block) {
                         region.store(at, block).leave_to_checkpoint();
                     }
                 }
             }
             Ok(())
         };
-        if pieces.len() <= 1 {
+        if is_small {
             return load_pieces();
         }
         std::thread::scope(|scope| {
