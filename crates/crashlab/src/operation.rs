@@ -198,9 +198,8 @@ impl Live {
     }
 
     /// Another program on the same file system.
-    pub fn beside(&self) -> Live {
-        let files = self.files.as_ref().expect("mounted between operations");
-        Live::over(Arc::clone(files), &self.region)
+    pub fn beside(&self) -> Option<Live> {
+        Some(Live::over(Arc::clone(self.files.as_ref()?), &self.region))
     }
 
     /// The file system.

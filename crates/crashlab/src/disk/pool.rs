@@ -20,6 +20,8 @@ const RING_BYTES: u64 = 128 << 10;
 const POOL_BYTES: u64 = 512 << 10;
 /// The two roots.
 const ROOTS_BYTES: u64 = 2 * wal::UNIT_BYTES as u64;
+/// Batches after which a wanted unit of the ring must have been met.
+const ATTEMPTS_MAX: usize = 1000;
 /// Of each pool, units between the log's root and the end of its ring.
 const UNITS_LEFT: [u64; 2] = [2, 11];
 
@@ -118,13 +120,23 @@ impl Prepared {
             log.map(|log| log.root().position)
                 .map_err(|error| error.to_string())
         };
-        // Each of these changes is one unit of the ring; a clean unmount writes none.
-        let nothing = Operation::SetMode {
-            path: "a".into(),
-            mode: 0o644,
-        };
+        // A clean unmount writes no batch. Changes of different lengths, so that every unit is met.
+        let mut attempts = 0..ATTEMPTS_MAX;
         while RING_BYTES - position()? % RING_BYTES != units_left * wal::UNIT_BYTES as u64 {
-            agree(&mut live, &mut model, &nothing)?;
+            let attempt = attempts
+                .next()
+                .ok_or("the log's root meets no wanted unit")?;
+            let path = "a".to_owned();
+            let change = match attempt % 5 {
+                4 => Operation::Write {
+                    path,
+                    offset: 0,
+                    bytes: pmem::BLOCK_BYTES,
+                    byte: 1,
+                },
+                _ => Operation::SetMode { path, mode: 0o644 },
+            };
+            agree(&mut live, &mut model, &change)?;
             save_image(live.files())?;
         }
         compare(&live, &model, &[])?;

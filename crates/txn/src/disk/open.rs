@@ -1,6 +1,6 @@
 //! mkfs and recovery of pools of class `log`.
 
-use super::batch;
+use super::batch::{self, BatchBuilder};
 use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart};
 use super::logger::{Logger, Shared};
@@ -293,7 +293,32 @@ pub(super) fn go_on(
         sequence: record.sequence,
         bytes: record.into_bytes().into(),
     });
-    Ok((log, tail.collect()))
+    let tail = log_tail(superblock, region, dirty, &log, tail.collect());
+    Ok((log, tail.map_err(|error| log_error(path, error))?))
+}
+
+/// What a killed server's memory has and the log does not becomes durable before recovery retires it in memory (L4): another kill would find it in
+/// no journal. All of it is one batch, because data is as the last record left it (L2). What has no room in the ring is returned.
+fn log_tail(
+    superblock: &Superblock,
+    region: &Region,
+    dirty: &DirtyBlocks,
+    log: &Log,
+    tail: Vec<Read>,
+) -> Result<Vec<Read>, LogError> {
+    let [Some(first), Some(last)] = [tail.first(), tail.last()].map(|read| Some(read?.sequence))
+    else {
+        return Ok(tail);
+    };
+    let mut batch = BatchBuilder::new(region, dirty, log.buffer());
+    tail.iter().for_each(|read| batch.add(read));
+    let geometry = superblock.geometry();
+    let [table, end] = [0, geometry.segments].map(|index| geometry.segment_entry(index));
+    batch.copy(table, end.get() - table.get());
+    match log.place(batch.finish(), first, last, true) {
+        Ok(placed) => log.write(placed).map(|_| Vec::new()),
+        Err(wal::Full(_)) => Ok(tail),
+    }
 }
 
 fn is_inside(geometry: &Geometry, at: Offset, length: usize) -> bool {

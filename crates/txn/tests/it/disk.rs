@@ -315,3 +315,31 @@ fn calls_wait_for_the_checkpoint_if_the_ring_is_full() {
     assert!(logger(&store).status().checkpoints > 5);
     assert_eq!(value(&pool.after_power_failure().open(LATE)), CHANGES);
 }
+
+fn left_by(store: PmemStore) -> Arc<Region> {
+    let image = store.region().image();
+    drop(store);
+    let mut left = Region::anonymous_of(image.len() as u64, DurabilityClass::Log);
+    left.refill(&image);
+    Arc::new(left)
+}
+
+#[test]
+fn what_only_memory_has_outlives_a_second_kill() {
+    let mut pool = Pool::new();
+    let store = pool.open(LATE);
+    set(&store, 1);
+    let mut left = left_by(store);
+    for _ in 0..3 {
+        pool = Pool {
+            log: Arc::new(pool.log.kill()),
+            image: Arc::new(pool.image.kill()),
+        };
+        let store = PmemStore::open_disks(&pool.disks(), Some(left), LATE).expect("a sound pool");
+        left = left_by(store);
+    }
+    let store = PmemStore::open_disks(&pool.disks(), Some(left), LATE).expect("a sound pool");
+    assert_eq!(value(&store), 1);
+    logger(&store).sync().expect("a disk that works");
+    assert_eq!(value(&pool.after_power_failure().open(LATE)), 1);
+}
