@@ -329,8 +329,7 @@ impl Live {
                     is_stopped: *is_stopped,
                     is_in_place: *is_in_place,
                 };
-                let lessee = Lessee::new(self.files(), &self.region, node, manner)?;
-                self.lessee = Some(lessee);
+                self.lessee = Some(Lessee::new(self.files(), &self.region, node, manner)?);
                 Ok(())
             }
             Operation::EndLease => Ok(self.end_lease()?),

@@ -74,7 +74,8 @@ fn mount_scratch(disks: &Disks, left: Option<Region>) -> Result<FileSystem, Stri
     }
 }
 
-/// Recovers what is on `disks` and in memory, and reads everything; then uses it, adds it up and checks it if `with_check`.
+/// Recovers what is on `disks` and in memory, and reads everything; then uses it, adds it up and
+/// checks it if `with_check`.
 ///
 /// # Errors
 ///
@@ -156,7 +157,8 @@ impl Judge {
         self.kept = None;
     }
 
-    /// The disks at the event that was asked for, if the step has come so far, and the first tree that they may have.
+    /// The disks at the event that was asked for, if the step has come so far, and the first tree
+    /// that they may have.
     pub fn take_kept(&mut self) -> Option<(Point, usize)> {
         self.kept.take()
     }
@@ -174,8 +176,8 @@ impl Judge {
         self.look(point);
     }
 
-    /// The step has returned, and the tree is `after` now. A power cut must leave this tree from here on, or one of so many before it,
-    /// if `durable` says how many.
+    /// The step has returned, and the tree is `after` now. A power cut must leave this tree from
+    /// here on, or one of so many before it, if `durable` says how many.
     pub fn ends(
         &mut self,
         after: Fingerprint,
@@ -209,7 +211,8 @@ impl Judge {
         self.failures.push(Failure { id, reason });
     }
 
-    /// What is demanded of a state, as a number: the same bytes with another demand are another state.
+    /// What is demanded of a state, as a number: the same bytes with another demand are another
+    /// state.
     fn demand(&self) -> u64 {
         let trees = self.trees[self.durable..].iter();
         trees.fold(u64::from(self.is_under_way), |all, tree| {
@@ -328,7 +331,8 @@ impl Judge {
         }
     }
 
-    /// Whether a tree may be found: one after a call from `first` on, or the one that the step will turn out to make.
+    /// Whether a tree may be found: one after a call from `first` on, or the one that the step will
+    /// turn out to make.
     fn admit(
         &mut self,
         found: Result<Fingerprint, String>,

@@ -1,5 +1,6 @@
-//! Two disks that forget what is not durable. After a power cut each sector that was written since the last flush has
-//! its last durable bytes, or those of any write since then: whole sectors, any subset of them.
+//! Two disks that forget what is not durable. After a power cut each sector that was written since
+//! the last flush has its last durable bytes, or those of any write since then: whole sectors, any
+//! subset of them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -179,7 +180,8 @@ impl Side {
     }
 }
 
-/// Which sectors of one disk survive, of those that are not durable, in the order in which they were written.
+/// Which sectors of one disk survive, of those that are not durable, in the order in which they
+/// were written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pick {
     /// None.
@@ -232,7 +234,8 @@ pub struct Point {
 const FIRST: usize = 6;
 
 impl Point {
-    /// At most `limit` choices: those of one disk beside few of the other. Which of too many are taken depends on `turn`.
+    /// At most `limit` choices: those of one disk beside few of the other. Which of too many are
+    /// taken depends on `turn`.
     pub fn choices(&self, limit: usize, turn: u64) -> Vec<Choice> {
         let [logs, images] = [LOG, IMAGE].map(|side| self.sides[side].picks());
         let few = |picks: &[Pick]| -> Vec<Pick> { picks.iter().copied().take(4).collect() };
@@ -276,7 +279,8 @@ impl Point {
         Medium::over(sides)
     }
 
-    /// The disks of the process after one that was killed: what is on its way ends in the cache or is lost.
+    /// The disks of the process after one that was killed: what is on its way ends in the cache or
+    /// is lost.
     pub fn killed(&self, completes: bool) -> Arc<Medium> {
         let mut sides = self.sides.clone();
         for side in &mut sides {

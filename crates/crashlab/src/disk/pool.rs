@@ -1,4 +1,5 @@
-//! The pool that each sequence starts from: the start tree, durable in the image, and a ring that is about to wrap.
+//! The pool that each sequence starts from: the start tree, durable in the image, and a ring that
+//! is about to wrap.
 
 use super::medium::{Choice, Medium, Point};
 use crate::catalogue;

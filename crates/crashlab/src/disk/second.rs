@@ -1,4 +1,5 @@
-//! Another power cut: in a recovery, in the first sync and the first checkpoint after it, or in the unmount.
+//! Another power cut: in a recovery, in the first sync and the first checkpoint after it, or in the
+//! unmount.
 
 use super::judge::{CHECK_EVERY, WRITES_NOTHING, recover};
 use super::medium::{Medium, Point};

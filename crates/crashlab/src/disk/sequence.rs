@@ -1,4 +1,5 @@
-//! Sequences of calls, syncs, checkpoints of the image, kills and power cuts on a pool of class `log`, by name.
+//! Sequences of calls, syncs, checkpoints of the image, kills and power cuts on a pool of class
+//! `log`, by name.
 
 use crate::catalogue;
 use crate::operation::Operation;
@@ -15,7 +16,8 @@ pub enum Step {
     Call(Operation),
     /// `fsync`: every call before it is durable then.
     Sync,
-    /// The same, and the call runs in another thread when the batch has its records and not the data that they publish.
+    /// The same, and the call runs in another thread when the batch has its records and not the
+    /// data that they publish.
     SyncBeside(Operation),
     /// The image catches up, and the log is trimmed.
     SaveImage,

@@ -1,4 +1,5 @@
-//! Pools of class `log`: short sequences recover, and a log that fails makes the file system read-only.
+//! Pools of class `log`: short sequences recover, and a log that fails makes the file system read-
+//! only.
 
 use fs::{FileSystem, FsError, MountOptions, NewInode};
 use perdure_crashlab::disk::lab::DiskLab;

@@ -1,4 +1,5 @@
-//! Pools of class `log` on simulated disks: journals that were cut, hostile batches, disks that fail, a ring that is full.
+//! Pools of class `log` on simulated disks: journals that were cut, hostile batches, disks that
+//! fail, a ring that is full.
 
 use parking_lot::Mutex;
 use perdure_txn::{
@@ -102,7 +103,8 @@ fn records_reach_the_log_across_cuts_of_their_journals() {
         next += 1;
         set(&store, next);
     };
-    // Cuts beside records that the log has and that it does not have; several cuts between two reads.
+    // Cuts beside records that the log has and that it does not have; several cuts between two
+    // reads.
     for cuts in [1, 2, 3, 1, 5, 0] {
         change();
         for _ in 0..cuts {
