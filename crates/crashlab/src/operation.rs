@@ -198,9 +198,8 @@ impl Live {
     }
 
     /// Another program on the same file system.
-    pub fn beside(&self) -> Live {
-        let files = self.files.as_ref().expect("mounted between operations");
-        Live::over(Arc::clone(files), &self.region)
+    pub fn beside(&self) -> Option<Live> {
+        Some(Live::over(Arc::clone(self.files.as_ref()?), &self.region))
     }
 
     /// The file system.
@@ -330,8 +329,7 @@ impl Live {
                     is_stopped: *is_stopped,
                     is_in_place: *is_in_place,
                 };
-                let lessee = Lessee::new(self.files(), &self.region, node, manner)?;
-                self.lessee = Some(lessee);
+                self.lessee = Some(Lessee::new(self.files(), &self.region, node, manner)?);
                 Ok(())
             }
             Operation::EndLease => Ok(self.end_lease()?),

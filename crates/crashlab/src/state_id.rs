@@ -121,6 +121,9 @@ mod tests {
             "long-99/13",
             "across-8-5/2/7a0@16",
             "large-2/2/4n1@24",
+            "disktwo-5-17-4/3/12n7@40/3n1@12",
+            "diskbeside-3-4/1/9a1@12",
+            "disklong-77/12",
         ] {
             assert_eq!(
                 text.parse::<StateId>().map(|id| id.to_string()),
@@ -131,6 +134,8 @@ mod tests {
             "",
             "one",
             "one-99999/0",
+            "diskone-9-0/0",
+            "disktwo-1-2/0",
             "one-1/x",
             "one-1/0/5c1@2",
             "one-1/0/b1@2",

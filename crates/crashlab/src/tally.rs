@@ -15,6 +15,7 @@ pub struct Tally {
     tried: AtomicU64,
     distinct: AtomicU64,
     in_recovery: AtomicU64,
+    on_disks: AtomicU64,
 }
 
 /// The counts at one moment.
@@ -30,6 +31,8 @@ pub struct Counts {
     pub distinct: u64,
     /// Those among them that a cut in a recovery left.
     pub in_recovery: u64,
+    /// Those among them on the disks of a pool of class `log`.
+    pub on_disks: u64,
 }
 
 impl Default for Tally {
@@ -41,6 +44,7 @@ impl Default for Tally {
             tried: AtomicU64::new(0),
             distinct: AtomicU64::new(0),
             in_recovery: AtomicU64::new(0),
+            on_disks: AtomicU64::new(0),
         }
     }
 }
@@ -55,6 +59,7 @@ impl Tally {
             tried: load(&self.tried),
             distinct: load(&self.distinct),
             in_recovery: load(&self.in_recovery),
+            on_disks: load(&self.on_disks),
         }
     }
 
@@ -82,6 +87,16 @@ impl Tally {
         let new = self.is_new(hash);
         self.in_recovery
             .fetch_add(u64::from(new), Ordering::Relaxed);
+        new
+    }
+
+    /// The same for a state of the disks of a pool of class `log`, maybe one that a cut in a recovery left.
+    pub(crate) fn is_new_on_disks(&self, hash: u64, is_in_recovery: bool) -> bool {
+        let new = match is_in_recovery {
+            true => self.is_new_in_recovery(hash),
+            false => self.is_new(hash),
+        };
+        self.on_disks.fetch_add(u64::from(new), Ordering::Relaxed);
         new
     }
 }

@@ -9,13 +9,15 @@ use crate::snapshot::{Fingerprint, Snapshot, Summary};
 use crate::state_id::{Cut, StateId};
 use crate::tally::Tally;
 use crate::watcher::{Depth, Failure};
+use fs::FileSystem;
 use parking_lot::Mutex;
 use pmem::Region;
 use pmem::emulator::Moment;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use txn::checksum::{crc32c, mix64};
-use txn::{Disks, Durability};
+use txn::{Disks, Durability, PmemStore};
 
 /// One in so many states is used, added up and checked by `fsck` as well.
 pub(super) const CHECK_EVERY: u64 = 4;
@@ -53,7 +55,27 @@ pub struct Judge {
     failures: Vec<Failure>,
 }
 
-/// Recovers what is on `disks` and in memory, and reads everything; then uses it, adds it up and checks it if `with_check`.
+thread_local! {
+    /// Memory of an earlier state: new memory costs as much as the rest of a recovery.
+    static SCRATCH: Cell<Option<Arc<Region>>> = const { Cell::new(None) };
+}
+
+fn mount_scratch(disks: &Disks, left: Option<Region>) -> Result<FileSystem, String> {
+    let scratch = SCRATCH
+        .take()
+        .filter(|region| Arc::strong_count(region) == 1);
+    match (left, scratch) {
+        (None, Some(scratch)) => {
+            let store = PmemStore::open_disks_in(disks, scratch, WRITES_NOTHING);
+            let store = store.map_err(|error| format!("open: {error}"))?;
+            recovery::mount_store(store, Default::default(), false)
+        }
+        (left, _) => mount(disks, left.map(Arc::new), WRITES_NOTHING),
+    }
+}
+
+/// Recovers what is on `disks` and in memory, and reads everything; then uses it, adds it up and
+/// checks it if `with_check`.
 ///
 /// # Errors
 ///
@@ -64,15 +86,18 @@ pub fn recover(
     with_check: bool,
 ) -> Result<Fingerprint, String> {
     clock::aside(|| {
-        let files = mount(disks, left.map(Arc::new), WRITES_NOTHING)?;
+        let files = mount_scratch(disks, left)?;
+        let region = files.store().shared_region();
         let found = Summary::of(&files).map_err(|error| format!("reading: {error}"))?;
         if with_check {
             recovery::use_it(&files)?;
             recovery::add_up(&files, &found)?;
-            let region = files.store().shared_region();
             drop(files);
             recovery::check(&region)?;
+        } else {
+            drop(files);
         }
+        SCRATCH.set(Some(region));
         Ok(found.fingerprint)
     })
 }
@@ -132,7 +157,8 @@ impl Judge {
         self.kept = None;
     }
 
-    /// The disks at the event that was asked for, if the step has come so far, and the first tree that they may have.
+    /// The disks at the event that was asked for, if the step has come so far, and the first tree
+    /// that they may have.
     pub fn take_kept(&mut self) -> Option<(Point, usize)> {
         self.kept.take()
     }
@@ -150,8 +176,8 @@ impl Judge {
         self.look(point);
     }
 
-    /// The step has returned, and the tree is `after` now. A power cut must leave this tree from here on, or one of so many before it,
-    /// if `durable` says how many.
+    /// The step has returned, and the tree is `after` now. A power cut must leave this tree from
+    /// here on, or one of so many before it, if `durable` says how many.
     pub fn ends(
         &mut self,
         after: Fingerprint,
@@ -185,7 +211,8 @@ impl Judge {
         self.failures.push(Failure { id, reason });
     }
 
-    /// What is demanded of a state, as a number: the same bytes with another demand are another state.
+    /// What is demanded of a state, as a number: the same bytes with another demand are another
+    /// state.
     fn demand(&self) -> u64 {
         let trees = self.trees[self.durable..].iter();
         trees.fold(u64::from(self.is_under_way), |all, tree| {
@@ -201,7 +228,7 @@ impl Judge {
         for (index, choice) in point.choices(limit, self.events).into_iter().enumerate() {
             let id = self.state(Moment::Between, index, limit);
             let hash = point.hash(choice) ^ demand;
-            if self.is_wanted(id) && self.tally.is_new(hash) {
+            if self.is_wanted(id) && self.tally.is_new_on_disks(hash, false) {
                 self.judge(point, choice, id, hash);
             }
         }
@@ -278,7 +305,7 @@ impl Judge {
             }
             let id = self.state(Moment::After, usize::from(completes), limit);
             let hash = point.hash(Choice::whole(completes)) ^ demand;
-            if !self.is_wanted(id) || !self.tally.is_new(hash) {
+            if !self.is_wanted(id) || !self.tally.is_new_on_disks(hash, false) {
                 continue;
             }
             let disks = || point.killed(completes).disks();
@@ -304,7 +331,8 @@ impl Judge {
         }
     }
 
-    /// Whether a tree may be found: one after a call from `first` on, or the one that the step will turn out to make.
+    /// Whether a tree may be found: one after a call from `first` on, or the one that the step will
+    /// turn out to make.
     fn admit(
         &mut self,
         found: Result<Fingerprint, String>,

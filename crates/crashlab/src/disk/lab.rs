@@ -192,7 +192,7 @@ impl Run<'_> {
     }
 
     fn sync_beside(&mut self, operation: &crate::operation::Operation) -> Result<(), String> {
-        let mut beside = self.live().beside();
+        let mut beside = self.live().beside().ok_or("nothing is mounted")?;
         let mut model = self.model.clone();
         let operation = operation.clone();
         let outcome = Arc::new(Mutex::new(None));

@@ -1,5 +1,6 @@
-//! Two disks that forget what is not durable. After a power cut each sector that was written since the last flush has
-//! its last durable bytes, or those of any write since then: whole sectors, any subset of them.
+//! Two disks that forget what is not durable. After a power cut each sector that was written since
+//! the last flush has its last durable bytes, or those of any write since then: whole sectors, any
+//! subset of them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -179,7 +180,8 @@ impl Side {
     }
 }
 
-/// Which sectors of one disk survive, of those that are not durable, in the order in which they were written.
+/// Which sectors of one disk survive, of those that are not durable, in the order in which they
+/// were written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pick {
     /// None.
@@ -232,7 +234,8 @@ pub struct Point {
 const FIRST: usize = 6;
 
 impl Point {
-    /// At most `limit` choices: those of one disk beside few of the other. Which of too many are taken depends on `turn`.
+    /// At most `limit` choices: those of one disk beside few of the other. Which of too many are
+    /// taken depends on `turn`.
     pub fn choices(&self, limit: usize, turn: u64) -> Vec<Choice> {
         let [logs, images] = [LOG, IMAGE].map(|side| self.sides[side].picks());
         let few = |picks: &[Pick]| -> Vec<Pick> { picks.iter().copied().take(4).collect() };
@@ -276,7 +279,8 @@ impl Point {
         Medium::over(sides)
     }
 
-    /// The disks of the process after one that was killed: what is on its way ends in the cache or is lost.
+    /// The disks of the process after one that was killed: what is on its way ends in the cache or
+    /// is lost.
     pub fn killed(&self, completes: bool) -> Arc<Medium> {
         let mut sides = self.sides.clone();
         for side in &mut sides {
@@ -458,5 +462,100 @@ impl Disk for CutDisk {
 
     fn name(&self) -> String {
         "a disk after a power cut".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image_of(disk: &Arc<dyn Disk>) -> Vec<u8> {
+        let mut image = vec![0; disk.length_bytes() as usize];
+        disk.read(0, &mut image).expect("a disk in memory");
+        image
+    }
+
+    /// Writes that overlap: a flushed one, one in the cache, and one on its way.
+    fn point() -> Point {
+        let medium = Medium::new([vec![1; 8 * SECTOR_BYTES], vec![2; 8 * SECTOR_BYTES]]);
+        let disks = medium.disks();
+        let write = |disk: &Arc<dyn Disk>, sector: u64, byte: u8, sectors: usize| {
+            let bytes = vec![byte; sectors * SECTOR_BYTES];
+            disk.write(sector * SECTOR_BYTES as u64, &bytes)
+                .expect("a disk in memory");
+        };
+        write(&disks.image, 0, 3, 2);
+        disks.image.flush().expect("a disk in memory");
+        write(&disks.image, 1, 4, 3);
+        write(&disks.image, 2, 5, 1);
+        let kept: Arc<Mutex<Option<Point>>> = Arc::default();
+        let keep = Arc::clone(&kept);
+        medium.on_event(Some(Arc::new(move |medium: &Medium| {
+            keep.lock().get_or_insert_with(|| medium.point());
+        })));
+        let bytes = vec![6; 2 * SECTOR_BYTES];
+        disks
+            .log
+            .write_durable(0, &bytes)
+            .expect("a disk in memory");
+        let point = kept.lock().take();
+        point.expect("an event at the start of a write")
+    }
+
+    #[test]
+    fn every_subset_that_is_promised_is_there_and_nothing_else() {
+        let point = point();
+        let choices = point.choices(usize::MAX, 0);
+        let images: std::collections::BTreeSet<Vec<u8>> = choices
+            .iter()
+            .map(|choice| image_of(&point.cut(*choice).image))
+            .collect();
+        let with = |changes: &[(usize, u8)]| {
+            let mut image = vec![2; 8 * SECTOR_BYTES];
+            image[..2 * SECTOR_BYTES].fill(3);
+            for &(sector, byte) in changes {
+                image[sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES].fill(byte);
+            }
+            image
+        };
+        let wanted = [
+            with(&[]),
+            with(&[(1, 4), (2, 5), (3, 4)]),
+            with(&[(1, 4)]),
+            with(&[(2, 4)]),
+            with(&[(3, 4)]),
+            with(&[(2, 5)]),
+            with(&[(2, 5), (3, 4)]),
+            with(&[(1, 4), (2, 5)]),
+            with(&[(1, 4), (2, 4), (3, 4)]),
+            with(&[(1, 4), (2, 4)]),
+        ];
+        assert_eq!(images, wanted.into_iter().collect());
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_bytes() {
+        let point = point();
+        for choice in point.choices(usize::MAX, 0) {
+            let cut = point.cut(choice);
+            let same = Medium::new([image_of(&cut.log), image_of(&cut.image)]).point();
+            let again = point.medium(choice).point();
+            let whole = Choice::whole(true);
+            assert_eq!(point.hash(choice), same.hash(whole), "{choice:?}");
+            assert_eq!(again.hash(whole), same.hash(whole), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn a_killed_process_leaves_its_cache() {
+        let point = point();
+        let completed = image_of(&point.killed(true).disks().log);
+        assert_eq!(completed[..2 * SECTOR_BYTES], [6; 2 * SECTOR_BYTES]);
+        assert_eq!(
+            image_of(&point.killed(false).disks().log),
+            [1; 8 * SECTOR_BYTES]
+        );
+        let image = image_of(&point.killed(false).disks().image);
+        assert_eq!(image[2 * SECTOR_BYTES], 5);
     }
 }

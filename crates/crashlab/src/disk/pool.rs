@@ -1,4 +1,5 @@
-//! The pool that each sequence starts from: the start tree, durable in the image, and a ring that is about to wrap.
+//! The pool that each sequence starts from: the start tree, durable in the image, and a ring that
+//! is about to wrap.
 
 use super::medium::{Choice, Medium, Point};
 use crate::catalogue;
@@ -16,8 +17,12 @@ use wal::OpenLog;
 
 /// A ring that the first two or three sequences fill.
 const RING_BYTES: u64 = 128 << 10;
+/// A state costs what its image costs to read.
+const POOL_BYTES: u64 = 512 << 10;
 /// The two roots.
 const ROOTS_BYTES: u64 = 2 * wal::UNIT_BYTES as u64;
+/// Batches after which a wanted unit of the ring must have been met.
+const ATTEMPTS_MAX: usize = 1000;
 /// Of each pool, units between the log's root and the end of its ring.
 const UNITS_LEFT: [u64; 2] = [2, 11];
 
@@ -89,6 +94,7 @@ pub fn save_image(files: &FileSystem) -> Result<(), String> {
 impl Prepared {
     fn new(units_left: u64) -> Result<Prepared, String> {
         let options = FormatOptions {
+            size_bytes: POOL_BYTES,
             log: true,
             volatile: false,
             journals: 2,
@@ -115,13 +121,23 @@ impl Prepared {
             log.map(|log| log.root().position)
                 .map_err(|error| error.to_string())
         };
-        // Each of these changes is one unit of the ring; a clean unmount writes none.
-        let nothing = Operation::SetMode {
-            path: "a".into(),
-            mode: 0o644,
-        };
+        // A clean unmount writes no batch. Changes of different lengths, so that every unit is met.
+        let mut attempts = 0..ATTEMPTS_MAX;
         while RING_BYTES - position()? % RING_BYTES != units_left * wal::UNIT_BYTES as u64 {
-            agree(&mut live, &mut model, &nothing)?;
+            let attempt = attempts
+                .next()
+                .ok_or("the log's root meets no wanted unit")?;
+            let path = "a".to_owned();
+            let change = match attempt % 5 {
+                4 => Operation::Write {
+                    path,
+                    offset: 0,
+                    bytes: pmem::BLOCK_BYTES,
+                    byte: 1,
+                },
+                _ => Operation::SetMode { path, mode: 0o644 },
+            };
+            agree(&mut live, &mut model, &change)?;
             save_image(live.files())?;
         }
         compare(&live, &model, &[])?;

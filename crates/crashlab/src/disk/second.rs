@@ -1,4 +1,5 @@
-//! Another power cut: in a recovery, in the first sync and the first checkpoint after it, or in the unmount.
+//! Another power cut: in a recovery, in the first sync and the first checkpoint after it, or in the
+//! unmount.
 
 use super::judge::{CHECK_EVERY, WRITES_NOTHING, recover};
 use super::medium::{Medium, Point};
@@ -101,7 +102,7 @@ impl Watching {
                 continue;
             }
             let hash = point.hash(choice) ^ demand;
-            if !tally.is_new_in_recovery(hash) {
+            if !tally.is_new_on_disks(hash, true) {
                 continue;
             }
             let with_check = only.is_some() || hash.is_multiple_of(CHECK_EVERY);

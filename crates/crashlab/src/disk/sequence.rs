@@ -1,4 +1,5 @@
-//! Sequences of calls, syncs, checkpoints of the image, kills and power cuts on a pool of class `log`, by name.
+//! Sequences of calls, syncs, checkpoints of the image, kills and power cuts on a pool of class
+//! `log`, by name.
 
 use crate::catalogue;
 use crate::operation::Operation;
@@ -15,7 +16,8 @@ pub enum Step {
     Call(Operation),
     /// `fsync`: every call before it is durable then.
     Sync,
-    /// The same, and the call runs in another thread when the batch has its records and not the data that they publish.
+    /// The same, and the call runs in another thread when the batch has its records and not the
+    /// data that they publish.
     SyncBeside(Operation),
     /// The image catches up, and the log is trimmed.
     SaveImage,
@@ -40,8 +42,8 @@ impl fmt::Display for Step {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Variant(pub u32);
 
-/// Number of variants: two policies, and four places each.
-pub const VARIANTS: u32 = 8;
+/// Number of variants: four of policy `call`, and five of policy `fsync`.
+pub const VARIANTS: u32 = 9;
 
 impl Variant {
     /// When calls are durable.
@@ -56,6 +58,9 @@ impl Variant {
     /// Calls with syncs and saves between them.
     fn steps(self, first: Operation, second: Option<Operation>) -> Vec<Step> {
         use Step::{Reopen, SaveImage, Sync};
+        let cut = Step::Call(Operation::Checkpoint);
+        let cuts = [cut.clone(), cut.clone(), Sync];
+        let cut = [cut];
         let calls = [Some(first), second].map(|call| call.map(Step::Call));
         let [first, second] = calls.map(|call| call.into_iter().collect::<Vec<_>>());
         let parts: [&[Step]; 5] = match self.0 {
@@ -66,7 +71,9 @@ impl Variant {
             4 => [&[], &first, &[], &second, &[Sync]],
             5 => [&[], &first, &[Sync], &second, &[SaveImage, Sync]],
             6 => [&[], &first, &[SaveImage], &second, &[Sync, SaveImage]],
-            _ => [&[Sync], &first, &[Sync, SaveImage], &second, &[Reopen]],
+            7 => [&[Sync], &first, &[Sync, SaveImage], &second, &[Reopen]],
+            // Journals are cut whose records the log does not have.
+            _ => [&[], &first, &cut, &second, &cuts],
         };
         parts.concat()
     }
@@ -101,8 +108,8 @@ impl Sequence {
         let count = catalogue::operations().len() as u32;
         let contents = catalogue::contents().len() as u32;
         let two = crate::workload::pairs(count).flat_map(|(first, second)| {
-            let place = mix64(u64::from(first) << 32 | u64::from(second)) as u32 % 4;
-            [place, 4 + place].map(|variant| Sequence::Two(Variant(variant), first, second))
+            let hash = mix64(u64::from(first) << 32 | u64::from(second)) as u32;
+            [hash % 4, 4 + hash % 5].map(|variant| Sequence::Two(Variant(variant), first, second))
         });
         let beside =
             crate::workload::pairs(contents).map(|(first, second)| Sequence::Beside(first, second));

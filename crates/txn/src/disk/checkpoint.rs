@@ -6,7 +6,7 @@ use pmem::{BLOCK_BYTES, Offset};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 use wal::{AlignedBuffer, Root};
 
@@ -51,7 +51,12 @@ impl Shared {
 
     /// Brings the image up to what the log has now, and trims the log. `finish` may change what the root says.
     pub(super) fn checkpoint(&self, finish: impl FnOnce(Root) -> Root) -> Result<(), LogFailed> {
-        let (root, runs) = self.between_cuts(|| (self.log.durable_root(), self.dirty.take()));
+        let _alone = self.checkpointing.lock();
+        // In this order, and beside batches that are made: those before the root have marked all of their blocks. A batch that waits for
+        // room holds the lock of the cut, so that lock is not taken here.
+        let root = self.log.durable_root();
+        fence(Ordering::SeqCst);
+        let runs = self.dirty.take();
         if deliberate::is(Bug::TrimBeforeFlush) {
             self.log
                 .advance(root)
@@ -79,7 +84,9 @@ impl Shared {
             match pauses.next() {
                 Some(&pause) if !self.has_failed() => {
                     tracing::warn!(%error, "the pool's image cannot be written; it is tried again");
-                    std::thread::sleep(pause);
+                    if !self.is_impatient.load(Ordering::Relaxed) {
+                        std::thread::sleep(pause);
+                    }
                 }
                 _ => return Err(self.fail(LogFault::Image(Arc::new(error)))),
             }
@@ -111,7 +118,7 @@ impl Shared {
     fn save_piece(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
         let copies: Vec<AlignedBuffer> = runs.iter().map(|run| self.copy(run)).collect();
         if !deliberate::is(Bug::ImageAheadOfLog) {
-            self.wait(self.journals.sequence())?;
+            self.wait_to_make_room(self.journals.sequence())?;
         }
         for (run, copy) in runs.iter().zip(&copies) {
             if let Err(error) = self.image.write(run.start * BLOCK_BYTES as u64, copy) {

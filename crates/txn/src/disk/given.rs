@@ -59,6 +59,15 @@ impl Disks {
     }
 }
 
+/// The memory that a pool is opened in.
+enum Memory {
+    New,
+    /// Of class `log`, with any content.
+    Used(Arc<Region>),
+    /// What a killed server has left.
+    Left(Arc<Region>),
+}
+
 impl PmemStore {
     /// Opens the pool on these disks for writing. `left` is the memory of a server that was killed; without it the power has failed,
     /// or the pool was closed. Nothing is written behind the caller's back: without the threads of a log, batches
@@ -72,6 +81,27 @@ impl PmemStore {
         left: Option<Arc<Region>>,
         durability: Durability,
     ) -> Result<PmemStore, OpenError> {
+        PmemStore::open_in(disks, left.map_or(Memory::New, Memory::Left), durability)
+    }
+
+    /// The same after a power failure, in memory that the caller has. What it holds is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`PmemStore::open`].
+    pub fn open_disks_in(
+        disks: &Disks,
+        memory: Arc<Region>,
+        durability: Durability,
+    ) -> Result<PmemStore, OpenError> {
+        PmemStore::open_in(disks, Memory::Used(memory), durability)
+    }
+
+    fn open_in(
+        disks: &Disks,
+        memory: Memory,
+        durability: Durability,
+    ) -> Result<PmemStore, OpenError> {
         let name = disks.log.name();
         let path = Path::new(&name);
         let superblock = disks.superblock()?;
@@ -83,20 +113,30 @@ impl PmemStore {
         let bytes = superblock.geometry().total_bytes();
         let dirty = DirtyBlocks::new(bytes);
         let image = disks.image();
-        let (region, log, tail) = match left {
-            Some(region) => {
+        let (region, log, tail) = match memory {
+            Memory::Left(region) => {
                 let (log, tail) = go_on(path, &superblock, &region, &dirty, log)?;
                 (region, log, tail)
             }
-            None => {
-                let region = Region::anonymous_of(bytes, DurabilityClass::Log);
-                image.load(&region).map_err(|source| OpenError::Io {
+            memory => {
+                let (region, loaded) = match memory {
+                    Memory::Used(region) if region.length() == bytes => {
+                        let loaded = image.load_over(&region);
+                        (region, loaded)
+                    }
+                    _ => {
+                        let region = Region::anonymous_of(bytes, DurabilityClass::Log);
+                        let loaded = image.load(&region);
+                        (Arc::new(region), loaded)
+                    }
+                };
+                loaded.map_err(|source| OpenError::Io {
                     path: disks.image.name().into(),
                     action: "read the image",
                     source,
                 })?;
                 let log = replay(path, &superblock, &region, &dirty, log)?;
-                (Arc::new(region), log, Vec::new())
+                (region, log, Vec::new())
             }
         };
         begin_use(&log, 0).map_err(failed)?;

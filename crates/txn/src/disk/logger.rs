@@ -19,13 +19,15 @@ use pmem::deliberate::{self, Bug};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wal::{DiskSpeed, Log, LogError, Placed};
 
 /// Entries of a batch, in bytes, beyond which no further record is added unless it must be.
-const BATCH_BYTES_WANTED: usize = 8 << 20;
+const BATCH_BYTES_WANTED: u64 = 8 << 20;
+/// Of the ring, such a batch at most: what is kept free for the checkpoint has room for two.
+const BATCHES_OF_RING: u64 = 32;
 /// How long a batch waits for room before the log counts as failed.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -67,6 +69,12 @@ pub(super) struct Shared {
     /// A batch is durable, a write is no longer in flight, the log has failed, or there is more room.
     pub(super) changed: Condvar,
     has_failed: AtomicBool,
+    /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
+    checkpoints_waiting: AtomicU64,
+    /// One checkpoint of the image at a time: the root of a second one would promise what the first has not written yet.
+    pub(super) checkpointing: Mutex<()>,
+    /// Writes of the image that fail are tried again at once.
+    pub(super) is_impatient: AtomicBool,
     pub(super) counts: Counts,
 }
 
@@ -151,6 +159,9 @@ impl Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
             has_failed: AtomicBool::new(false),
+            checkpoints_waiting: AtomicU64::new(0),
+            checkpointing: Mutex::default(),
+            is_impatient: AtomicBool::new(false),
             counts: Counts::default(),
         }
     }
@@ -223,6 +234,14 @@ impl Shared {
         }
     }
 
+    /// The same for a checkpoint, which makes room in the ring: the batches that it waits for need not wait for room.
+    pub(super) fn wait_to_make_room(&self, sequence: u64) -> Result<(), LogFailed> {
+        self.checkpoints_waiting.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.wait(sequence);
+        self.checkpoints_waiting.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+
     /// Cuts a batch and writes it, if there is anything to write.
     fn write_batch(&self) -> Result<(), LogFailed> {
         let placed = {
@@ -258,6 +277,8 @@ impl Shared {
         let time = Instant::now();
         let (journals, region) = (&*self.journals, &*self.region);
         let mut newest = cutter.reader.read(journals, region, &mut cutter.pending);
+        // A checkpoint that takes a mark from here on copies memory that has the change.
+        fence(Ordering::SeqCst);
         let table_version = self.domains.table_version();
         if cutter.pending.is_empty() && cutter.table_version == table_version {
             self.settle_nothing(newest);
@@ -267,7 +288,8 @@ impl Shared {
             act();
         }
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
-        while batch.payload_bytes() < BATCH_BYTES_WANTED
+        let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
+        while batch.payload_bytes() < wanted as usize
             && let Some(read) = cutter.pending.pop_front()
         {
             batch.add(&read);
@@ -275,6 +297,7 @@ impl Shared {
         // Until no record that is not in the batch may have changed what was copied (L2).
         loop {
             newest = cutter.reader.read(journals, region, &mut cutter.pending);
+            fence(Ordering::SeqCst);
             let changing = cutter
                 .pending
                 .iter()
@@ -324,7 +347,8 @@ impl Shared {
     ) -> Result<Placed, LogFailed> {
         let start = Instant::now();
         loop {
-            match self.log.place(buffer, first, last, true) {
+            let may_use_reserve = self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
+            match self.log.place(buffer, first, last, may_use_reserve) {
                 Ok(placed) => return Ok(placed),
                 Err(wal::Full(again)) => buffer = again,
             }
@@ -339,12 +363,6 @@ impl Shared {
             self.changed.notify_all();
             self.changed.wait_for(&mut state, Duration::from_millis(10));
         }
-    }
-
-    /// Runs `act` while no batch is cut.
-    pub(super) fn between_cuts<R>(&self, act: impl FnOnce() -> R) -> R {
-        let _cutter = self.cutter.lock();
-        act()
     }
 }
 
@@ -429,6 +447,12 @@ impl Logger {
     #[doc(hidden)]
     pub fn before_next_copy(&self, act: Box<dyn FnOnce() + Send>) {
         self.shared.cutter.lock().before_copy.0 = Some(act);
+    }
+
+    /// For tests: writes of the image that fail are tried again without pauses.
+    #[doc(hidden)]
+    pub fn try_again_at_once(&self) {
+        self.shared.is_impatient.store(true, Ordering::Relaxed);
     }
 
     /// Why nothing becomes durable any more.

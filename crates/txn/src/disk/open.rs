@@ -1,6 +1,6 @@
 //! mkfs and recovery of pools of class `log`.
 
-use super::batch;
+use super::batch::{self, BatchBuilder};
 use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart, data_ranges};
 use super::logger::{Logger, Shared};
@@ -22,6 +22,7 @@ use crate::pool::{Mode, SUPER_FILE, io_error, open_file, segment_file};
 use crate::recovery;
 use pmem::deliberate::{self, Bug};
 use pmem::{Access, BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ use wal::{AlignedBuffer, Disk, DiskSpeed, FileDisk, Log, LogError, OpenLog, Root
 pub const LOG_FILE: &str = "log";
 /// Bytes that a thread reads at once.
 const PIECE_BYTES: usize = 4 << 20;
+/// The same of an image that is not worth a thread.
+const SMALL_PIECE_BYTES: usize = 64 << 10;
 /// In the log's root: the image is whole and the pool was unmounted cleanly.
 const CLEAN: u64 = 1;
 /// How long finding out the disk's speed may take.
@@ -150,7 +153,8 @@ impl Logger {
             shared.dirty.mark(at, blocks * BLOCK_BYTES as u64);
         }
         let sequence = shared.journals.sequence();
-        let saved = shared.wait(sequence).and_then(|()| {
+        // No thread makes room any more.
+        let saved = shared.wait_to_make_room(sequence).and_then(|()| {
             shared.checkpoint(|root| Root {
                 user: root.user | flag,
                 ..root
@@ -309,7 +313,32 @@ pub(super) fn go_on(
         sequence: record.sequence,
         bytes: record.into_bytes().into(),
     });
-    Ok((log, tail.collect()))
+    let tail = log_tail(superblock, region, dirty, &log, tail.collect());
+    Ok((log, tail.map_err(|error| log_error(path, error))?))
+}
+
+/// What a killed server's memory has and the log does not becomes durable before recovery retires it in memory (L4): another kill would find it in
+/// no journal. All of it is one batch, because data is as the last record left it (L2). What has no room in the ring is returned.
+fn log_tail(
+    superblock: &Superblock,
+    region: &Region,
+    dirty: &DirtyBlocks,
+    log: &Log,
+    tail: Vec<Read>,
+) -> Result<Vec<Read>, LogError> {
+    let [Some(first), Some(last)] = [tail.first(), tail.last()].map(|read| Some(read?.sequence))
+    else {
+        return Ok(tail);
+    };
+    let mut batch = BatchBuilder::new(region, dirty, log.buffer());
+    tail.iter().for_each(|read| batch.add(read));
+    let geometry = superblock.geometry();
+    let [table, end] = [0, geometry.segments].map(|index| geometry.segment_entry(index));
+    batch.copy(table, end.get() - table.get());
+    match log.place(batch.finish(), first, last, true) {
+        Ok(placed) => log.write(placed).map(|_| Vec::new()),
+        Err(wal::Full(_)) => Ok(tail),
+    }
 }
 
 fn is_inside(geometry: &Geometry, at: Offset, length: usize) -> bool {
@@ -398,23 +427,43 @@ pub(super) fn new_token() -> u64 {
 impl Image {
     /// Reads all of the image that is not zero into memory, which is zeros.
     pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
-        let pieces = self.data_pieces(PIECE_BYTES);
+        self.load_blocks(region, |_, block| *block != [0; BLOCK_BYTES])
+    }
+
+    /// Reads the image into memory that holds anything.
+    pub(crate) fn load_over(&self, region: &Region) -> io::Result<()> {
+        self.load_blocks(region, |at, block| !region.equals(at, block))
+    }
+
+    fn load_blocks(
+        &self,
+        region: &Region,
+        is_wanted: impl Fn(Offset, &[u8]) -> bool + Sync,
+    ) -> io::Result<()> {
+        let mut pieces = self.data_pieces(PIECE_BYTES);
+        let is_small = pieces.len() <= 1;
+        let piece_bytes = if is_small {
+            pieces = self.data_pieces(SMALL_PIECE_BYTES);
+            SMALL_PIECE_BYTES
+        } else {
+            PIECE_BYTES
+        };
         let next = AtomicUsize::new(0);
         let load_pieces = || {
-            let mut buffer = AlignedBuffer::with_capacity(PIECE_BYTES);
+            let mut buffer = AlignedBuffer::with_capacity(piece_bytes);
             while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                 buffer.resize((piece.end - piece.start) as usize);
                 self.read(piece.start, &mut buffer)?;
                 for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
-                    if block.iter().any(|&byte| byte != 0) {
-                        let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                    let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                    if is_wanted(at, block) {
                         region.store(at, block).leave_to_checkpoint();
                     }
                 }
             }
             Ok(())
         };
-        if pieces.len() <= 1 {
+        if is_small {
             return load_pieces();
         }
         std::thread::scope(|scope| {
@@ -439,7 +488,8 @@ pub(crate) fn write_new(
     let image = open_image(pool, superblock, Mode::ReadWrite).map_err(|error| failed(&error))?;
     write_image(&image, region, superblock).map_err(|error| failed(&error))?;
     let file = pool.create(LOG_FILE).map_err(|error| failed(&error))?;
-    file.set_len(log_bytes).map_err(|error| failed(&error))?;
+    // In few extents, and a full disk is found now.
+    fallocate(&file, FallocateFlags::empty(), 0, log_bytes).map_err(|error| failed(&error))?;
     let disk = FileDisk::over(file, pool.path_of(LOG_FILE)).map_err(|error| failed(&error))?;
     let sequence = recovery::checkpoint_sequence(region).map_err(|error| failed(&error))?;
     wal::format(&disk, superblock.uuid, sequence, progress).map_err(|error| failed(&error))

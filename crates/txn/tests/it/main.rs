@@ -3,6 +3,7 @@
 #[cfg(feature = "deliberate-bugs")]
 mod bites;
 mod common;
+mod disk;
 #[cfg(feature = "deliberate-bugs")]
 mod held;
 mod homes;
