@@ -26,6 +26,7 @@ END
 "$perdure" bench aging --size 256M --files 256,512 --personality varmail --threads 1,2 --rounds 1 --seconds 0.1 \
     --row varmail_8k --row threads_varmail --out "$out" >/dev/null
 "$perdure" bench direct --seconds 0.02 --out "$out" >/dev/null
+"$perdure" bench log --seconds 0.02 --out "$out" >/dev/null
 "$perdure" bench readcache --size 64M --file-size 4M --cache-size 16M --rounds 1 --seconds 0.01 --out "$out" >/dev/null
 python3 - "$out" <<'END'
 import json, sys
@@ -41,7 +42,9 @@ for name, rows in (("wear", ("peak_varmail", "wear_data_varmail", "wear_all_varm
 report = json.load(open(f"{sys.argv[1]}/direct.json"))
 for row in report["rows"]:
     assert "not_measured" in row or row["ratio"] > 0, row
+for row in json.load(open(f"{sys.argv[1]}/log.json"))["rows"]:
+    assert "not_measured" in row or row["ratio"] is not None, row
 for figure in ("cost_write", "cost_read", "software"):
     assert any(found["name"] == figure for found in report["figures"]), f"no {figure}"
-print("aging, wear, readcache and direct: well formed, with their pages")
+print("aging, wear, readcache, log and direct: well formed, with their pages")
 END

@@ -3,6 +3,7 @@
 
 use crate::direct::program;
 use crate::error::BenchError;
+use crate::log::recovery;
 use fs::{FileSystem, MountOptions};
 use server::Mounting;
 use std::error::Error;
@@ -10,12 +11,14 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use txn::{Mode, PmemStore};
+use txn::{Mode, PmemStore, Store};
 
 /// First argument of the process; nothing that a user would type.
 const ARGUMENT: &str = "--perdure-bench-idle-mount";
 /// One more argument of it, if processes are to overwrite in place.
 const IN_PLACE: &str = "in-place";
+/// Threads of a server that may wait for a log's disk, as `perdure mount` has them.
+const WAITING_THREADS: usize = 8;
 const READY: &str = "ready";
 
 /// To be called first in `main` of every program that runs experiments: this process may be one that an experiment started.
@@ -30,6 +33,8 @@ pub fn serve_child() -> Option<ExitCode> {
         idle(pool, mountpoint, arguments.next().is_some())
     } else if kind == program::ARGUMENT {
         program::serve(arguments.collect())
+    } else if kind == recovery::ARGUMENT {
+        recovery::serve(arguments.collect())
     } else {
         return None;
     };
@@ -45,9 +50,11 @@ pub fn serve_child() -> Option<ExitCode> {
 /// Mounts, tells so, and unmounts when stdin ends.
 fn idle(pool: OsString, mountpoint: OsString, in_place: bool) -> Result<(), Box<dyn Error>> {
     let store = PmemStore::open(Path::new(&pool), Mode::ReadWrite, true)?;
+    let waiting_threads = store.logger().map_or(0, |_| WAITING_THREADS);
     let files = FileSystem::mount(store, MountOptions::default())?;
     let mounting = Mounting {
         in_place,
+        waiting_threads,
         ..Mounting::new(pool, mountpoint)
     };
     let running = server::spawn(files, &mounting)?;

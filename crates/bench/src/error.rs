@@ -81,6 +81,9 @@ pub enum BenchError {
         /// Debian's package.
         package: &'static str,
     },
+    /// The other side of a row cannot be had on this machine.
+    #[error("{0}")]
+    Unavailable(String),
     /// There is nothing to measure yet.
     #[error(
         "the program's reads and writes go through the kernel: there is no direct access to the mount"
@@ -105,7 +108,9 @@ impl BenchError {
     pub(crate) fn is_absence(&self) -> bool {
         matches!(
             self,
-            BenchError::NotInstalled { .. } | BenchError::NoDirectAccess
+            BenchError::NotInstalled { .. }
+                | BenchError::NoDirectAccess
+                | BenchError::Unavailable(_)
         )
     }
 
@@ -116,6 +121,7 @@ impl BenchError {
                 BenchError::NotInstalled { program, package }
             }
             BenchError::NoDirectAccess => BenchError::NoDirectAccess,
+            BenchError::Unavailable(reason) => BenchError::Unavailable(reason.clone()),
             other => BenchError::Setup(other.to_string()),
         }
     }

@@ -1,8 +1,8 @@
 //! The whole experiment, so small that the figures mean nothing: every row is there, and its numbers are numbers.
 
 use perdure_bench::{
-    AgingOptions, BenchError, DirectOptions, Evaluation, OpsOptions, ReadCacheOptions, WearOptions,
-    run_aging, run_direct, run_ops, run_readcache, run_wear,
+    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, OpsOptions, ReadCacheOptions,
+    WearOptions, run_aging, run_direct, run_log, run_ops, run_readcache, run_wear,
 };
 use serde_json::Value;
 use std::process::ExitCode;
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
     wear_in_small();
     readcache_in_small();
     direct_in_small();
+    log_in_small();
     println!("smoke: ok");
     ExitCode::SUCCESS
 }
@@ -308,6 +309,59 @@ fn direct_in_small() {
             "{figure:?}"
         );
     }
+    evaluation.page().expect("it can be drawn");
+}
+
+const LOG_BARS: [&str; 14] = [
+    "append_fdatasync",
+    "create_fsync",
+    "sync_vs_raw",
+    "group_16",
+    "overwrite_fsync_policy",
+    "untar",
+    "redis_always",
+    "rocksdb_fillsync",
+    "sqlite_delete",
+    "pgbench",
+    "sqlite_wal",
+    "log_bytes",
+    "checkpoint_p99",
+    "recovery",
+];
+/// Rows of the library: they need no mount, no rights and no program.
+const LOG_LIBRARY_BARS: [&str; 6] = [
+    "sync_vs_raw",
+    "group_16",
+    "overwrite_fsync_policy",
+    "log_bytes",
+    "checkpoint_p99",
+    "recovery",
+];
+
+/// On the disk of /var/tmp; rows that need ext4, and are measured by root, say so otherwise.
+fn log_in_small() {
+    let options = LogOptions::smoke();
+    if !txn::pool::needs_log(&options.directory.join("pool")) {
+        return eprintln!("skipped: /var/tmp is no ordinary disk");
+    }
+    let evaluation = run_log(&options).expect("the experiment runs");
+    let table = evaluation.table();
+    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, LOG_BARS);
+    for row in &evaluation.rows {
+        let needs_nothing = LOG_LIBRARY_BARS.contains(&row.name);
+        if std::fs::File::open("/dev/fuse").is_err() && !needs_nothing {
+            continue;
+        }
+        assert_eq!(row.error, None, "{table}");
+        let is_number = row.ratio.is_some_and(f64::is_finite);
+        let is_absent = row.not_measured.is_some() && !needs_nothing;
+        assert!(is_number || is_absent, "{table}");
+    }
+    // Counted, not timed, so it can be asserted anywhere: a block is logged once, and little more.
+    let logged = evaluation.rows.iter().find(|row| row.name == "log_bytes");
+    let ratio = logged.and_then(|row| row.ratio);
+    assert!(ratio > Some(0.0) && ratio <= Some(1.0), "{table}");
     evaluation.page().expect("it can be drawn");
 }
 

@@ -1,6 +1,6 @@
 //! The personalities on our library, our mount, tmpfs and ext4 on a loop device, whatever it says; or in any one directory.
 
-use super::loop_device::LoopExt4;
+use super::loop_device::{LoopDisk, LoopKind};
 use super::throughput::{rate_of, series};
 use super::{AgingOptions, Bed, library, short};
 use crate::error::BenchError;
@@ -170,6 +170,6 @@ fn on_ext4(
     place: &Path,
     personality: Personality,
 ) -> Result<f64, BenchError> {
-    let ext4 = LoopExt4::mount(place, pool_bytes(options))?;
+    let ext4 = LoopDisk::mount(place, LoopKind::Ext4, pool_bytes(options), false)?;
     in_directory(options, ext4.mountpoint(), personality)
 }

@@ -15,7 +15,7 @@ use super::loops::{raw_read, raw_write};
 use super::program::{Operation, Order};
 use super::{DirectOptions, first_processor};
 use crate::aging::in_turn;
-use crate::aging::loop_device::LoopExt4;
+use crate::aging::loop_device::{LoopDisk, LoopKind};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Figure, Series, Shape};
 use crate::measure::{Pinned, Places, median, nanoseconds_each};
@@ -142,7 +142,7 @@ struct Ways<'b> {
     library: File,
     _pool: Pool,
     null: NullServer,
-    ext4: Option<LoopExt4>,
+    ext4: Option<LoopDisk>,
     /// Why there is no ext4.
     absent: Option<String>,
     raw: Region,
@@ -160,7 +160,7 @@ impl Ways<'_> {
         fill_library(&file, bytes)?;
         let null = bed.place().join("null");
         std::fs::create_dir(&null).map_err(BenchError::io("make", &null))?;
-        let ext4 = LoopExt4::mount(bed.place(), 2 * bytes.max(32 << 20));
+        let ext4 = LoopDisk::mount(bed.place(), LoopKind::Ext4, 2 * bytes.max(32 << 20), false);
         let (ext4, absent) = match ext4 {
             Ok(ext4) => (Some(ext4), None),
             Err(error) => (None, Some(error.to_string())),

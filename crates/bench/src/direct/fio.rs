@@ -44,7 +44,7 @@ fn rounds(
     bed: &Bed,
     kind: &'static str,
 ) -> Result<Outcome, BenchError> {
-    let program = super::applications::find(FIO, FIO)?;
+    let program = crate::programs::find(FIO, FIO)?;
     collector.tell(&format!("fio, random {kind}s"));
     for side in [Side::Direct, Side::Tmpfs] {
         fill(&bed.directory(side).join(FIO), options.fio_bytes)?;

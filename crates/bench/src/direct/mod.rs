@@ -124,7 +124,7 @@ fn first_processor() -> usize {
 }
 
 /// Our side over the other; and how far the rounds were apart, without which a ratio on a shared machine says little.
-fn with_spread(rounds: &Rounds, note: &str) -> Found {
+pub(crate) fn with_spread(rounds: &Rounds, note: &str) -> Found {
     let [least, _, greatest] = rounds.ratios();
     let spread = format!("rounds from {least:.2} to {greatest:.2}");
     let note = match note.is_empty() {

@@ -13,7 +13,8 @@ Examples:
   perdure bench aging --files 8192,32768 --out report
   perdure bench wear --out report
   perdure bench readcache --out report
-  perdure bench direct --out report")]
+  perdure bench direct --out report
+  perdure bench log --out report")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) experiment: Experiment,
@@ -32,6 +33,8 @@ pub(crate) enum Experiment {
     Readcache(ReadCache),
     /// Unchanged programs whose reads and writes go past the kernel, against tmpfs and the plain mount
     Direct(Direct),
+    /// Pools that a log on an ordinary disk makes durable, against the file system that they lie on
+    Log(Log),
 }
 
 /// What all experiments have in common.
@@ -224,6 +227,39 @@ pub(crate) struct Direct {
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub(crate) seconds: f64,
     /// Write direct.json and direct.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Durable appends, creations, redis, RocksDB, sqlite and PostgreSQL on a mounted pool, against the ext4
+that the pool lies on: journaled, with default options, on a loop device whose image is a file in
+--pool; with xfs for the report. Single operations of the library against durable writes of the disk and
+against a volatile pool; what operations log; what a checkpoint costs; and how long a recovery takes
+after a power failure. All sides of a row alternate.
+
+ext4 needs root. Without it the rows of mounts are absent, and pools lie on the file system of --pool.
+It takes 16 GiB of disk, 4 GiB of memory, and ten minutes.
+
+Examples:
+  perdure bench log --out report
+  perdure bench log --pool /mnt/disk --row append_fdatasync --row sync_vs_raw
+  perdure bench log --seconds 2 --row group_16 --json")]
+pub(crate) struct Log {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory on the disk to measure, in which images and pools are made and removed again
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub(crate) pool: PathBuf,
+    /// Only this row; can be given several times
+    #[arg(long = "row", value_name = "NAME")]
+    pub(crate) rows: Vec<String>,
+    /// Length of a measurement: all rounds of a row, or all runs of a program on one side
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// Write log.json and log.html into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

@@ -1,11 +1,11 @@
 //! `perdure bench`: runs an experiment and prints its figures.
 
-use crate::arguments::bench::{Aging, Bench, Direct, Experiment, Ops, ReadCache, Wear};
+use crate::arguments::bench::{Aging, Bench, Direct, Experiment, Log, Ops, ReadCache, Wear};
 use crate::failure::{Failure, Status};
 use crate::output;
 use bench::{
-    AgingOptions, BenchError, DirectOptions, Evaluation, OpsOptions, Personality, ReadCacheOptions,
-    WearOptions,
+    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, OpsOptions, Personality,
+    ReadCacheOptions, WearOptions,
 };
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -17,6 +17,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
         Experiment::Wear(arguments) => wear(arguments),
         Experiment::Readcache(arguments) => readcache(arguments),
         Experiment::Direct(arguments) => direct(arguments),
+        Experiment::Log(arguments) => log(arguments),
     }
 }
 
@@ -128,6 +129,20 @@ fn direct(arguments: &Direct) -> Result<Status, Failure> {
         .lasting(arguments.seconds),
     );
     show(evaluation, common.json, arguments.out.as_deref())
+}
+
+fn log(arguments: &Log) -> Result<Status, Failure> {
+    if !is_patient(arguments.seconds) {
+        return usage(SECONDS);
+    }
+    let options = LogOptions {
+        directory: arguments.pool.clone(),
+        only: arguments.rows.clone(),
+        progress: progress(),
+        ..LogOptions::default()
+    };
+    let evaluation = bench::run_log(&options.lasting(arguments.seconds));
+    show(evaluation, arguments.json, arguments.out.as_deref())
 }
 
 const SECONDS: &str = "--seconds takes a number above 0, at most a day";
