@@ -167,8 +167,8 @@ pub(crate) struct Mount {
     /// again and again stays where it is, its wear not counted
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// When calls are durable, of a pool on an ordinary disk (class log): call, when they return; fsync:TIME, at the next fsync, or after
-    /// that time at the latest, and in order
+    /// When calls are durable, of a pool on an ordinary disk (class log): call, when they return;
+    /// fsync:TIME, at the next fsync, or after that time at the latest, and in order
     #[arg(long, value_name = "WHEN", default_value_t = txn::Durability::default())]
     pub(crate) durable: txn::Durability,
     /// After how long without a write a file is taken back from a program that writes it directly and keeps it open, at the

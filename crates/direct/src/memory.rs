@@ -193,7 +193,8 @@ impl SharedMemory {
 
 /// Whether a file is a pool's, which has a name, or sealed memory. Honest servers give no other.
 pub(crate) fn keeps_size(file: &OwnedFd) -> io::Result<bool> {
-    // Not the time of access, which changes with each mapping: a server in user space would be asked.
+    // Not the time of access, which changes with each mapping: a server in user space would be
+    // asked.
     let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?;
     let has_name = found.stx_nlink > 0;
     let is_sealed =

@@ -158,8 +158,8 @@ impl<S: Store> Core<S> {
         self.options.clock.now()
     }
 
-    /// Runs a change, unless the file system is read-only. Where calls are durable when they return, all that this thread has
-    /// changed is, behind the change's locks.
+    /// Runs a change, unless the file system is read-only. Where calls are durable when they
+    /// return, all that this thread has changed is, behind the change's locks.
     #[inline]
     pub(crate) fn durably<R>(
         &self,
@@ -176,7 +176,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Runs a look at an inode. Where calls are durable when they return, the answer waits for the changes that it shows.
+    /// Runs a look at an inode. Where calls are durable when they return, the answer waits for the
+    /// changes that it shows.
     #[inline]
     pub(crate) fn shown<R>(
         &self,
@@ -201,7 +202,7 @@ impl<S: Store> Core<S> {
             return Err(FsError::ReadOnly);
         }
         if let Some(logger) = self.store.logger() {
-            // What cannot become durable is not begun.
+            // A change that cannot become durable is not begun.
             logger.before_change().map_err(|_| FsError::ReadOnly)?;
         }
         self.store.relieve();

@@ -75,8 +75,8 @@ impl<S: Store> Core<S> {
     ) -> Result<Node, FsError> {
         self.durably(|| {
             require_name(name)?;
-            // A name that is there is there, even if there is no room for another inode. And a first search brings what the second one
-            // needs, so that others wait a shorter time.
+            // A name that is there is there, even if there is no room for another inode. And a
+            // first search brings what the second one needs, so that others wait a shorter time.
             if self.has_name(parent, name)? {
                 return Err(FsError::AlreadyExists);
             }
@@ -245,7 +245,8 @@ impl<S: Store> Core<S> {
     fn remove(&self, parent: &Node, name: &[u8], directory: bool) -> Result<(), FsError> {
         self.durably(|| {
             require_name(name)?;
-            // A first search brings everything here that the second one needs, so that others wait a shorter time.
+            // A first search brings everything here that the second one needs, so that others wait
+            // a shorter time.
             let expected = self.find_node(parent, name)?;
             let mut transaction = self.begin();
             let mut body = self.lock_directory(parent)?;
@@ -421,7 +422,8 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.durably(|| {
             require_name(name)?;
-            // Never changes. Asked before any lock: a directory may be above the parent, and is locked before it by others.
+            // Never changes. Asked before any lock: a directory may be above the parent, and is
+            // locked before it by others.
             let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
             if node.number() == parent.number() {
                 return Err(FsError::NotPermitted("a directory has one name only"));
@@ -463,7 +465,8 @@ impl<S: Store> FileSystem<S> {
             transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
             let had_no_name = child.raw.links == 0;
             if had_no_name {
-                // From the commit on it is found by its number, and there must not be a second state of it then.
+                // From the commit on it is found by its number, and there must not be a second
+                // state of it then.
                 core.cache.restore(node);
             }
             if let Err(error) = transaction.commit() {

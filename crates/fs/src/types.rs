@@ -239,8 +239,8 @@ pub struct SpaceStatistics {
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
-    /// Free blocks that the data of one file can take (the rest is for its block map, or kept so that overwrites work
-    /// in a full pool).
+    /// Free blocks that the data of one file can take (the rest is for its block map, or kept so
+    /// that overwrites work in a full pool).
     pub available_blocks: u64,
     /// Inodes that exist or could.
     pub inodes: u64,

@@ -83,8 +83,8 @@ impl CreateOptions {
         self
     }
 
-    /// Size in bytes of the log of a pool on an ordinary disk; 0, the default, is an eighth of the pool, from
-    /// 64 MiB to 1 GiB.
+    /// Size in bytes of the log of a pool on an ordinary disk; 0, the default, is an eighth of the
+    /// pool, from 64 MiB to 1 GiB.
     #[must_use]
     pub fn log_bytes(mut self, bytes: u64) -> CreateOptions {
         self.format.log_bytes = bytes;
@@ -198,9 +198,10 @@ impl PoolOptions {
         self
     }
 
-    /// When calls are durable, of a pool on an ordinary disk (class `log`); in others they are when they return. The default
-    /// is [`Durability::Call`], a disk's write for each call or for those of several threads together; with
-    /// [`Durability::Fsync`] calls are as fast as memory, survive in order, and [`Pool::sync`] waits.
+    /// When calls are durable, of a pool on an ordinary disk (class `log`); in others they are when
+    /// they return. The default is [`Durability::Call`], a disk's write for each call or for those
+    /// of several threads together; with [`Durability::Fsync`] calls are as fast as memory, survive
+    /// in order, and [`Pool::sync`] waits.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> PoolOptions {
         self.durability = durability;
@@ -390,7 +391,8 @@ impl Pool {
         self.filesystem().store().class()
     }
 
-    /// Returns when all calls that returned before are durable. Waits only in class `log` with [`Durability::Fsync`].
+    /// Returns when all calls that returned before are durable. Waits only in class `log` with
+    /// [`Durability::Fsync`].
     ///
     /// # Errors
     /// `EIO` if the disk failed: the pool is read-only until it is opened again.

@@ -54,9 +54,10 @@ impl fmt::Debug for Region {
 impl Region {
     /// Maps files side by side at one range of addresses that begins on a 2 MiB boundary.
     ///
-    /// Class `dax` demands `MAP_SYNC` of every part; the others take any file. A region of class `log` is memory: who has it sees to it that a log on a
-    /// disk follows it. With [`Access::PrivateCopy`]
-    /// stores stay in this process; on device-DAX, which cannot be mapped privately, the content is copied.
+    /// Class `dax` demands `MAP_SYNC` of every part; the others take any file. A region of class
+    /// `log` is memory: its owner sees to it that a log on a disk follows it. With
+    /// [`Access::PrivateCopy`] stores stay in this process; on device-DAX, which cannot be mapped
+    /// privately, the content is copied.
     ///
     /// The files keep their length while they are mapped, and have all their blocks: the kernel answers an access to a byte
     /// that is not there, or a store that finds the disk full, with SIGBUS. Whoever makes a pool reserves its blocks first.

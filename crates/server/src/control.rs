@@ -146,7 +146,7 @@ pub struct LogStatus {
     pub checkpoint_age_seconds: Option<f64>,
     /// Bytes that the image does not have yet.
     pub dirty_bytes: u64,
-    /// What a recovery would take at a gibibyte a second, besides reading the image.
+    /// Seconds of a recovery at a gibibyte a second, besides reading the image.
     pub recovery_seconds: f64,
     /// Why nothing becomes durable any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]

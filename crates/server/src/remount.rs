@@ -1,7 +1,7 @@
 //! `mount -o remount`: a mount in use turns read-only and back, and gains or loses restrictions.
 //!
-//! The kernel does it alone, and the server is not told: it keeps the pool open as before, and may still note
-//! access times. The kernel refuses while any process has a file open for writing, so no
+//! The kernel does it alone, and the server is not told: it keeps the pool open as before, and may
+//! still note access times. The kernel refuses while any process has a file open for writing, so no
 //! process writes directly to a mount that has become read-only.
 
 use std::io;
@@ -13,7 +13,7 @@ use rustix::mount::MountFlags;
 
 use crate::mount_table::{FILE_SYSTEM_TYPE, resolve_without_entering, topmost};
 
-/// What a mount is to become.
+/// The wanted state of a mount.
 #[derive(Debug, Clone, Copy)]
 pub struct Remount {
     /// Refuse all changes.
@@ -62,7 +62,7 @@ pub enum RemountError {
     },
 }
 
-/// Changes the mount of `pool`, a canonical path, at `mountpoint`. What a shared mapping has
+/// Changes the mount of `pool`, a canonical path, at `mountpoint`. Stores that a shared mapping has
 /// changed is durable before the mount becomes read-only.
 ///
 /// # Errors
@@ -96,7 +96,7 @@ pub fn remount(pool: &Path, mountpoint: &Path, wanted: Remount) -> Result<(), Re
     })
 }
 
-/// What the mount is restricted by now: a remount clears what it does not name.
+/// The restrictions that the mount has now: a remount clears those that it does not name.
 fn restrictions_of(found: StatVfsMountFlags) -> MountFlags {
     let all = [
         (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),

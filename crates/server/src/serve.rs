@@ -44,7 +44,8 @@ pub struct Mounting {
     pub mountpoint: PathBuf,
     /// Nothing can be changed through the mount. The file system must be mounted read-only too.
     pub read_only: bool,
-    /// Threads besides those that `threads` stands for if it is 0: as many as may wait for a log's disk at the same moment.
+    /// Threads besides those that `threads` stands for if it is 0: as many as may wait for a log's
+    /// disk at the same moment.
     pub waiting_threads: usize,
     /// Threads that answer requests; 0 means one per core.
     pub threads: usize,
@@ -388,7 +389,7 @@ fn open_direct<S: Store>(
 ) -> Option<Direct> {
     let device_minor = stopper.device_minor?;
     let store = shared.fs.store();
-    // What a process stores is in nobody's log.
+    // Stores of a process are in nobody's log.
     if !mounting.direct
         || mounting.read_only
         || store.directory().is_none()

@@ -128,7 +128,8 @@ pub struct Domains {
     /// Users whose files use kept segments before fresh ones, and whether there are any.
     sparing: Mutex<Vec<u32>>,
     are_any_sparing: AtomicBool,
-    /// Held while entries of the table change. How often they have: whoever copies the table has to know.
+    /// Held while entries of the table change. Counts the changes: a thread that copies the table
+    /// has to know.
     table: Mutex<u64>,
 }
 
@@ -303,7 +304,8 @@ impl Domains {
         *self.table.lock()
     }
 
-    /// Has `read` look at the whole table, if it was changed since `version`. Nothing changes meanwhile. The version that was read.
+    /// Has `read` look at the whole table, if it was changed since `version`. Nothing changes
+    /// meanwhile. The version that was read.
     pub(crate) fn read_table(&self, read: impl FnOnce(Offset, u64), version: u64) -> u64 {
         let table = self.table.lock();
         if *table != version {

@@ -516,8 +516,9 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
     made
 }
 
-/// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files cannot be mapped durably.
-/// Memory that loses its content (tmpfs) needs none, because the log would be lost with it.
+/// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files
+/// cannot be mapped durably. Memory that loses its content (tmpfs) needs none, because the log
+/// would be lost with it.
 pub fn needs_log(path: &Path) -> bool {
     if is_device(path) {
         return false;
@@ -549,7 +550,8 @@ pub fn needs_log(path: &Path) -> bool {
     matches!(mapped, Err(pmem::MapError::NotPersistent { .. }))
 }
 
-/// The files of a pool of class `log` are its image: a new pool is made in memory, and [`finish`] writes it there.
+/// The files of a pool of class `log` are its image: a new pool is made in memory, and [`finish`]
+/// writes it there.
 fn create_logged(path: &Path, superblock: &Superblock) -> Result<Region, FormatError> {
     let geometry = superblock.geometry();
     let directory = make_directory(path)?;
@@ -563,7 +565,8 @@ fn create_logged(path: &Path, superblock: &Superblock) -> Result<Region, FormatE
     made
 }
 
-/// Writes to the pool's files what was made in `region` for a pool of class `log`; of others it is there already.
+/// Writes to the pool's files what was made in `region` for a pool of class `log`; of others it is
+/// there already.
 ///
 /// # Errors
 ///

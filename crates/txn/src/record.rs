@@ -13,8 +13,9 @@
 //! The first entry may be a *data check*: its payload is the CRC32C of bulk data that lies at its place, and that one fence made durable
 //! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
 //!
-//! In memory that a log on a disk follows, the last entries may be *data notes* (bits 62 and 63): the payload is the
-//! number of bytes at that place which the record publishes. They change nothing; they tell the log what to copy.
+//! In memory that a log on a disk follows, the last entries may be *data notes* (bits 62 and 63):
+//! the payload is the number of bytes at that place which the record publishes. They change
+//! nothing; they tell the log what to copy.
 
 use crate::checksum::crc32c;
 use crate::homes::{HomeOffset, Homes};
@@ -408,7 +409,7 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// What is behind the changes that were taken.
+    /// The bytes behind the changes that were taken.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -548,7 +549,8 @@ pub(crate) fn data_check(record: &[u8]) -> Option<DataCheck> {
     })
 }
 
-/// Number and bytes of the record at the start of `journal`, which a process of ours wrote: nothing is checked.
+/// Number and bytes of the record at the start of `journal`, which a process of ours wrote: nothing
+/// is checked.
 pub(crate) fn first_written(journal: &[u8]) -> Option<(u64, &[u8])> {
     let header = journal
         .first_chunk::<HEADER_BYTES>()?

@@ -106,7 +106,8 @@ pub trait Store: Send + Sync + 'static {
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
     /// Whether what is flushed and fenced is durable.
     fn class(&self) -> DurabilityClass;
-    /// The log that follows the memory, of class `log`; `None` if there is none, or the pool is only read.
+    /// The log that follows the memory, of class `log`; `None` if there is none, or the pool is
+    /// only read.
     fn logger(&self) -> Option<&Logger>;
     /// Starts rebuilding the allocator; the store has marked its own blocks.
     ///
@@ -206,12 +207,14 @@ impl PmemStore {
         (self.journals.sequence(), self.journals.checkpointed())
     }
 
-    /// Returns when the log has all records up to `sequence`; also if it never will, because it has failed (L4, L6).
+    /// Returns when the log has all records up to `sequence`; also if it never will, because it has
+    /// failed (L4, L6).
     fn wait_for_log(&self, sequence: u64) {
         if let Some(logger) = &self.logger
             && !deliberate::is(Bug::RetireBeforeLog)
         {
-            // What cannot become durable is retired in memory: nothing that follows is acknowledged.
+            // What cannot become durable is retired in memory: nothing that follows is
+            // acknowledged.
             let _ = logger.wait(sequence);
         }
     }

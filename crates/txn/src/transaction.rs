@@ -76,8 +76,8 @@ pub trait Transaction {
     /// [`write_fresh`](Self::write_fresh) of much data. A locked instruction waits for all streaming stores; after this commit executes
     /// none before the record is on its way.
     fn take_turn(&mut self);
-    /// The transaction changes this object, whose lock is held: who is shown it waits for this change, where calls are durable
-    /// when they return.
+    /// The transaction changes this object, whose lock is held: an answer that shows it waits for
+    /// this change, where calls are durable when they return.
     fn concerns(&mut self, object: u64);
     /// Gives blocks back. They are not reused before this transaction is retired (R1).
     fn free(&mut self, extent: Extent);

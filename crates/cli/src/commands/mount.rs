@@ -140,7 +140,8 @@ fn serve(
     }
 }
 
-/// Threads that may wait for the disk, besides those that serve requests: what they wait for goes in one write.
+/// Threads that may wait for the disk, besides those that serve requests: their changes go
+/// in one write.
 const WAITING_THREADS: usize = 8;
 
 /// The class, the policy, and what was measured of the disk.

@@ -1,4 +1,5 @@
-//! Pools of class `log`: memory that a log on an ordinary disk follows, through kills and power failures.
+//! Pools of class `log`: memory that a log on an ordinary disk follows, through kills and power
+//! failures.
 
 use crate::common::{Outcome, run, succeed};
 use std::fs::{self, File};
@@ -123,7 +124,7 @@ fn what_returned_survives_a_kill_and_what_was_synced_a_power_failure() {
     assert_eq!(scene.content("a"), "one");
     fs::create_dir(scene.path("folder")).expect("made");
     fs::write(scene.path("folder/b"), "two".repeat(100_000)).expect("written");
-    // What was synced has all that came before it.
+    // A synced change has all changes that came before it.
     let file = File::create(scene.path("c")).expect("made");
     file.sync_all().expect("durable");
     drop(file);

@@ -336,7 +336,7 @@ fn a_mount_turns_read_only_and_back() {
         line.expect("a mount").to_owned()
     };
     assert!(options().contains(" ro,") && options().contains("noexec"));
-    // What it does not name stays.
+    // Options that it does not name stay.
     assert_eq!(remount("remount").code, 0);
     assert!(options().contains(" rw,") && options().contains("noexec"));
     assert_eq!(remount("remount,exec").code, 0);

@@ -1,5 +1,5 @@
-//! What answers depend on, with the policy `call`: a call waits for its own changes, and an answer for the
-//! changes that it shows.
+//! The changes that answers depend on, with the policy `call`: a call waits for its own changes,
+//! and an answer for the changes that it shows.
 
 use super::logger::{LogFailed, Logger};
 use super::policy::Durability;

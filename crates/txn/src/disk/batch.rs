@@ -1,7 +1,8 @@
 //! Records and the data that they publish become a batch of the log.
 //!
-//! A batch is a list of entries, each a head word and its payload, as in a record: absolute bytes, in the order of
-//! the records' numbers. What a record publishes is copied from memory behind the cut.
+//! A batch is a list of entries, each a head word and its payload, as in a record: absolute bytes,
+//! in the order of the records' numbers. The data that a record publishes is copied from memory
+//! behind the cut.
 
 use super::dirty::DirtyBlocks;
 use super::reader::Read;
@@ -59,7 +60,8 @@ impl<'b> BatchBuilder<'b> {
         self.last = read.sequence;
     }
 
-    /// Whether a record changes data in place that this batch has a copy of: the copy may have the change.
+    /// Whether a record changes data in place that this batch has a copy of: the copy may have the
+    /// change.
     pub(crate) fn is_changed_by(&self, read: &Read) -> bool {
         let mut entries = record::entries(&read.bytes);
         entries.any(|(_, entry)| {
@@ -114,8 +116,8 @@ pub(crate) struct BadEntry {
     place: u64,
 }
 
-/// Applies a batch to memory; marks what it changed. Any bytes are accepted: what is outside of the pool or in its superblocks
-/// is refused before anything is stored.
+/// Applies a batch to memory; marks what it changed. Any bytes are accepted: an entry outside of
+/// the pool or in its superblocks is refused before anything is stored.
 pub(crate) fn apply(
     region: &Region,
     dirty: &DirtyBlocks,

@@ -1,7 +1,8 @@
 //! Calls wait if the log is late.
 //!
-//! All calls that had returned when the newest durable batch was cut are durable. So the calls that a power failure can
-//! take back returned since that moment, and no call goes on if it is longer ago than the policy allows.
+//! All calls that had returned when the newest durable batch was cut are durable. So the calls that
+//! a power failure can take back returned since that moment, and no call goes on if it is longer
+//! ago than the policy allows.
 
 use super::logger::{LogFailed, Shared};
 use super::policy::Durability;

@@ -49,11 +49,13 @@ impl Shared {
         }
     }
 
-    /// Brings the image up to what the log has now, and trims the log. `finish` may change what the root says.
+    /// Brings the image up to what the log has now, and trims the log. `finish` may change what the
+    /// root says.
     pub(super) fn checkpoint(&self, finish: impl FnOnce(Root) -> Root) -> Result<(), LogFailed> {
         let _alone = self.checkpointing.lock();
-        // In this order, and beside batches that are made: those before the root have marked all of their blocks. A batch that waits for
-        // room holds the lock of the cut, so that lock is not taken here.
+        // In this order, and beside batches that are made: those before the root have marked all of
+        // their blocks. A batch that waits for room holds the lock of the cut, so that lock is not
+        // taken here.
         let root = self.log.durable_root();
         fence(Ordering::SeqCst);
         let runs = self.dirty.take();
@@ -72,8 +74,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes blocks and flushes the image. After a failure everything is written again, because nobody knows what of it is
-    /// there: with growing pauses, then the log fails.
+    /// Writes blocks and flushes the image. After a failure everything is written again, because
+    /// nobody knows what of it is there: with growing pauses, then the log fails.
     fn save(&self, runs: &[Range<u64>]) -> Result<(), LogFailed> {
         let mut pauses = PAUSES.iter();
         loop {

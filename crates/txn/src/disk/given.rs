@@ -64,14 +64,15 @@ enum Memory {
     New,
     /// Of class `log`, with any content.
     Used(Arc<Region>),
-    /// What a killed server has left.
+    /// The memory that a killed server has left.
     Left(Arc<Region>),
 }
 
 impl PmemStore {
-    /// Opens the pool on these disks for writing. `left` is the memory of a server that was killed; without it the power has failed,
-    /// or the pool was closed. Nothing is written behind the caller's back: without the threads of a log, batches
-    /// are written by who waits for them, and the image by [`Logger::checkpoint`](super::Logger::checkpoint).
+    /// Opens the pool on these disks for writing. `left` is the memory of a server that was killed;
+    /// without it the power has failed, or the pool was closed. Nothing is written behind the
+    /// caller's back: without the threads of a log, the thread that waits for a batch writes it,
+    /// and the image by [`Logger::checkpoint`](super::Logger::checkpoint).
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl PmemStore {
         PmemStore::open_in(disks, left.map_or(Memory::New, Memory::Left), durability)
     }
 
-    /// The same after a power failure, in memory that the caller has. What it holds is lost.
+    /// The same after a power failure, in memory that the caller has. Its content is lost.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the region.
+//! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the
+//! region.
 
 use pmem::BLOCK_BYTES;
 use rustix::fs::SeekFrom;

@@ -1,8 +1,8 @@
-//! Who writes batches, and who waits for them.
+//! Threads that write batches, and threads that wait for them.
 //!
-//! A thread that waits for its change writes the batch itself if fewer writes than the disk likes are in flight; otherwise it
-//! waits for the batch of another thread. There is no timer between batches: what arrived during the writes before
-//! is the next batch.
+//! A thread that waits for its change writes the batch itself if fewer writes than the disk likes
+//! are in flight; otherwise it waits for the batch of another thread. There is no timer between
+//! batches: the records that arrived during the writes before are the next batch.
 
 use super::answers::Changes;
 use super::batch::BatchBuilder;
@@ -26,7 +26,8 @@ use wal::{DiskSpeed, Log, LogError, Placed};
 
 /// Entries of a batch, in bytes, beyond which no further record is added unless it must be.
 const BATCH_BYTES_WANTED: u64 = 8 << 20;
-/// Of the ring, such a batch at most: what is kept free for the checkpoint has room for two.
+/// Of the ring, such a batch at most: the part that is kept free for the checkpoint has room for
+/// two.
 const BATCHES_OF_RING: u64 = 32;
 /// How long a batch waits for room before the log counts as failed.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +47,7 @@ pub(super) enum LogFault {
     Image(Arc<std::io::Error>),
 }
 
-/// What all threads of a log share.
+/// The state that all threads of a log share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) log: Log,
@@ -58,7 +59,7 @@ pub(super) struct Shared {
     pub(super) durability: Durability,
     pub(super) bound: Bound,
     pub(super) changes: Changes,
-    /// What the disk can do, if it was measured.
+    /// The speed of the disk, if it was measured.
     pub(super) speed: Option<DiskSpeed>,
     cutter: Mutex<Cutter>,
     /// Records up to this number are in batches that have a place in the log.
@@ -66,12 +67,14 @@ pub(super) struct Shared {
     /// Records up to this number are durable because there is none behind the log's last batch.
     vacuous: AtomicU64,
     state: Mutex<State>,
-    /// A batch is durable, a write is no longer in flight, the log has failed, or there is more room.
+    /// A batch is durable, a write has ended, the log has failed, or there is more
+    /// room.
     pub(super) changed: Condvar,
     has_failed: AtomicBool,
     /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
     checkpoints_waiting: AtomicU64,
-    /// One checkpoint of the image at a time: the root of a second one would promise what the first has not written yet.
+    /// One checkpoint of the image at a time: the root of a second one would promise what the first
+    /// has not written yet.
     pub(super) checkpointing: Mutex<()>,
     /// Writes of the image that fail are tried again at once.
     pub(super) is_impatient: AtomicBool,
@@ -95,7 +98,8 @@ struct Cutter {
     before_copy: BeforeCopy,
 }
 
-/// What a test has to do at the worst moment: a batch is about to get its records, and later copies of what they publish.
+/// The act of a test at the worst moment: a batch is about to get its records, and later copies
+/// of the data that they publish.
 #[derive(Default)]
 struct BeforeCopy(Option<Box<dyn FnOnce() + Send>>);
 
@@ -109,7 +113,7 @@ impl fmt::Debug for BeforeCopy {
     }
 }
 
-/// Behind one lock: who does what.
+/// The work that is under way, behind one lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
     in_flight: usize,
@@ -131,7 +135,7 @@ impl Shared {
         speed: Option<DiskSpeed>,
         tail: Vec<Read>,
     ) -> Shared {
-        // What is in no journal and not in the tail either is durable.
+        // Records that are in no journal and not in the tail either are durable.
         let sequence = match tail.first() {
             Some(read) => read.sequence - 1,
             None => journals.sequence(),
@@ -234,7 +238,8 @@ impl Shared {
         }
     }
 
-    /// The same for a checkpoint, which makes room in the ring: the batches that it waits for need not wait for room.
+    /// The same for a checkpoint, which makes room in the ring: the batches that it waits for need
+    /// not wait for room.
     pub(super) fn wait_to_make_room(&self, sequence: u64) -> Result<(), LogFailed> {
         self.checkpoints_waiting.fetch_add(1, Ordering::Relaxed);
         let outcome = self.wait(sequence);
@@ -256,7 +261,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What became durable counts for the bound.
+    /// Batches that became durable count for the bound.
     fn note_durable(&self) {
         let durable = self.log.durable_sequence();
         let mut state = self.state.lock();
@@ -434,7 +439,8 @@ impl Logger {
         self.shared.before_change()
     }
 
-    /// Brings the image up to what the log has now, and trims the log, as the log's thread does from time to time.
+    /// Brings the image up to what the log has now, and trims the log, as the log's thread does
+    /// from time to time.
     ///
     /// # Errors
     ///
@@ -443,7 +449,8 @@ impl Logger {
         self.shared.checkpoint(|root| root)
     }
 
-    /// For tests: runs `act` when the next batch has taken its records, and not copied what they publish.
+    /// For tests: runs `act` when the next batch has taken its records, and not copied what they
+    /// publish.
     #[doc(hidden)]
     pub fn before_next_copy(&self, act: Box<dyn FnOnce() + Send>) {
         self.shared.cutter.lock().before_copy.0 = Some(act);

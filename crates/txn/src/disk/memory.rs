@@ -1,4 +1,5 @@
-//! The memory's files: a directory on tmpfs that is named after the pool and outlives a killed server.
+//! The memory's files: a directory on tmpfs that is named after the pool and outlives a killed
+//! server.
 
 use crate::checksum::crc32c;
 use crate::directory::PoolDirectory;
@@ -20,7 +21,8 @@ const MAGIC: [u8; 8] = *b"PERDMEM\x01";
 /// What `statfs` calls tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// Says whose memory this is, and which use of the pool it belongs to. Written when the memory is whole.
+/// Says whose memory this is, and which use of the pool it belongs to. Written when the memory is
+/// whole.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Stamp {
@@ -83,7 +85,8 @@ fn names(geometry: &Geometry) -> impl Iterator<Item = (String, u64)> + use<> {
 }
 
 impl Memory {
-    /// The memory that a killed server has left, with its stamp. `None` if there is none that is whole.
+    /// The memory that a killed server has left, with its stamp. `None` if there is none that is
+    /// whole.
     pub(crate) fn find(
         superblock: &Superblock,
         mode: Mode,
@@ -114,7 +117,7 @@ impl Memory {
         Ok(Some((Memory { directory, files }, stamp)))
     }
 
-    /// New memory, zeros, all of it reserved. What was there under the name goes.
+    /// New memory, zeros, all of it reserved. Old memory under the name goes.
     pub(crate) fn make(superblock: &Superblock) -> Result<Memory, OpenError> {
         Memory::remove(superblock);
         let place = place_of(superblock);
@@ -157,7 +160,8 @@ impl Memory {
             let file = self.directory.create(&name);
             let file = file.map_err(io_error(&path, "make it"))?;
             pmem::use_huge_pages(&file, length).map_err(io_error(&path, "give it a length"))?;
-            // All of it: an access to a page that is not there and cannot be had would end this process.
+            // All of it: an access to a page that is not there and cannot be had would end this
+            // process.
             fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|error| match error {
                 rustix::io::Errno::NOSPC => no_room(),
                 error => io_error(&path, "reserve memory for it")(error.into()),

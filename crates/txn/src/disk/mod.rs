@@ -1,14 +1,15 @@
-//! Class `log`: memory that a log on an ordinary disk follows (docs/LOG.md has the design and the invariants L1–L7).
+//! Class `log`: memory that a log on an ordinary disk follows (docs/LOG.md has the design and the
+//! invariants L1–L7).
 //!
 //! | module | idea |
 //! | --- | --- |
 //! | `policy` | when a call is durable |
-//! | `answers` | what answers depend on |
+//! | `answers` | the changes that answers depend on |
 //! | `reader` | the records that journals in memory have and the log does not |
 //! | `batch` | records and the data that they publish become a batch of the log |
 //! | `dirty` | the blocks that batches changed and the image does not have |
 //! | `image` | the pool's files on the disk, as one range of bytes |
-//! | `logger` | who writes batches, and who waits for them |
+//! | `logger` | threads that write batches, and threads that wait for them |
 //! | `bound` | calls wait if the log is late |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |

@@ -42,7 +42,7 @@ const CLEAN: u64 = 1;
 /// How long finding out the disk's speed may take.
 const MEASURE_PATIENCE: Duration = Duration::from_millis(300);
 
-/// A log that was replayed, and what its logger needs.
+/// A log that was replayed, and the parts of its logger.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) log: Log,
@@ -54,7 +54,8 @@ pub(crate) struct Opened {
     pub(super) speed: Option<DiskSpeed>,
 }
 
-/// Maps a pool's memory as of now: that of a killed server, or new memory with image and log. For reading alone there is no log.
+/// Maps a pool's memory as of now: that of a killed server, or new memory with image and log. For
+/// reading alone there is no log.
 pub(crate) fn map(
     pool: &Arc<PoolDirectory>,
     superblock: &Superblock,
@@ -180,7 +181,8 @@ pub(super) fn open_log(
     Ok((path, log))
 }
 
-/// The memory that a killed server has left, if it is that of the last use of the pool, as the log's root says.
+/// The memory that a killed server has left, if it is that of the last use of the pool, as the
+/// log's root says.
 pub(super) fn has_left(
     superblock: &Superblock,
     root: &Root,
@@ -226,7 +228,7 @@ pub(super) fn replay(
     Ok(log)
 }
 
-/// Image and log in private memory, for who only looks.
+/// Image and log in private memory, for processes that only look.
 pub(super) fn read_alone(
     path: &Path,
     superblock: &Superblock,
@@ -259,8 +261,8 @@ pub(super) fn read_alone(
     Ok(region)
 }
 
-/// What the state block says of journals holds for the memory that wrote it: in this one all journals are empty, and every record
-/// up to `sequence` is retired.
+/// The state block describes the journals of the memory that wrote it: in this one all
+/// journals are empty, and every record up to `sequence` is retired.
 fn settle(region: &Region, root: &Root, batches: u64, last_sequence: u64) {
     let sequence = match batches {
         0 => root.sequence,
@@ -317,8 +319,9 @@ pub(super) fn go_on(
     Ok((log, tail.map_err(|error| log_error(path, error))?))
 }
 
-/// What a killed server's memory has and the log does not becomes durable before recovery retires it in memory (L4): another kill would find it in
-/// no journal. All of it is one batch, because data is as the last record left it (L2). What has no room in the ring is returned.
+/// Records that only a killed server's memory has become durable before recovery retires
+/// it in memory (L4): another kill would find it in no journal. All of it is one batch, because
+/// data is as the last record left it (L2). Records without room in the ring are returned.
 fn log_tail(
     superblock: &Superblock,
     region: &Region,
@@ -476,7 +479,8 @@ impl Image {
     }
 }
 
-/// mkfs is done in memory: writes the image of `region` to the pool's files, and an empty log of `log_bytes` bytes.
+/// mkfs is done in memory: writes the image of `region` to the pool's files, and an empty log of
+/// `log_bytes` bytes.
 pub(crate) fn write_new(
     pool: &PoolDirectory,
     region: &Region,

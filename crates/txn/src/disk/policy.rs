@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a call may leave to a later moment, in class `log`.
+/// The moment at which a call is durable, in class `log`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Durability {
     /// Every call is durable when it returns, and an answer waits for the changes that it shows.

@@ -43,10 +43,11 @@ impl JournalReader {
         }
     }
 
-    /// Appends all records up to some number to `into`, in order, and returns that number: the newest that was given out when the call began.
+    /// Appends all records up to some number to `into`, in order, and returns that number: the
+    /// newest that was given out when the call began.
     ///
-    /// A number is given out and used under the lock of its journal. So whoever has read the newest number, and had each lock
-    /// afterwards, finds every record up to that number whole.
+    /// A number is given out and used under the lock of its journal. So a thread that has read the
+    /// newest number, and had each lock afterwards, finds every record up to that number whole.
     pub(crate) fn read(
         &mut self,
         journals: &Journals,

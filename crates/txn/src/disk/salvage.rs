@@ -1,5 +1,6 @@
-//! A pool of class `log` that may be damaged, for checking and repairing it: image and log, or the memory of a killed
-//! server, in private memory. A repair is written to the image, and what the log had is done with.
+//! A pool of class `log` that may be damaged, for checking and repairing it: image and log, or the
+//! memory of a killed server, in private memory. A repair is written to the image, and all that the
+//! log had is done with.
 
 use super::image::Image;
 use super::memory::Memory;
@@ -50,7 +51,8 @@ pub(crate) fn open(
 }
 
 impl Repairable {
-    /// Writes what the repair has made of the pool. Not atomic: a repair that is interrupted is done again.
+    /// Writes what the repair has made of the pool. Not atomic: a repair that is interrupted is
+    /// done again.
     pub(crate) fn write(&self, region: &Region) -> Result<(), OpenError> {
         let Some(log) = self.log.lock().take() else {
             return Ok(());

@@ -23,7 +23,8 @@ pub struct DiskLogStatus {
     pub sync_p99_us: f64,
     /// The longest.
     pub sync_max_us: f64,
-    /// A durable write of 4 KiB when the pool was opened, in microseconds; `None` if there was no room to measure it.
+    /// A durable write of 4 KiB when the pool was opened, in microseconds; `None` if there was no
+    /// room to measure it.
     pub measured_sync_us: Option<f64>,
     /// Writes in flight that pay on this disk.
     pub depth: usize,

@@ -32,7 +32,8 @@ impl PmemStore {
         PmemStore::open_with(pool, mode, volatile, Damage::Refuse, Durability::default())
     }
 
-    /// As [`open`](Self::open), and refuses or drops damaged records. A pool of class `log` has that `durability`.
+    /// As [`open`](Self::open), and refuses or drops damaged records. A pool of class `log` has
+    /// that `durability`.
     ///
     /// # Errors
     ///
@@ -93,7 +94,8 @@ impl PmemStore {
         PmemStore::over(region, superblock, mode, None, lost)
     }
 
-    /// Batches of the log begin. Journals stay where they are: a place that moved would be in no record, and memory does not wear.
+    /// Batches of the log begin. Journals stay where they are: a place that moved would be in no
+    /// record, and memory does not wear.
     fn start_log(&mut self, log: Opened, with_threads: bool) -> Result<(), OpenError> {
         self.keeps_journals.store(true, Ordering::Relaxed);
         self.logger = Some(log.start(&self.region, &self.journals, &self.domains, with_threads)?);

@@ -52,7 +52,7 @@ impl Pool {
         open(&self.disks(), durability).expect("a sound pool")
     }
 
-    /// What a power failure leaves if nothing survives that is not durable.
+    /// The disks after a power failure that leaves durable sectors only.
     fn after_power_failure(&self) -> Pool {
         let least = |disk: &SimulatedDisk| {
             let mut first = None;
@@ -192,7 +192,7 @@ fn a_write_of_the_log_that_fails_ends_all_promises() {
         .expect_err("a write that fails")
         .to_string();
     assert!(first.contains("simulated disk"), "{first}");
-    // The disk works again, and nobody knows what it has of what was written.
+    // The disk works again, and its content since the last flush is unknown.
     let again = logger(&store)
         .sync()
         .expect_err("a sync after a failed one")

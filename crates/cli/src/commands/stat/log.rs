@@ -4,7 +4,7 @@ use crate::output::Bytes;
 use server::control::{LogStatus, Status};
 use std::fmt;
 
-/// What a server says of its log.
+/// The log of a server, for people.
 pub(super) struct Lines<'a>(pub(super) &'a Status);
 
 impl fmt::Display for Lines<'_> {
