@@ -41,7 +41,7 @@ cleanup() {
     # A killed server leaves the files of segments that processes had as ones that only grow.
     chattr -R -f -a "$work" || true
     if [ -n "${KEEP:-}" ]; then echo "kept: $work ${disk:-}"; else rm -rf "$work" ${disk:+"$disk"}; fi
-    # What a server that was killed at the end has left of a pool with a log.
+    # A server that was killed at the end has left the memory of a pool with a log.
     if [ -n "${disk:-}" ] && [ -n "${memory:-}" ]; then rm -rf "$memory"; fi
     exit "$status"
 }

@@ -1,4 +1,5 @@
-/* Writes that say themselves which they are, by a process that somebody kills, or whose server somebody kills. What was acknowledged is noted in shared memory; who checks it reads the files.
+/* Numbered writes by a process that the test kills, or whose server the test kills. The writer
+ * notes acknowledged writes in shared memory; the checks read the files.
  *
  *   steady write FILE STATE SEED                 overwrites places of FILE and appends to FILE.log until a write fails
  *   steady await FILE STATE OPERATIONS           waits until that many writes returned: the writer is attached by then
@@ -14,7 +15,7 @@
 #define LINE 100
 
 struct state {
-    /* Of the places, and in the last one of the log: numbers of the writes that were begun and that returned. */
+    /* Numbers of the writes that were begun and that returned, by place; the log comes last. */
     volatile uint64_t begun[PLACES + 1], acknowledged[PLACES + 1];
     volatile uint64_t operations, log_from;
 };
@@ -120,7 +121,8 @@ static int check_all(const char *name) {
     return 0;
 }
 
-/* Blocks for everything: a write to a hole goes through the kernel, which sends one that begins within a page as two requests; so who is killed between them leaves half of it. */
+/* Allocates all blocks. A write to a hole goes through the kernel, which sends a write that begins
+ * within a page as two requests; a process killed between them leaves half of it. */
 static void fill_up(const char *name) {
     static const char zeros[1 << 16];
     int file = open(name, O_WRONLY | O_CREAT, 0644);

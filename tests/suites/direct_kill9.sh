@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Processes that write directly are killed, then the server below two of them, at random times: what was acknowledged is there for a process without the library, each write as a whole or not at all, and fsck finds nothing.
+# Processes that write directly are killed, then the server below two of them, at random times.
+# A process without the library finds all acknowledged writes, each as a whole or not at all; fsck
+# finds nothing.
 #
 #   CLIENT_KILLS (500)   SERVER_KILLS (50)   SEED (1)
 source "$(dirname "$0")/../lib.sh"
@@ -36,7 +38,8 @@ for ((round = 1; round <= server_kills; round++)); do
         LD_PRELOAD=$preload "$programs/steady" write "$mnt/server.$one" "$work/state.$one" "$RANDOM" >"$work/writer.$one" 2>&1 &
         writers+=($!)
     done
-    # A writer that is not attached yet sends a write through the kernel, as two requests; a server killed between them leaves half.
+    # A writer that is not attached yet sends a write through the kernel, as two requests; a server
+    # killed between them leaves half.
     for one in c d; do
         timeout 120 "$programs/steady" await "$mnt/server.$one" "$work/state.$one" $((writes[$one] + 100)) || { cat "$work"/writer.*; fail "round $round: no 100 writes of $one in two minutes"; }
     done

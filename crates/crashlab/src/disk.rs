@@ -2,8 +2,8 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`medium`] | the disks of log and image, and what a power cut may leave on both |
-//! | [`sequence`] | calls, syncs, checkpoints of the image, reopens, kills and power cuts, by name |
+//! | [`medium`] | the disks of log and image, and the states that a power cut may leave |
+//! | [`sequence`] | calls, syncs, checkpoints of the image, reopens, kills, power cuts, by name |
 //! | [`pool`] | the pool that each sequence starts from |
 //! | [`judge`] | the oracle: the state after some call, and no call less than was durable |
 //! | [`second`] | another power cut, in a recovery or after a kill |

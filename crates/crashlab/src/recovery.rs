@@ -1,4 +1,4 @@
-//! What must hold of any image that a power cut left: it opens, mounts, adds up, and can be used.
+//! The demands on any image that a power cut left: it opens, mounts, adds up, and can be used.
 
 use crate::clock;
 use crate::mapped::Mapped;
@@ -35,7 +35,7 @@ pub fn has_read_cache(has: bool) {
 ///
 /// # Errors
 ///
-/// What opening or mounting says.
+/// The error of opening or mounting.
 pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
     mount_with(region, ReadCacheOptions::default(), false)
 }
@@ -54,7 +54,7 @@ pub fn mount_forced(region: &Arc<Region>) -> Result<FileSystem, String> {
 ///
 /// # Errors
 ///
-/// What opening or mounting says.
+/// The error of opening or mounting.
 pub fn mount_to_change(region: &Arc<Region>) -> Result<FileSystem, String> {
     let mut read_cache = ReadCacheOptions::default();
     if HAS_READ_CACHE.get() {
@@ -79,7 +79,7 @@ fn mount_with(
 ///
 /// # Errors
 ///
-/// What mounting says.
+/// The error of mounting.
 pub fn mount_store(
     store: PmemStore,
     read_cache: ReadCacheOptions,
@@ -103,7 +103,7 @@ pub fn mount_store(
 ///
 /// # Errors
 ///
-/// What is wrong, in words.
+/// The fault of the recovered image, in words.
 pub fn recover(
     region: &Arc<Region>,
     mapped: &Mapped,

@@ -27,7 +27,8 @@ pub struct Counts {
     pub points: u64,
     /// Crash states, the same ones again included.
     pub tried: u64,
-    /// Crash states that differ in image or in what is demanded of them; each was recovered and judged.
+    /// Crash states that differ in image or in the trees that may be found in them; each was
+    /// recovered and judged.
     pub distinct: u64,
     /// Those among them that a cut in a recovery left.
     pub in_recovery: u64,
@@ -90,7 +91,8 @@ impl Tally {
         new
     }
 
-    /// The same for a state of the disks of a pool of class `log`, maybe one that a cut in a recovery left.
+    /// The same for a state of the disks of a pool of class `log`; a cut in a recovery may have
+    /// left it.
     pub(crate) fn is_new_on_disks(&self, hash: u64, is_in_recovery: bool) -> bool {
         let new = match is_in_recovery {
             true => self.is_new_in_recovery(hash),

@@ -1,4 +1,4 @@
-//! Sequences of operations, by name: what a failing state's id begins with.
+//! Sequences of operations, by name: a failing state's id begins with this name.
 
 use crate::catalogue;
 use crate::disk::sequence::Sequence;
@@ -158,7 +158,7 @@ impl Workload {
         }
     }
 
-    /// What is done, a line for each step.
+    /// Returns the steps, a line for each.
     pub fn lines(self) -> Vec<String> {
         match self {
             Workload::Disk(sequence) => sequence.steps().iter().map(ToString::to_string).collect(),
@@ -174,7 +174,7 @@ impl Workload {
             | Workload::LongLeased(_)
             | Workload::LongMapped(_)
             | Workload::Disk(_) => 0,
-            // The lease itself is looked at once, and what comes next once.
+            // The lease itself is looked at once, and its next use once.
             Workload::Leased(_, 0, 0) => 0,
             Workload::Leased(_, _, 0) => 1,
             Workload::Two(..) => 1,

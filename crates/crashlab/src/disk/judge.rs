@@ -79,7 +79,7 @@ fn mount_scratch(disks: &Disks, left: Option<Region>) -> Result<FileSystem, Stri
 ///
 /// # Errors
 ///
-/// What is wrong, in words.
+/// The fault of the recovered pool, in words.
 pub fn recover(
     disks: &Disks,
     left: Option<Region>,
@@ -129,7 +129,7 @@ impl Judge {
         }
     }
 
-    /// This tree is durable, in this memory; what was before does not count any more.
+    /// This tree is durable, in this memory; earlier trees do not count any more.
     pub fn starts_with(&mut self, tree: Fingerprint, memory: Option<Arc<Region>>) {
         self.trees = vec![tree];
         self.durable = 0;
@@ -200,7 +200,7 @@ impl Judge {
         (place >= first).then_some(place)
     }
 
-    /// What went wrong.
+    /// Takes the failures that were found so far.
     pub fn take_failures(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.failures)
     }
@@ -211,7 +211,7 @@ impl Judge {
         self.failures.push(Failure { id, reason });
     }
 
-    /// What is demanded of a state, as a number: the same bytes with another demand are another
+    /// The trees that a state may have, as a number: the same bytes with other trees are another
     /// state.
     fn demand(&self) -> u64 {
         let trees = self.trees[self.durable..].iter();
@@ -290,7 +290,7 @@ impl Judge {
         }
     }
 
-    /// The server is killed now: what is on its way to a disk gets there, or does not.
+    /// The server is killed now: a write on its way to a disk gets there, or does not.
     fn look_at_kills(&mut self, point: &Point) {
         let Some(memory_now) = self.memory.as_ref().map(|memory| memory.image()) else {
             return;

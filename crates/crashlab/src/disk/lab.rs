@@ -136,7 +136,7 @@ impl Run<'_> {
         Ok(summary.fingerprint)
     }
 
-    /// What is mounted now is durable.
+    /// The tree that is mounted now is durable.
     fn starts_anew(&mut self) -> Result<(), String> {
         let tree = self.tree()?;
         let region = self.live().files().store().shared_region();
@@ -237,7 +237,7 @@ impl Run<'_> {
         let left = self.live().files().store().region().image();
         self.medium.on_event(None);
         self.medium = self.medium.point().killed(true);
-        // What the old server still does reaches nobody.
+        // The old server may still write to the old medium, which nothing reads any more.
         self.live = None;
         self.model.release();
         self.judge.lock().is_in(None);

@@ -85,7 +85,7 @@ impl Side {
         self.writes
     }
 
-    /// Some sectors become durable; what earlier writes had in their places cannot come back.
+    /// Some sectors become durable; the bytes of earlier writes in their places cannot come back.
     fn settle(&mut self, is_meant: impl Fn(&Sector) -> bool) {
         let loose = std::mem::take(&mut self.loose);
         let durable = Arc::make_mut(&mut self.durable);
@@ -169,7 +169,7 @@ impl Side {
         }
     }
 
-    /// What a choice leaves is durable.
+    /// Makes the sectors durable that a choice leaves.
     fn keep(&mut self, pick: Pick) {
         let mut index = 0;
         self.loose.retain(|_| {
@@ -211,12 +211,12 @@ impl Pick {
     }
 }
 
-/// What survives on both disks.
+/// The sectors that survive on both disks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Choice(pub [Pick; 2]);
 
 impl Choice {
-    /// Everything that was written, or nothing of what is not durable.
+    /// All sectors that were written, or only the durable ones.
     pub fn whole(survives: bool) -> Choice {
         let pick = if survives { Pick::All } else { Pick::None };
         Choice([pick; 2])
@@ -257,20 +257,20 @@ impl Point {
         taken
     }
 
-    /// Hash of what a choice leaves on both disks.
+    /// Returns the hash of the bytes that a choice leaves on both disks.
     pub fn hash(&self, choice: Choice) -> u64 {
         let hashes = [LOG, IMAGE]
             .map(|side| self.sides[side].hash_of(choice.0[side], self.has_doubles[side]));
         hashes[LOG].rotate_left(1) ^ hashes[IMAGE]
     }
 
-    /// What a choice leaves: disks that keep everything from now on.
+    /// Returns the disks that a choice leaves; they keep every later write.
     pub fn cut(&self, choice: Choice) -> Disks {
         let [log, image] = [LOG, IMAGE].map(|side| Arc::new(self.sides[side].cut(choice.0[side])));
         Disks { log, image }
     }
 
-    /// What a choice leaves: disks whose power can be cut again.
+    /// Returns the disks that a choice leaves; their power can be cut again.
     pub fn medium(&self, choice: Choice) -> Arc<Medium> {
         let mut sides = self.sides.clone();
         for side in [LOG, IMAGE] {
@@ -279,7 +279,7 @@ impl Point {
         Medium::over(sides)
     }
 
-    /// The disks of the process after one that was killed: what is on its way ends in the cache or
+    /// The disks of the process after one that was killed: a write on its way ends in the cache or
     /// is lost.
     pub fn killed(&self, completes: bool) -> Arc<Medium> {
         let mut sides = self.sides.clone();

@@ -36,7 +36,7 @@ pub struct Prepared {
 ///
 /// # Errors
 ///
-/// What making it said.
+/// The error of the pool's creation.
 pub fn prepared(number: u64) -> Result<&'static Prepared, String> {
     static POOLS: [OnceLock<Result<Prepared, String>>; 2] = [const { OnceLock::new() }; 2];
     let index = number as usize % POOLS.len();
@@ -48,7 +48,7 @@ pub fn prepared(number: u64) -> Result<&'static Prepared, String> {
 ///
 /// # Errors
 ///
-/// What opening or mounting says.
+/// The error of opening or mounting.
 pub fn mount(
     disks: &Disks,
     left: Option<Arc<Region>>,

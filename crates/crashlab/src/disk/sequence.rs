@@ -25,7 +25,8 @@ pub enum Step {
     Reopen,
     /// The server is killed; the next one has its memory.
     Kill,
-    /// The power is cut in or after the step before; the number chooses when, and what survives.
+    /// The power is cut in or after the step before; the number chooses the moment and the sectors
+    /// that survive.
     CutPower(u64),
 }
 
@@ -145,7 +146,7 @@ impl Sequence {
         }
     }
 
-    /// A number for what else differs between sequences.
+    /// A number for the other differences between sequences.
     pub fn number(self) -> u64 {
         match self {
             Sequence::One(variant, call) => u64::from(variant.0 + call),
@@ -155,7 +156,7 @@ impl Sequence {
         }
     }
 
-    /// What is done.
+    /// Returns the steps of the sequence.
     pub fn steps(self) -> Vec<Step> {
         let call = |index: u32| catalogue::operations()[index as usize].clone();
         let steps = match self {
