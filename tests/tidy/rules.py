@@ -41,7 +41,9 @@ def long_functions(lines):
         close = found.group(1) + "}"
         if line.rstrip().endswith((";", "}")):
             continue
-        end = next((n for n in range(at + 1, len(lines)) if lines[n] == close or lines[n] == found.group(1) + ");"), None)
+        # A declaration in a trait has no body.
+        is_declaration = lambda text: text.startswith(found.group(1) + ")") and text.endswith(";")
+        end = next((n for n in range(at + 1, len(lines)) if lines[n] == close or is_declaration(lines[n])), None)
         if end is not None and end - at + 1 > FUNCTION_LINES_MAX:
             yield at + 1, found.group(2), end - at + 1
 

@@ -21,12 +21,6 @@ pub const fn capacity(height: u8) -> u64 {
     1 << (FANOUT_BITS * height as u32)
 }
 
-/// How many blocks of data fit into `blocks` if one file takes them all, with its map.
-pub const fn data_blocks_in(blocks: u64) -> u64 {
-    // n blocks have less than n / (FANOUT - 1) + HEIGHT_MAX nodes.
-    blocks.saturating_sub(blocks / FANOUT + HEIGHT_MAX as u64)
-}
-
 /// Where the pointer to a file's block is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Slot {

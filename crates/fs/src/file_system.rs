@@ -10,7 +10,7 @@ use crate::node::{InodeState, Node, validate};
 use crate::quota::Quotas;
 use crate::roam::{ROAM_AFTER, Roaming};
 use crate::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
-use crate::{block_map, handover, quota, recover, rights, space};
+use crate::{handover, quota, recover, rights, space};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
 use scatter::DomainId;
@@ -421,7 +421,7 @@ impl<S: Store> FileSystem<S> {
         // What was removed is free for whoever asks, although it waits for a checkpoint: a shortage brings one about.
         let free_blocks = allocator.free_blocks() + core.store.pending_blocks();
         let available_blocks =
-            block_map::data_blocks_in(free_blocks.saturating_sub(allocator.reserve_blocks()));
+            space::data_blocks_in(free_blocks.saturating_sub(allocator.reserve_blocks()));
         let could_be_made = available_blocks * crate::format::inode::INODES_PER_BLOCK;
         let limit = InodeNumber::MAX.get();
         SpaceStatistics {

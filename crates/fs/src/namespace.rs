@@ -419,70 +419,72 @@ impl<S: Store> FileSystem<S> {
     ///
     /// As [`create`](Self::create); [`FsError::NotPermitted`] for a directory, [`FsError::TooManyLinks`].
     pub fn link(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
+        self.core.durably(|| self.link_now(node, parent, name))
+    }
+
+    fn link_now(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
-        core.durably(|| {
-            require_name(name)?;
-            // Never changes. Asked before any lock: a directory may be above the parent, and is
-            // locked before it by others.
-            let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
-            if node.number() == parent.number() {
-                return Err(FsError::NotPermitted("a directory has one name only"));
-            }
-            let mut body = core.lock_directory(parent)?;
-            if core.find(parent.number(), &body, name)?.is_some() {
-                return Err(FsError::AlreadyExists);
-            }
-            if file_type == FileType::Directory {
-                return Err(FsError::NotPermitted("a directory has one name only"));
-            }
-            let mut child = node.write();
-            let now = core.now();
-            let mut new_child = child.raw;
-            new_child.links = child
-                .raw
-                .links
-                .checked_add(1)
-                .filter(|&l| l <= LINKS_MAX)
-                .ok_or(FsError::TooManyLinks)?;
-            new_child.touch_changed(now);
-            let mut new_parent = body.raw;
-            let mut transaction = core.begin();
-            let Some(index) = &body.directory else {
-                return Err(damaged_inode(parent.number(), "its index is missing"));
-            };
-            let mut plan = index.plan();
-            let child_name = (node.number(), file_type);
-            core.insert_name(
-                (parent.number(), &body),
-                &mut new_parent,
-                &mut plan,
-                name,
-                child_name,
-                &mut transaction,
-            )?;
-            new_parent.touch_modified(now);
-            transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
-            transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
-            let had_no_name = child.raw.links == 0;
+        require_name(name)?;
+        // Never changes. Asked before any lock: a directory may be above the parent, and is
+        // locked before it by others.
+        let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
+        if node.number() == parent.number() {
+            return Err(FsError::NotPermitted("a directory has one name only"));
+        }
+        let mut body = core.lock_directory(parent)?;
+        if core.find(parent.number(), &body, name)?.is_some() {
+            return Err(FsError::AlreadyExists);
+        }
+        if file_type == FileType::Directory {
+            return Err(FsError::NotPermitted("a directory has one name only"));
+        }
+        let mut child = node.write();
+        let now = core.now();
+        let mut new_child = child.raw;
+        new_child.links = child
+            .raw
+            .links
+            .checked_add(1)
+            .filter(|&l| l <= LINKS_MAX)
+            .ok_or(FsError::TooManyLinks)?;
+        new_child.touch_changed(now);
+        let mut new_parent = body.raw;
+        let mut transaction = core.begin();
+        let Some(index) = &body.directory else {
+            return Err(damaged_inode(parent.number(), "its index is missing"));
+        };
+        let mut plan = index.plan();
+        let child_name = (node.number(), file_type);
+        core.insert_name(
+            (parent.number(), &body),
+            &mut new_parent,
+            &mut plan,
+            name,
+            child_name,
+            &mut transaction,
+        )?;
+        new_parent.touch_modified(now);
+        transaction.log_inode(parent.number(), &body.raw, &mut new_parent)?;
+        transaction.log_inode(node.number(), &child.raw, &mut new_child)?;
+        let had_no_name = child.raw.links == 0;
+        if had_no_name {
+            // From the commit on it is found by its number, and there must not be a second
+            // state of it then.
+            core.cache.restore(node);
+        }
+        if let Err(error) = transaction.commit() {
             if had_no_name {
-                // From the commit on it is found by its number, and there must not be a second
-                // state of it then.
-                core.cache.restore(node);
+                core.cache.forget(node.number());
             }
-            if let Err(error) = transaction.commit() {
-                if had_no_name {
-                    core.cache.forget(node.number());
-                }
-                return Err(error.into());
-            }
-            if had_no_name {
-                core.relinked();
-            }
-            body.raw = new_parent;
-            core.commit_plan(parent.number(), &mut body, plan);
-            child.raw = new_child;
-            Ok(())
-        })
+            return Err(error.into());
+        }
+        if had_no_name {
+            core.relinked();
+        }
+        body.raw = new_parent;
+        core.commit_plan(parent.number(), &mut body, plan);
+        child.raw = new_child;
+        Ok(())
     }
 
     /// Removes a name that is not a directory's: one transaction, one fence. The last name of an inode that nobody

@@ -1,6 +1,6 @@
 //! Space of inodes: freeing, truncating, allocating, punching.
 
-use crate::block_map::{BlockMap, FANOUT, MapEditor};
+use crate::block_map::{BlockMap, FANOUT, HEIGHT_MAX, MapEditor};
 use crate::error::FsError;
 use crate::file::FILE_BYTES_MAX;
 use crate::file_system::{Core, FileSystem};
@@ -19,6 +19,12 @@ use txn::{Store, Transaction};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that one transaction of `allocate` reserves.
 const ALLOCATE_BLOCKS_MAX: u64 = 2 * FANOUT;
+
+/// How many blocks of data fit into `blocks` if one file takes them all, with its map.
+pub(crate) const fn data_blocks_in(blocks: u64) -> u64 {
+    // n blocks have less than n / (FANOUT - 1) + HEIGHT_MAX nodes.
+    blocks.saturating_sub(blocks / FANOUT + HEIGHT_MAX as u64)
+}
 
 /// Frees everything an inode owns and returns its next version: free, generation kept.
 pub(crate) fn free_contents<S: Store>(

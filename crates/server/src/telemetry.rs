@@ -79,16 +79,7 @@ fn publish(status: &Status) {
         "Inodes that the kernel holds references to"
     );
 
-    let place = || ("mountpoint", status.mountpoint.clone());
-    counter!("perdure_read_bytes_total", &[place()]).absolute(status.statistics.read_bytes);
-    counter!("perdure_written_bytes_total", &[place()]).absolute(status.statistics.written_bytes);
-    let block_bytes = f64::from(status.space.block_bytes);
-    gauge!("perdure_free_bytes", &[place()]).set(status.space.free_blocks as f64 * block_bytes);
-    gauge!("perdure_available_bytes", &[place()])
-        .set(status.space.available_blocks as f64 * block_bytes);
-    gauge!("perdure_size_bytes", &[place()]).set(status.space.blocks as f64 * block_bytes);
-    gauge!("perdure_free_inodes", &[place()]).set(status.space.free_inodes as f64);
-    gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
+    publish_sums(status);
     if let Some(cache) = &status.read_cache {
         publish_read_cache(cache, &status.mountpoint);
     }
@@ -101,6 +92,19 @@ fn publish(status: &Status) {
     for operation in &status.statistics.operations {
         publish_operation(operation, &status.mountpoint);
     }
+}
+
+fn publish_sums(status: &Status) {
+    let place = || ("mountpoint", status.mountpoint.clone());
+    counter!("perdure_read_bytes_total", &[place()]).absolute(status.statistics.read_bytes);
+    counter!("perdure_written_bytes_total", &[place()]).absolute(status.statistics.written_bytes);
+    let block_bytes = f64::from(status.space.block_bytes);
+    gauge!("perdure_free_bytes", &[place()]).set(status.space.free_blocks as f64 * block_bytes);
+    gauge!("perdure_available_bytes", &[place()])
+        .set(status.space.available_blocks as f64 * block_bytes);
+    gauge!("perdure_size_bytes", &[place()]).set(status.space.blocks as f64 * block_bytes);
+    gauge!("perdure_free_inodes", &[place()]).set(status.space.free_inodes as f64);
+    gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
 }
 
 /// Nothing is said about a cache that a mount does not have.

@@ -92,6 +92,14 @@ impl FormatOptions {
         }
     }
 
+    fn flags(&self) -> u32 {
+        match (self.volatile, self.log) {
+            (true, _) => FLAG_VOLATILE,
+            (false, true) => FLAG_LOG,
+            (false, false) => 0,
+        }
+    }
+
     /// Bytes of the log's file.
     pub(crate) fn actual_log_bytes(&self) -> u64 {
         let bytes = match self.log_bytes {
@@ -188,11 +196,7 @@ impl FormatOptions {
             journal_blocks: journal / block,
             segments,
             journals,
-            flags: match (self.volatile, self.log) {
-                (true, _) => FLAG_VOLATILE,
-                (false, true) => FLAG_LOG,
-                (false, false) => 0,
-            },
+            flags: self.flags(),
             reserved: 0,
             journal_key: u64::from_le_bytes(random()),
         };

@@ -1,5 +1,7 @@
 //! A pool's files: a directory with `super` and one file per segment, or one device-DAX node.
 
+mod logged;
+
 use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
 use crate::directory::{Foreign, PoolDirectory, open_device};
@@ -21,6 +23,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+pub use logged::{finish, needs_log};
 
 /// How a pool is opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -165,16 +169,7 @@ pub(crate) fn map(
         given,
     } = open_head(path, mode)?;
     if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
-        let (region, log) = disk::open::map(directory, &superblock, mode, durability)?;
-        return Ok(Mapped {
-            region,
-            superblock,
-            lock,
-            directory: Some(Arc::clone(directory)),
-            segments: None,
-            had: Vec::new(),
-            log,
-        });
+        return logged::map(Arc::clone(directory), superblock, lock, mode, durability);
     }
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() {
@@ -487,7 +482,7 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         DurabilityClass::Dax
     };
     if superblock.is_logged() {
-        return create_logged(path, &superblock);
+        return logged::create(path, &superblock);
     }
     if is_device(path) {
         let device = open_device(path, Mode::ReadWrite).map_err(format_io(path, "open"))?;
@@ -514,77 +509,6 @@ pub fn create(path: &Path, options: &FormatOptions) -> Result<Region, FormatErro
         let _ = remove(&directory);
     }
     made
-}
-
-/// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files
-/// cannot be mapped durably. Memory that loses its content (tmpfs) needs none, because the log
-/// would be lost with it.
-pub fn needs_log(path: &Path) -> bool {
-    if is_device(path) {
-        return false;
-    }
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let flags =
-        rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    let Ok(probe) = rustix::fs::open(
-        parent,
-        flags,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-    ) else {
-        return false;
-    };
-    let probe = File::from(probe);
-    if pmem::is_tmpfs(&probe) || probe.set_len(BLOCK_BYTES as u64).is_err() {
-        return false;
-    }
-    let part = Part {
-        file: &probe,
-        path,
-        file_offset: 0,
-        length: BLOCK_BYTES as u64,
-    };
-    let mapped = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite);
-    matches!(mapped, Err(pmem::MapError::NotPersistent { .. }))
-}
-
-/// The files of a pool of class `log` are its image: a new pool is made in memory, and [`finish`]
-/// writes it there.
-fn create_logged(path: &Path, superblock: &Superblock) -> Result<Region, FormatError> {
-    let geometry = superblock.geometry();
-    let directory = make_directory(path)?;
-    let made = create_files(&directory, &geometry).map(|_files| {
-        let region = Region::anonymous_of(geometry.total_bytes(), DurabilityClass::Log);
-        write_header(region, superblock, Content::Nobodys)
-    });
-    if made.is_err() {
-        let _ = remove(&directory);
-    }
-    made
-}
-
-/// Writes to the pool's files what was made in `region` for a pool of class `log`; of others it is
-/// there already.
-///
-/// # Errors
-///
-/// [`FormatError`]; files made so far are removed again.
-pub fn finish(
-    path: &Path,
-    region: &Region,
-    options: &FormatOptions,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<(), FormatError> {
-    if region.class() != DurabilityClass::Log {
-        return Ok(());
-    }
-    let failed = |error: OpenError| FormatError::Initialise(error.to_string());
-    let superblock = read_superblock(region).map_err(failed)?;
-    let directory = PoolDirectory::open(path).map_err(format_io(path, "open"))?;
-    let log_bytes = options.actual_log_bytes();
-    disk::open::write_new(&directory, region, &superblock, log_bytes, progress)
 }
 
 fn make_directory(path: &Path) -> Result<PoolDirectory, FormatError> {

@@ -1,6 +1,7 @@
 //! Removing a pool's files.
 
 use crate::directory::PoolDirectory;
+use crate::disk::LOG_FILE;
 use crate::pool::{CONTROL_SOCKET, OWNER_FILE, SUPER_FILE, is_refused};
 use crate::seals;
 use crate::users::USERS_FOLDER;
@@ -17,7 +18,8 @@ pub fn remove(pool: &PoolDirectory) -> io::Result<()> {
     remove_if_there(pool, SUPER_FILE)?;
     for name in pool.names()? {
         let is_segment = name.as_encoded_bytes().starts_with(b"segment-");
-        if is_segment || name == OWNER_FILE || name == CONTROL_SOCKET {
+        let is_single = [OWNER_FILE, CONTROL_SOCKET, LOG_FILE].contains(&&*name.to_string_lossy());
+        if is_segment || is_single {
             remove_file(pool, &name)?;
         } else if name == USERS_FOLDER {
             remove_folder(pool)?;

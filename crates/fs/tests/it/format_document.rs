@@ -143,9 +143,7 @@ fn superblock() -> String {
         journal_blocks: "blocks of one journal, even: two halves",
         segments: "number of segments",
         journals: "number of journals",
-        flags: format!(
-            "bit 0 (value {FLAG_VOLATILE}): made with `--volatile`; bit 1 (value {FLAG_LOG}): class `log`; others are zero, and not both are set"
-        ),
+        flags: format!("{FLAG_VOLATILE}: made with `--volatile`; {FLAG_LOG}: class `log`; or 0"),
         reserved: "zero",
         journal_key: "random secret, part of the salt of journal records",
     })

@@ -49,8 +49,8 @@ impl Shared {
         }
     }
 
-    /// Brings the image up to what the log has now, and trims the log. `finish` may change what the
-    /// root says.
+    /// Brings the image up to what the log has now, and trims the log. `finish` may change the
+    /// new root.
     pub(super) fn checkpoint(&self, finish: impl FnOnce(Root) -> Root) -> Result<(), LogFailed> {
         let _alone = self.checkpointing.lock();
         // In this order, and beside batches that are made: those before the root have marked all of

@@ -449,8 +449,8 @@ impl Logger {
         self.shared.checkpoint(|root| root)
     }
 
-    /// For tests: runs `act` when the next batch has taken its records, and not copied what they
-    /// publish.
+    /// For tests: runs `act` when the next batch has taken its records, and not copied the data that
+    /// they publish.
     #[doc(hidden)]
     pub fn before_next_copy(&self, act: Box<dyn FnOnce() + Send>) {
         self.shared.cutter.lock().before_copy.0 = Some(act);
@@ -467,7 +467,7 @@ impl Logger {
         self.shared.failure()
     }
 
-    /// Ends the threads; what is not durable stays so.
+    /// Ends the threads; changes that are not durable stay so.
     pub(super) fn stop(&self) {
         self.shared.state().ends = true;
         self.shared.changed.notify_all();

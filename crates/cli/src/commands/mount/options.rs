@@ -117,16 +117,9 @@ impl Options {
             ("dev", None) => self.lift(MountFlags::NODEV),
             ("exec", None) => self.lift(MountFlags::NOEXEC),
             ("threads", Some(value)) => self.threads = value.parse().map_err(no_number)?,
-            ("lease_timeout", Some(value)) => {
-                self.lease_timeout = value
-                    .parse()
-                    .map_err(|reason: String| nonsense(option, &reason))?;
-            }
-            ("durable", Some(value)) => {
-                self.durability = value
-                    .parse()
-                    .map_err(|error: ParseDurabilityError| nonsense(option, &error.to_string()))?;
-            }
+            ("lease_timeout" | "durable", Some(value)) => self
+                .apply_time(name, value)
+                .map_err(|reason| nonsense(option, &reason))?,
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
             ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
                 .apply_to_read_cache(name, value)
@@ -171,6 +164,16 @@ impl Options {
     fn lift(&mut self, restriction: MountFlags) {
         self.lifted |= restriction;
         self.restrictions -= restriction;
+    }
+
+    fn apply_time(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "lease_timeout" {
+            self.lease_timeout = value.parse()?;
+        } else {
+            let parsed = value.parse();
+            self.durability = parsed.map_err(|error: ParseDurabilityError| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn apply_to_read_cache(&mut self, name: &str, value: &str) -> Result<(), String> {

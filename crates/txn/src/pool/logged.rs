@@ -1,0 +1,106 @@
+//! Pools of class `log`: their files are the image of a memory.
+
+use super::{Mapped, Mode, create_files, format_io, is_device, make_directory, read_superblock};
+use crate::content::Content;
+use crate::directory::PoolDirectory;
+use crate::disk::{self, Durability};
+use crate::error::{FormatError, OpenError};
+use crate::format::{FormatOptions, write_header};
+use crate::layout::Superblock;
+use crate::lock::Lock;
+use crate::removal::remove;
+use pmem::{Access, BLOCK_BYTES, DurabilityClass, Part, Region};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Maps the memory of an open pool.
+pub(super) fn map(
+    directory: Arc<PoolDirectory>,
+    superblock: Superblock,
+    lock: Lock,
+    mode: Mode,
+    durability: Durability,
+) -> Result<Mapped, OpenError> {
+    let (region, log) = disk::open::map(&directory, &superblock, mode, durability)?;
+    Ok(Mapped {
+        region,
+        superblock,
+        lock,
+        directory: Some(directory),
+        segments: None,
+        had: Vec::new(),
+        log,
+    })
+}
+
+/// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files
+/// cannot be mapped durably. Memory that loses its content (tmpfs) needs none, because the log
+/// would be lost with it.
+pub fn needs_log(path: &Path) -> bool {
+    if is_device(path) {
+        return false;
+    }
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let flags =
+        rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let Ok(probe) = rustix::fs::open(
+        parent,
+        flags,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    ) else {
+        return false;
+    };
+    let probe = File::from(probe);
+    if pmem::is_tmpfs(&probe) || probe.set_len(BLOCK_BYTES as u64).is_err() {
+        return false;
+    }
+    let part = Part {
+        file: &probe,
+        path,
+        file_offset: 0,
+        length: BLOCK_BYTES as u64,
+    };
+    let mapped = Region::map(&[part], DurabilityClass::Dax, Access::ReadWrite);
+    matches!(mapped, Err(pmem::MapError::NotPersistent { .. }))
+}
+
+/// The files of a pool of class `log` are its image: a new pool is made in memory, and [`finish`]
+/// writes it there.
+pub(super) fn create(path: &Path, superblock: &Superblock) -> Result<Region, FormatError> {
+    let geometry = superblock.geometry();
+    let directory = make_directory(path)?;
+    let made = create_files(&directory, &geometry).map(|_files| {
+        let region = Region::anonymous_of(geometry.total_bytes(), DurabilityClass::Log);
+        write_header(region, superblock, Content::Nobodys)
+    });
+    if made.is_err() {
+        let _ = remove(&directory);
+    }
+    made
+}
+
+/// Writes to the pool's files what was made in `region` for a pool of class `log`; of others it is
+/// there already.
+///
+/// # Errors
+///
+/// [`FormatError`]; files made so far are removed again.
+pub fn finish(
+    path: &Path,
+    region: &Region,
+    options: &FormatOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), FormatError> {
+    if region.class() != DurabilityClass::Log {
+        return Ok(());
+    }
+    let failed = |error: OpenError| FormatError::Initialise(error.to_string());
+    let superblock = read_superblock(region).map_err(failed)?;
+    let directory = PoolDirectory::open(path).map_err(format_io(path, "open"))?;
+    let log_bytes = options.actual_log_bytes();
+    disk::open::write_new(&directory, region, &superblock, log_bytes, progress)
+}
