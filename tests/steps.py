@@ -64,7 +64,7 @@ STEPS = [
     Step("docs", "cargo doc --no-deps --workspace", 600, uses_cargo=True),
     Step("bugs", "tests/crash.sh bugs", 900, cores=2),
     Step("crash", "tests/crash.sh share", 1500, cores=2, full_s=420,
-         quick={"CRASH_STATES": "300000", "CRASH_SHARE": "5"}, full={"CRASH_STATES": "1500000", "CRASH_SHARE": "1", "CRASH_SECONDS": "1400"}),
+         quick={"CRASH_STATES": "300000", "CRASH_SHARE": "12"}, full={"CRASH_STATES": "1500000", "CRASH_SHARE": "1", "CRASH_SECONDS": "1400"}),
     Step("fuzz", "tests/fuzz.sh 3", 900, cores=2, full_s=150, full_command="tests/fuzz.sh 20"),
     suite("fsx", 180, FSX_OPERATIONS=(20_000, 250_000)),
     suite("kill9", 150, ROUNDS=(8, 60)),

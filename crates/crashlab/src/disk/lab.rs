@@ -41,9 +41,9 @@ struct Run<'l> {
 
 fn depth(sequence: Sequence) -> Depth {
     let (choices, nested_choices, nested_every) = match sequence {
-        Sequence::One(..) => (160, 24, 64),
-        Sequence::Two(..) | Sequence::Beside(..) => (40, 12, 256),
-        Sequence::Long(_) => (24, 12, 256),
+        Sequence::One(..) => (256, 24, 64),
+        Sequence::Two(..) | Sequence::Beside(..) => (64, 12, 256),
+        Sequence::Long(_) => (32, 12, 256),
     };
     Depth {
         choices,

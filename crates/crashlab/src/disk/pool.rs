@@ -101,6 +101,8 @@ impl Prepared {
             ..FormatOptions::tiny()
         };
         clock::restart(1);
+        // The pool is the same whatever this thread has run before.
+        recovery::roam_after(0);
         use_slot(0);
         let memory = Region::anonymous_of(options.size_bytes, DurabilityClass::Log);
         let region =
