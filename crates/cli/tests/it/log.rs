@@ -255,6 +255,9 @@ fn logs_that_do_not_fit_are_refused() {
     fs::write(&log, &whole).expect("whole again");
     scene.mount(&[]);
     scene.unmount();
+    succeed(["mkfs", scene.pool(), "--size", "32M", "--force"]);
+    scene.mount(&[]);
+    scene.unmount();
 }
 
 #[test]
