@@ -213,8 +213,7 @@ impl PmemStore {
         if let Some(logger) = &self.logger
             && !deliberate::is(Bug::RetireBeforeLog)
         {
-            // What cannot become durable is retired in memory: nothing that follows is
-            // acknowledged.
+            // Records that cannot become durable are retired: nothing that follows is acknowledged.
             let _ = logger.wait(sequence);
         }
     }

@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// Brings the image up to what the log has now, and trims the log. `finish` may change the
+    /// Brings the image up to date with the log, and trims the log. `finish` may change the
     /// new root.
     pub(super) fn checkpoint(&self, finish: impl FnOnce(Root) -> Root) -> Result<(), LogFailed> {
         let _alone = self.checkpointing.lock();

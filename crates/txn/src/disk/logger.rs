@@ -439,7 +439,7 @@ impl Logger {
         self.shared.before_change()
     }
 
-    /// Brings the image up to what the log has now, and trims the log, as the log's thread does
+    /// Brings the image up to date with the log, and trims the log, as the log's thread does
     /// from time to time.
     ///
     /// # Errors
@@ -449,8 +449,7 @@ impl Logger {
         self.shared.checkpoint(|root| root)
     }
 
-    /// For tests: runs `act` when the next batch has taken its records, and not copied the data that
-    /// they publish.
+    /// For tests: runs `act` when the next batch has taken its records, and not copied their data.
     #[doc(hidden)]
     pub fn before_next_copy(&self, act: Box<dyn FnOnce() + Send>) {
         self.shared.cutter.lock().before_copy.0 = Some(act);
