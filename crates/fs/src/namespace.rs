@@ -425,7 +425,7 @@ impl<S: Store> FileSystem<S> {
     fn link_now(&self, node: &Node, parent: &Node, name: &[u8]) -> Result<(), FsError> {
         let core = &*self.core;
         require_name(name)?;
-        // Never changes. Before any lock: a directory may be above the parent, which is locked first.
+        // Never changes. Asked before any lock: a directory may be above the parent.
         let file_type = node.read().raw.file_type().ok_or(FsError::NotFound)?;
         if node.number() == parent.number() {
             return Err(FsError::NotPermitted("a directory has one name only"));
