@@ -173,6 +173,7 @@ impl Drop for Sides {
 /// A pool of class `log` for the library.
 pub(super) struct LibraryPool {
     pub(super) pool: Pool,
+    _memory: Leftover,
     _place: TempDir,
 }
 
@@ -188,10 +189,7 @@ impl LibraryPool {
         let path = place.path().join("pool");
         let format = CreateOptions::new().size_bytes(pool_bytes);
         format.log_bytes(log_bytes).format(&path)?;
-        Ok(LibraryPool {
-            pool: opened(durability).open(&path)?,
-            _place: place,
-        })
+        LibraryPool::open(&path, place, durability)
     }
 
     /// The same in memory that a power failure empties.
@@ -202,8 +200,18 @@ impl LibraryPool {
         let path = place.path().join("pool");
         let format = CreateOptions::new().size_bytes(pool_bytes).volatile(true);
         format.format(&path)?;
+        LibraryPool::open(&path, place, Durability::default())
+    }
+
+    fn open(
+        path: &Path,
+        place: TempDir,
+        durability: Durability,
+    ) -> Result<LibraryPool, BenchError> {
+        let pool = opened(durability).open(path)?;
         Ok(LibraryPool {
-            pool: opened(Durability::default()).open(&path)?,
+            _memory: Leftover::of(&pool),
+            pool,
             _place: place,
         })
     }
@@ -217,4 +225,30 @@ pub(super) fn opened(durability: Durability) -> PoolOptions {
     };
     let options = PoolOptions::new().read_cache(uncached);
     options.durability(durability)
+}
+
+/// The memory of a pool that was not closed, because its process was killed or its log failed. When
+/// dropped, it removes this memory, as a power failure does.
+pub(super) struct Leftover(PathBuf);
+
+impl Leftover {
+    pub(super) fn of(pool: &Pool) -> Leftover {
+        Leftover::of_uuid(&pool.filesystem().store().superblock().uuid)
+    }
+
+    pub(super) fn of_uuid(uuid: &[u8; 16]) -> Leftover {
+        let name: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        Leftover(PathBuf::from(format!("/dev/shm/perdure-{name}")))
+    }
+}
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        // A pool that was closed has left nothing.
+        if let Err(error) = std::fs::remove_dir_all(&self.0)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!("perdure: cannot remove {}: {error}", self.0.display());
+        }
+    }
 }

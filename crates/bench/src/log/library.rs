@@ -30,9 +30,9 @@ pub(super) fn filled(pool: &Pool, name: &str, bytes: u64) -> Result<File, BenchE
     let content = vec![0x5a; PIECE_BYTES];
     for offset in (0..bytes).step_by(PIECE_BYTES) {
         file.write_at(&content, offset)?;
+        pool.sync()?;
         wait_for_room(pool)?;
     }
-    pool.sync()?;
     Ok(file)
 }
 

@@ -2,7 +2,7 @@
 //! process opens the pool.
 
 use super::LogOptions;
-use super::bed::opened;
+use super::bed::{Leftover, opened};
 use super::library::{FILE, filled};
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Found};
@@ -123,16 +123,7 @@ impl Drop for Victim {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let Some(answer) = &self.answer else { return };
-        let name: String = answer
-            .uuid
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let memory = PathBuf::from(format!("/dev/shm/perdure-{name}"));
-        if let Err(error) = std::fs::remove_dir_all(&memory) {
-            eprintln!("perdure: cannot remove {}: {error}", memory.display());
-        }
+        drop(self.answer.map(|answer| Leftover::of_uuid(&answer.uuid)));
     }
 }
 
@@ -228,7 +219,11 @@ fn make_pool(place: &Path, name: &str, bytes: u64, log_bytes: u64) -> Result<Pat
     let format = CreateOptions::new().size_bytes(pool_bytes);
     format.log_bytes(log_bytes).format(&path)?;
     let pool = opened(Durability::default()).open(&path)?;
-    filled(&pool, FILE, bytes)?;
-    pool.close()?;
+    let leftover = Leftover::of(&pool);
+    let filled = filled(&pool, FILE, bytes).map(drop);
+    let closed = pool.close();
+    drop(leftover);
+    filled?;
+    closed?;
     Ok(path)
 }
