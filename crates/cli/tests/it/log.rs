@@ -171,6 +171,35 @@ fn with_the_policy_call_nothing_that_returned_is_lost() {
     scene.unmount();
 }
 
+/// The log's durable writes so far.
+fn syncs(scene: &OnDisk) -> u64 {
+    let status = succeed(["stat", scene.mnt(), "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("a report");
+    status["server"]["log"]["syncs"].as_u64().expect("a count")
+}
+
+#[test]
+fn a_write_behind_a_sync_becomes_durable_by_itself() {
+    let Some(scene) = OnDisk::new() else { return };
+    for round in 0..5 {
+        scene.mount(&[]);
+        let file = File::create(scene.path("synced")).expect("made");
+        file.sync_all().expect("durable");
+        let before = syncs(&scene);
+        fs::write(scene.path("later"), round.to_string()).expect("written");
+        let begin = Instant::now();
+        while syncs(&scene) == before || begin.elapsed() < Duration::from_millis(100) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it never is");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(file);
+        scene.fail_power();
+        scene.mount(&[]);
+        assert_eq!(scene.content("later"), round.to_string());
+        scene.unmount();
+    }
+}
+
 #[test]
 fn writes_that_ask_for_it_are_durable_when_they_return() {
     use std::io::Write;

@@ -43,6 +43,7 @@ impl Logger {
     /// This thread's record `sequence` changed these objects, whose locks are held.
     #[inline]
     pub(crate) fn note_changes(&self, sequence: u64, objects: &[u64]) {
+        self.shared.bound.is_committed();
         if self.waits_for_calls() {
             NEWEST.set(sequence);
             for &object in objects {

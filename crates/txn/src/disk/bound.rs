@@ -19,7 +19,9 @@ pub(super) struct Bound {
     start: Instant,
     limit_ns: u64,
     covered_ns: AtomicU64,
-    /// Whether changes wait for a batch that the thread writes in time.
+    /// Whether the thread that writes batches in time is awake, or has been asked to be.
+    is_awake: AtomicBool,
+    /// The same, for the thread itself.
     is_any: Mutex<bool>,
     woken: Condvar,
     ends: AtomicBool,
@@ -36,6 +38,7 @@ impl Bound {
             start: Instant::now(),
             limit_ns: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
             covered_ns: AtomicU64::new(0),
+            is_awake: AtomicBool::new(false),
             is_any: Mutex::new(false),
             woken: Condvar::new(),
             ends: AtomicBool::new(false),
@@ -64,7 +67,18 @@ impl Bound {
         self.ask();
     }
 
+    /// A record was committed: the thread has to be awake. The number of the record was given out
+    /// by a locked instruction, so either this sees that the thread sleeps, or the thread sees the
+    /// number.
+    #[inline]
+    pub(super) fn is_committed(&self) {
+        if !self.is_awake.load(Ordering::SeqCst) && !self.is_awake.swap(true, Ordering::SeqCst) {
+            self.ask();
+        }
+    }
+
     /// Has the thread write batches until everything is durable.
+    #[cold]
     fn ask(&self) {
         let mut is_any = self.is_any.lock();
         *is_any = true;
@@ -91,7 +105,6 @@ impl Shared {
         let now = Instant::now();
         if self.durable() >= self.journals.sequence() {
             self.bound.is_durable(now);
-            self.bound.ask();
             return Ok(());
         }
         self.wait(self.journals.sequence())
@@ -116,8 +129,15 @@ impl Shared {
                 }
                 std::thread::sleep(bound / PARTS);
                 let newest = self.journals.sequence();
-                if self.durable() >= newest || self.wait(newest).is_err() {
-                    break;
+                if self.durable() >= newest {
+                    self.bound.is_awake.store(false, Ordering::SeqCst);
+                    // A record that was committed before that woke nobody.
+                    if self.journals.sequence() == newest {
+                        break;
+                    }
+                    self.bound.is_awake.store(true, Ordering::SeqCst);
+                } else if self.wait(newest).is_err() {
+                    return;
                 }
             }
         }
