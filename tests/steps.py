@@ -44,7 +44,7 @@ def suite(name, full_s=0, limit_s=900, cores=1, **counts):
 
 def on_disk(step, name="", options=""):
     """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount."""
-    environment = f"POOL_CLASS=log MOUNT_OPTIONS='{options}' "
+    environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' "
     return replace(step, name=name or "log_" + step.name, command=environment + step.command)
 
 

@@ -362,12 +362,14 @@ fn open_disk(pool: &PoolDirectory, name: &str, mode: Mode) -> Result<Arc<dyn Dis
     Ok(open_disk_and_data(pool, name, mode)?.0)
 }
 
+type DiskAndData = (Arc<dyn Disk>, Vec<Range<u64>>);
+
 /// A file of the pool, and which ranges of it may be something else than zeros.
 fn open_disk_and_data(
     pool: &PoolDirectory,
     name: &str,
     mode: Mode,
-) -> Result<(Arc<dyn Disk>, Vec<Range<u64>>), OpenError> {
+) -> Result<DiskAndData, OpenError> {
     let path = pool.path_of(name);
     let file = open_file(pool, name, mode).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => OpenError::MissingSegment { path: path.clone() },
