@@ -99,7 +99,8 @@ fn every_row_is_measured() {
             .find(|row| row["name"] == name)
             .and_then(|row| row["fences"].as_f64())
     };
-    // The work is counted, not timed, so it can be asserted anywhere: a durable write has a fence, a read has none.
+    // The work is counted, not timed, so it can be asserted anywhere: a durable write has a fence,
+    // a read has none.
     assert!(fences("overwrite_4k") >= Some(1.0), "{table}");
     assert_eq!(fences("read_4k"), Some(0.0), "{table}");
 }

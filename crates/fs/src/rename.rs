@@ -79,7 +79,7 @@ impl<S: Store> FileSystem<S> {
                         parent,
                         "a directory cannot move into itself",
                     ) {
-                        // What would be replaced holds the source. (Its lock is held: going on
+                        // The directory to be replaced holds the source. (Its lock is held: going on
                         // would wait for ourselves.)
                         Err(FsError::InvalidArgument(_)) if !options.exchange => {
                             return Err(FsError::DirectoryNotEmpty);

@@ -233,7 +233,7 @@ impl<S: Store> FileSystem<S> {
             let limits = quota_limits(node, name, value)?;
             let mut body = node.write();
             if name == CAPABILITY {
-                // Whoever writes it without asking would leave it there.
+                // A process that writes the file directly would leave the attribute there.
                 core.end_lease(node, &mut body)?;
                 handover::leave_for_rights(core, node.number(), &mut body)?;
             }

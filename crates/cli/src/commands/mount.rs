@@ -144,7 +144,7 @@ fn serve(
 /// in one write.
 const WAITING_THREADS: usize = 8;
 
-/// The class, the policy, and what was measured of the disk.
+/// The class, the policy, and the measured time of a durable write.
 fn log_line(log: &DiskLogStatus) -> String {
     let policy = match log.durability {
         Durability::Call => "durable when the call returns".to_owned(),
