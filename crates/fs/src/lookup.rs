@@ -125,8 +125,8 @@ impl<S: Store> FileSystem<S> {
             let number = found.inode();
             if core.cache.peek(number).is_none() {
                 let raw = core.table.load(&core.store, number)?;
-                // Another thread may have begun to change it meanwhile: then its words are perhaps of
-                // two versions.
+                // Another thread may have begun to change it meanwhile: then its words are
+                // perhaps of two versions.
                 if validate(&raw, number).is_ok() && core.cache.peek(number).is_none() {
                     return core.shown(number, || Ok(Attributes::of(number, &raw)));
                 }
