@@ -79,7 +79,7 @@ impl<S: Store> FileSystem<S> {
                         parent,
                         "a directory cannot move into itself",
                     ) {
-                        // The directory to be replaced holds the source. (Its lock is held: to go on
+                        // The target directory holds the source. (Its lock is held: to go on
                         // would be to wait for ourselves.)
                         Err(FsError::InvalidArgument(_)) if !options.exchange => {
                             return Err(FsError::DirectoryNotEmpty);
