@@ -7,6 +7,34 @@ use crate::places::HalfName;
 use pmem::deliberate::{self, Bug};
 use pmem::{BlockNumber, Flushed, Region};
 use scatter::{Allocator, DomainId, Extent, Lifetime, Purpose, Request, Unit};
+use std::sync::atomic::Ordering;
+
+/// How far records are retired.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    /// Number of the newest retired record.
+    last: u64,
+    /// Records that wait in the halves that are not active until the log on a disk has them.
+    cut: Option<Cut>,
+}
+
+/// Records up to a number that can be retired as soon as they are durable elsewhere.
+#[derive(Debug)]
+struct Cut {
+    sequence: u64,
+    freed: Vec<Extent>,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(last: u64) -> Checkpoints {
+        Checkpoints { last, cut: None }
+    }
+
+    /// Blocks that the records of the cut gave back.
+    pub(crate) fn freed(&self) -> &[Extent] {
+        self.cut.as_ref().map_or(&[], |cut| &cut.freed)
+    }
+}
 
 /// Makes "records up to `sequence` are retired" durable: one sealed 8-byte store.
 pub(crate) fn write_checkpoint(region: &Region, sequence: u64) {
@@ -36,33 +64,56 @@ impl Journals {
         &self,
         finished: u64,
         allocator: Option<&Allocator>,
-        has_log: impl FnOnce(u64),
-        release: impl FnOnce(&[Extent]),
+        has_log: impl Fn(u64),
+        mut release: impl FnMut(&[Extent]),
     ) {
-        let mut last = self.checkpoint.lock();
-        if *last > finished {
+        let mut state = self.checkpoint.lock();
+        if state.last > finished {
             // Another thread did it while this one waited.
             return;
         }
-        let (sequence, retired) = self.cut();
-        let region = self.region();
-        if deliberate::is(Bug::CheckpointBeforeFlush) {
-            write_checkpoint(region, sequence);
+        if let Some(cut) = state.cut.take() {
+            self.awaited.store(u64::MAX, Ordering::Relaxed);
+            has_log(cut.sequence);
+            self.retire(&mut state, &cut);
+            release(&cut.freed);
         }
-        for journal in &retired {
-            flush_ranges(region, &journal.touched);
-        }
-        has_log(sequence);
-        write_checkpoint(region, sequence);
-        *last = sequence;
-        let mut freed: Vec<Extent> = retired
-            .into_iter()
-            .flat_map(|journal| journal.freed)
-            .collect();
+        let mut cut = self.cut();
+        has_log(cut.sequence);
+        self.retire(&mut state, &cut);
         if let Some(allocator) = allocator {
-            self.move_retired(allocator, &mut freed);
+            self.move_retired(allocator, &mut cut.freed);
         }
-        release(&freed);
+        release(&cut.freed);
+    }
+
+    /// The same in two steps and without a wait, where a log on a disk follows the memory: retires
+    /// the records of the last cut if the log has them, then makes a new one if a journal is nearly
+    /// full. Journals stay where they are.
+    pub(crate) fn advance(
+        &self,
+        has_log: impl Fn(u64) -> bool,
+        mut release: impl FnMut(&[Extent]),
+    ) {
+        let Some(mut state) = self.checkpoint.try_lock() else {
+            return;
+        };
+        if let Some(cut) = state.cut.take_if(|cut| has_log(cut.sequence)) {
+            self.awaited.store(u64::MAX, Ordering::Relaxed);
+            self.retire(&mut state, &cut);
+            release(&cut.freed);
+        }
+        if state.cut.is_none() && self.is_nearly_full() {
+            let cut = self.cut();
+            self.awaited.store(cut.sequence, Ordering::Relaxed);
+            state.cut = Some(cut);
+        }
+    }
+
+    /// Records of a cut are retired: the halves that they lie in are dead.
+    fn retire(&self, state: &mut Checkpoints, cut: &Cut) {
+        write_checkpoint(self.region(), cut.sequence);
+        state.last = cut.sequence;
     }
 
     /// Moves halves that were just retired, so that journals wear the whole medium alike. The places that they leave are added to `freed`.
@@ -110,16 +161,28 @@ impl Journals {
 
     /// Sequence number of the last finished checkpoint.
     pub(crate) fn checkpointed(&self) -> u64 {
-        *self.checkpoint.lock()
+        self.checkpoint.lock().last
     }
 
-    fn cut(&self) -> (u64, Vec<Retired>) {
+    /// The cut: journals switch halves, and what the records changed is flushed.
+    fn cut(&self) -> Cut {
         // Journals are always locked in index order here, and commit holds only one lock: no deadlock.
         let mut guards: Vec<_> = self.journals.iter().map(|journal| journal.lock()).collect();
         let sequence = self.sequence();
-        let retired = guards.iter_mut().map(|journal| journal.cut()).collect();
+        let retired: Vec<Retired> = guards.iter_mut().map(|journal| journal.cut()).collect();
         self.checkpoint_begun();
-        (sequence, retired)
+        drop(guards);
+        if deliberate::is(Bug::CheckpointBeforeFlush) {
+            write_checkpoint(self.region(), sequence);
+        }
+        for journal in &retired {
+            flush_ranges(self.region(), &journal.touched);
+        }
+        let freed = retired.into_iter().flat_map(|journal| journal.freed);
+        Cut {
+            sequence,
+            freed: freed.collect(),
+        }
     }
 }
 

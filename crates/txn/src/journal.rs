@@ -5,6 +5,7 @@
 //! torn record at its end. A checkpoint switches all journals to their other half at one moment (the *cut*); records of
 //! one half are therefore all older or all newer than any checkpoint.
 
+use crate::checkpoint::Checkpoints;
 use crate::layout::Superblock;
 use crate::places::HalfPlace;
 use crate::record::{EntryHead, RecordBuilder};
@@ -292,7 +293,9 @@ pub struct Journals {
     pub(crate) journals: Vec<Mutex<Journal>>,
     sequence: Counter,
     checkpoint_wanted: CheckpointWanted,
-    pub(crate) checkpoint: Mutex<u64>,
+    pub(crate) checkpoint: Mutex<Checkpoints>,
+    /// Number of the record that the last cut waits for the log to have; the largest if none does.
+    pub(crate) awaited: AtomicU64,
     superblock: Superblock,
 }
 
@@ -312,7 +315,8 @@ impl Journals {
             journals: journals.collect(),
             sequence: Counter(AtomicU64::new(sequence)),
             checkpoint_wanted: CheckpointWanted::default(),
-            checkpoint: Mutex::new(sequence),
+            checkpoint: Mutex::new(Checkpoints::new(sequence)),
+            awaited: AtomicU64::new(u64::MAX),
             superblock: *superblock,
         }
     }
@@ -337,10 +341,26 @@ impl Journals {
 
     /// Blocks that committed records gave back and that the next checkpoint makes free.
     pub(crate) fn pending_blocks(&self) -> u64 {
-        self.journals
-            .iter()
-            .map(|journal| blocks_of(&journal.lock().freed))
-            .sum()
+        let of_cut = blocks_of(self.checkpoint.lock().freed());
+        let journals = self.journals.iter();
+        of_cut
+            + journals
+                .map(|journal| blocks_of(&journal.lock().freed))
+                .sum::<u64>()
+    }
+
+    /// Whether the active half of a journal is nearly full.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let mut journals = self.journals.iter();
+        journals.any(|journal| journal.lock().is_nearly_full())
+    }
+
+    /// The log on a disk has all records up to `durable`: the next change retires those of the last
+    /// cut, if it waits for no later one.
+    pub(crate) fn log_reached(&self, durable: u64) {
+        if self.awaited.load(Ordering::Relaxed) <= durable {
+            self.checkpoint_wanted.0.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether recovery would judge a record by the data of one of these blocks. Only the newest of a journal is ([`live`](crate::live)). Nobody who has a journal meanwhile is overlooked.

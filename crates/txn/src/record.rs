@@ -13,9 +13,9 @@
 //! The first entry may be a *data check*: its payload is the CRC32C of bulk data that lies at its place, and that one fence made durable
 //! together with the record. It changes nothing; it tells recovery whether the power went before that fence.
 //!
-//! In memory that a log on a disk follows, the last entries may be *data notes* (bits 62 and 63):
-//! the payload is the number of bytes at that place which the record publishes. They change
-//! nothing; they tell the log what to copy.
+//! In memory that a log on a disk follows, the last entries may be *notes* (bits 62 and 63): the
+//! payload is the number of bytes at that place which the record publishes (length 8), or gives
+//! back (length 16). They change nothing; they tell the log what to copy.
 
 use crate::checksum::crc32c;
 use crate::homes::{HomeOffset, Homes};
@@ -33,11 +33,13 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 const LENGTH_MASK: u64 = 0x3fff;
 const DATA_FLAG: u64 = 1 << 62;
 const ZERO_FLAG: u64 = 1 << 63;
-/// A data note.
+/// A note.
 const NOTE_FLAGS: u64 = DATA_FLAG | ZERO_FLAG;
-/// Words of a data note.
+/// Words of a note.
 const NOTE_WORDS: usize = 2;
-/// Bytes of a data note.
+/// Length of a note that says what is given back.
+const FREED_LENGTH: usize = 2 * WORD_BYTES;
+/// Bytes of a note.
 pub(crate) const NOTE_BYTES: usize = NOTE_WORDS * WORD_BYTES;
 /// Words of a data check.
 const DATA_CHECK_WORDS: usize = 2;
@@ -249,6 +251,12 @@ impl RecordBuilder {
             .extend_from_slice(&[head(at, WORD_BYTES, NOTE_FLAGS), bytes.to_le()]);
     }
 
+    /// Adds "the record gives back `bytes` at `at`". Behind all changes.
+    pub fn note_freed(&mut self, at: Offset, bytes: u64) {
+        self.words
+            .extend_from_slice(&[head(at, FREED_LENGTH, NOTE_FLAGS), bytes.to_le()]);
+    }
+
     /// No more changes: looks up the places of homes, and computes what of the checksum does not depend on the sequence number. Call it while
     /// bulk data is on its way to the medium, when computing costs no time.
     #[inline]
@@ -366,7 +374,7 @@ fn combine(head: u32, entries: u32) -> u32 {
     head.swap_bytes() ^ entries
 }
 
-/// Iterator over the changes of a record. Stops at the padding, and at data notes.
+/// Iterator over the changes of a record. Stops at the padding, and at notes.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: &'a [u8],
@@ -493,7 +501,7 @@ impl Record {
                 && checked.is_none_or(|data| !entry.overlaps_block_of(data.at))
         });
         let notes = notes(&self.bytes[used.min(self.bytes.len())..]);
-        let are_notes_inside = notes.clone().all(|(at, bytes)| {
+        let are_notes_inside = notes.clone().all(|Note { at, bytes, .. }| {
             let end = at.get().checked_add(bytes);
             at >= geometry.first_block().offset()
                 && end.is_some_and(|end| end <= geometry.total_bytes())
@@ -562,14 +570,27 @@ pub(crate) fn first_written(journal: &[u8]) -> Option<(u64, &[u8])> {
     Some((sequence, bytes))
 }
 
-/// The data notes at the start of `rest`: places and bytes.
-pub(crate) fn notes(rest: &[u8]) -> impl Iterator<Item = (Offset, u64)> + Clone {
+/// What a record tells the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub(crate) at: Offset,
+    pub(crate) bytes: u64,
+    /// Whether the record gives it back; else it publishes it.
+    pub(crate) is_freed: bool,
+}
+
+/// The notes at the start of `rest`.
+pub(crate) fn notes(rest: &[u8]) -> impl Iterator<Item = Note> + Clone {
     let words = rest.as_chunks::<WORD_BYTES>().0;
     let pairs = words.as_chunks::<NOTE_WORDS>().0.iter();
     let pairs = pairs.map(|pair| pair.map(u64::from_le_bytes));
     pairs
         .take_while(|[head, _]| head & NOTE_FLAGS == NOTE_FLAGS)
-        .map(|[head, bytes]| (EntryHead(head).at(), bytes))
+        .map(|[head, bytes]| Note {
+            at: EntryHead(head).at(),
+            bytes,
+            is_freed: EntryHead(head).length() == FREED_LENGTH,
+        })
 }
 
 #[cfg(test)]

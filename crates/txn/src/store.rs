@@ -213,8 +213,7 @@ impl PmemStore {
         if let Some(logger) = &self.logger
             && !deliberate::is(Bug::RetireBeforeLog)
         {
-            // Records that cannot become durable are retired: nothing that follows is acknowledged.
-            let _ = logger.wait(sequence);
+            logger.wait_for_room(sequence);
         }
     }
 
@@ -248,11 +247,25 @@ impl PmemStore {
         let seen = self.journals.checkpointed();
         let room = self.allocator.get();
         let room = room.filter(|_| !self.keeps_journals.load(Ordering::Relaxed));
-        let mut is_any = true;
-        let release = |freed: &[Extent]| is_any = self.release(freed);
+        let mut is_any = None;
+        let release = |freed: &[Extent]| is_any = Some(self.release(freed) || is_any == Some(true));
         let has_log = |sequence| self.wait_for_log(sequence);
         self.journals.checkpoint(seen, room, has_log, release);
-        is_any
+        is_any.unwrap_or(true)
+    }
+
+    /// A journal is nearly full. Where a log follows the memory, its half is left without a wait, and retired when the log has it.
+    #[cold]
+    fn retire_records(&self) {
+        let Some(logger) = &self.logger else {
+            self.reclaim();
+            return;
+        };
+        let has_log =
+            |sequence| logger.is_durable(sequence) || deliberate::is(Bug::RetireBeforeLog);
+        self.journals.advance(has_log, |freed| {
+            self.release(freed);
+        });
     }
 
     fn hand_back(&self, freed: &[Extent]) -> bool {
@@ -484,7 +497,7 @@ impl Store for PmemStore {
     #[inline]
     fn relieve(&self) {
         if self.journals.claim_checkpoint() {
-            self.checkpoint();
+            self.retire_records();
         }
     }
 

@@ -125,6 +125,9 @@ enum Data {
     Unchecked(Flushed),
 }
 
+/// Extents given back that a record names for the log at most: it only saves copies.
+const FREED_NOTES_MAX: usize = 4;
+
 /// A transaction of [`PmemStore`].
 ///
 /// What it changes is fetched when it is told of the change: the record is applied behind its fence, where each line that is not there
@@ -312,11 +315,17 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
-    /// Has the record name its data for the log, unless its data check does.
+    /// Has the record name its data for the log, unless its data check does, and what it frees.
     fn name_data(&mut self) {
         if let Data::Unchecked(_) = self.data {
             for (at, bytes) in std::mem::take(&mut self.written) {
                 self.record.note_data(at, bytes);
+            }
+        }
+        if self.store.logger().is_some() {
+            for extent in self.freed.iter().take(FREED_NOTES_MAX) {
+                let bytes = u64::from(extent.blocks) * BLOCK_BYTES as u64;
+                self.record.note_freed(extent.start.offset(), bytes);
             }
         }
     }
@@ -465,8 +474,9 @@ impl Transaction for PmemTransaction<'_> {
     }
 
     fn record_bytes(&self) -> (usize, usize) {
+        let notes = self.written.len() + self.freed.len().min(FREED_NOTES_MAX);
         (
-            self.record.padded_bytes() + self.written.len() * NOTE_BYTES,
+            self.record.padded_bytes() + notes * NOTE_BYTES,
             self.journals().record_bytes_max(),
         )
     }

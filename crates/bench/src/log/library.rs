@@ -120,8 +120,13 @@ fn described(pool: &Pool) -> String {
         return "the pool has no log".to_owned();
     };
     format!(
-        "the log's writes: median {:.0} us, p99 {:.0} us, {} in flight at most, {} checkpoints",
-        status.sync_p50_us, status.sync_p99_us, status.depth, status.checkpoints
+        "the log's writes: median {:.0} us, p99 {:.0} us, {} in flight at most, {} checkpoints; {} calls waited {:.2} s because the log was late",
+        status.sync_p50_us,
+        status.sync_p99_us,
+        status.depth,
+        status.checkpoints,
+        status.late_calls,
+        status.late_seconds
     )
 }
 

@@ -82,7 +82,7 @@ impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
             directory: PathBuf::from("/var/tmp"),
-            loop_bytes: 4 << 30,
+            loop_bytes: 2 << 30,
             pool_bytes: 1 << 30,
             log_bytes: 256 << 20,
             library_log_bytes: 256 << 20,
@@ -140,6 +140,16 @@ impl LogOptions {
             writes_images: false,
             ..LogOptions::default()
         }
+    }
+
+    /// Whether a row is measured that compares file systems.
+    fn compares_file_systems(&self) -> bool {
+        let compares = |name: &str| {
+            PLANS
+                .iter()
+                .any(|plan| plan.name == name && plan.against == EXT4)
+        };
+        self.only.is_empty() || self.only.iter().any(|name| compares(name))
     }
 
     /// Seconds of one side of a round.
@@ -225,6 +235,10 @@ static PLANS: [Plan; 14] = [
 pub fn run_log(options: &LogOptions) -> Result<Evaluation, BenchError> {
     let machine = Machine::this();
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
+    let options = &LogOptions {
+        has_xfs: options.has_xfs && options.compares_file_systems(),
+        ..options.clone()
+    };
     let file_systems = 1 + u64::from(options.has_xfs);
     require_room(&options.directory, file_systems * options.loop_bytes)?;
     let mut setup = Map::new();

@@ -29,6 +29,12 @@ pub struct LogStatus {
     pub sync_max_us: f64,
     /// Writes in flight that pay on this disk.
     pub writes_in_flight: usize,
+    /// Calls that waited because the log was late.
+    #[serde(default)]
+    pub late_calls: u64,
+    /// Seconds that they waited in all.
+    #[serde(default)]
+    pub late_seconds: f64,
     /// Times that the image on the disk caught up.
     pub checkpoints: u64,
     /// Seconds since the last time; nothing before the first.
@@ -57,6 +63,8 @@ impl LogStatus {
             sync_p99_us: status.sync_p99_us,
             sync_max_us: status.sync_max_us,
             writes_in_flight: status.depth,
+            late_calls: status.late_calls,
+            late_seconds: status.late_seconds,
             checkpoints: status.checkpoints,
             checkpoint_age_seconds: status.checkpoint_age_seconds,
             dirty_bytes: status.dirty_blocks * pmem::BLOCK_BYTES as u64,

@@ -22,6 +22,11 @@ pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
             "Times that the image on the disk caught up with the log",
             log.checkpoints,
         ),
+        (
+            "perdure_log_late_calls_total",
+            "Calls that waited because the log was late",
+            log.late_calls,
+        ),
     ];
     for (name, description, value) in counters {
         describe_counter!(name, description);

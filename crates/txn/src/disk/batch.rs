@@ -7,11 +7,14 @@
 use super::dirty::DirtyBlocks;
 use super::reader::Read;
 use crate::record::{self, EntryHead, notes};
+use foldhash::fast::FixedState;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region, WORD_BYTES};
-use std::collections::HashSet;
 use wal::BatchBuffer;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+
+type HashSet<K> = hashbrown::HashSet<K, FixedState>;
+type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
 
 /// Builds one batch.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct BatchBuilder<'b> {
     buffer: BatchBuffer,
     /// Blocks whose data was copied.
     copied: HashSet<BlockNumber>,
+    /// Blocks that records of the batch give back, and the last of these records.
+    freed: HashMap<BlockNumber, u64>,
     pub(crate) first: u64,
     pub(crate) last: u64,
 }
@@ -31,15 +36,24 @@ impl<'b> BatchBuilder<'b> {
             region,
             dirty,
             buffer,
-            copied: HashSet::new(),
+            copied: HashSet::default(),
+            freed: HashMap::default(),
             first: 0,
             last: 0,
         }
     }
 
-    /// Bytes of entries so far.
-    pub(crate) fn payload_bytes(&self) -> usize {
-        self.buffer.payload_bytes()
+    /// The batch will have this record: what an earlier one publishes in blocks that it gives back
+    /// need not be copied. They are used again only when the batch is durable (L4).
+    pub(crate) fn will_add(&mut self, read: &Read) {
+        let mut entries = record::entries(&read.bytes);
+        entries.by_ref().for_each(drop);
+        for note in notes(entries.rest()).filter(|note| note.is_freed) {
+            let first = note.at.block().get();
+            for block in first..first + note.bytes / BLOCK {
+                self.freed.insert(BlockNumber::new(block), read.sequence);
+            }
+        }
     }
 
     /// Adds the changes of a record, and copies of the data that it publishes.
@@ -48,16 +62,28 @@ impl<'b> BatchBuilder<'b> {
         for (head, entry) in entries.by_ref() {
             self.push(head, entry.payload);
         }
-        for (at, bytes) in notes(entries.rest()) {
-            self.copy(at, bytes);
+        for note in notes(entries.rest()).filter(|note| !note.is_freed) {
+            self.copy_data(note.at, note.bytes, read.sequence);
         }
         if let Some(data) = record::data_check(&read.bytes) {
-            self.copy(data.at, data.length as u64);
+            self.copy_data(data.at, data.length as u64, read.sequence);
         }
         if self.first == 0 {
             self.first = read.sequence;
         }
         self.last = read.sequence;
+    }
+
+    /// Most bytes that a record adds.
+    pub(crate) fn bytes_of(read: &Read) -> u64 {
+        let mut entries = record::entries(&read.bytes);
+        entries.by_ref().for_each(drop);
+        let data: u64 = notes(entries.rest())
+            .filter(|note| !note.is_freed)
+            .map(|note| note.bytes)
+            .sum();
+        let checked = record::data_check(&read.bytes).map_or(0, |data| data.length as u64);
+        read.bytes.len() as u64 + data + checked
     }
 
     /// Whether a record changes data in place that this batch has a copy of: the copy may have the
@@ -71,13 +97,23 @@ impl<'b> BatchBuilder<'b> {
         })
     }
 
+    /// Copies data that a record publishes, but for blocks that a later one gives back.
+    fn copy_data(&mut self, at: Offset, bytes: u64, sequence: u64) {
+        if self.freed.is_empty() {
+            return self.copy(at, bytes);
+        }
+        for (at, bytes) in by_block(at, bytes) {
+            let freed = self.freed.get(&at.block());
+            if freed.is_none_or(|&freed| freed <= sequence) {
+                self.copy(at, bytes);
+            }
+        }
+    }
+
     /// Copies bytes from memory as they are now.
     pub(crate) fn copy(&mut self, at: Offset, bytes: u64) {
-        let end = at + bytes;
-        let mut at = at;
-        while at < end {
-            let next = (at.block().offset() + BLOCK).min(end);
-            let length = (next.get() - at.get()) as usize;
+        for (at, length) in by_block(at, bytes) {
+            let length = length as usize;
             let head = EntryHead::change(at, length);
             let payload = self.buffer.payload();
             payload.extend_from_slice(&head.word().to_le_bytes());
@@ -86,7 +122,6 @@ impl<'b> BatchBuilder<'b> {
             self.region.read(at, &mut payload[start..start + length]);
             self.copied.insert(at.block());
             self.dirty.mark(at, length as u64);
-            at = next;
         }
     }
 
@@ -103,6 +138,15 @@ impl<'b> BatchBuilder<'b> {
     pub(crate) fn finish(self) -> BatchBuffer {
         self.buffer
     }
+}
+
+/// A range of bytes, cut at the borders of blocks.
+fn by_block(at: Offset, bytes: u64) -> impl Iterator<Item = (Offset, u64)> {
+    let end = at + bytes;
+    let next = move |&at: &Offset| Some((at.block().offset() + BLOCK).min(end));
+    std::iter::successors(Some(at), next)
+        .take_while(move |&at| at < end)
+        .map(move |at| (at, (at.block().offset() + BLOCK).min(end).get() - at.get()))
 }
 
 /// Why a batch cannot be applied.

@@ -10,8 +10,13 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of the bound, how old the oldest change is when its batch is cut.
-const PARTS: u32 = 4;
+/// Of the bound, how often a thread looks whether there is a change to write. A change that was there
+/// at the look before is written, so it is at most twice as old.
+const LOOKS: u32 = 8;
+/// Of the bound, how long before its end a call waits: it has to return within the bound.
+const RESERVE: u32 = 4;
+/// Threads that write in time: while one writes, another looks.
+pub(super) const THREADS_MAX: usize = 4;
 
 /// When everything was durable, in nanoseconds since the pool was opened.
 #[derive(Debug)]
@@ -25,6 +30,17 @@ pub(super) struct Bound {
     is_any: Mutex<bool>,
     woken: Condvar,
     ends: AtomicBool,
+    /// Held by the thread that looks.
+    looks: Mutex<Looks>,
+}
+
+/// Of the thread that looks for changes to write.
+#[derive(Debug, Default)]
+struct Looks {
+    /// When the next look is due.
+    next: Option<Instant>,
+    /// The newest record at the last one.
+    newest: u64,
 }
 
 impl Bound {
@@ -32,7 +48,7 @@ impl Bound {
         let limit = match durability {
             Durability::Call => Duration::MAX,
             // A call that begins within the bound also returns within it.
-            Durability::Fsync(bound) => bound * (PARTS - 1) / PARTS,
+            Durability::Fsync(bound) => bound - bound / RESERVE,
         };
         Bound {
             start: Instant::now(),
@@ -42,6 +58,7 @@ impl Bound {
             is_any: Mutex::new(false),
             woken: Condvar::new(),
             ends: AtomicBool::new(false),
+            looks: Mutex::default(),
         }
     }
 
@@ -77,7 +94,22 @@ impl Bound {
         }
     }
 
-    /// Has the thread write batches until everything is durable.
+    /// Returns when a record was committed, if `is_idle` holds when it is looked at last.
+    fn sleep(&self, is_idle: impl FnOnce() -> bool) {
+        *self.is_any.lock() = false;
+        self.is_awake.store(false, Ordering::SeqCst);
+        // A record that was committed before that woke nobody.
+        if !is_idle() {
+            self.is_awake.store(true, Ordering::SeqCst);
+            return;
+        }
+        let mut is_any = self.is_any.lock();
+        while !*is_any {
+            self.woken.wait(&mut is_any);
+        }
+    }
+
+    /// Has a thread write batches until everything is durable.
     #[cold]
     fn ask(&self) {
         let mut is_any = self.is_any.lock();
@@ -102,43 +134,56 @@ impl Shared {
     /// The first change after a pause, or one that has to wait for the log.
     #[cold]
     fn catch_up(&self) -> Result<(), LogFailed> {
-        let now = Instant::now();
+        let begin = Instant::now();
         if self.durable() >= self.journals.sequence() {
-            self.bound.is_durable(now);
+            self.bound.is_durable(begin);
             return Ok(());
         }
-        self.wait(self.journals.sequence())
+        while self.bound.is_late() {
+            let now = Instant::now();
+            let newest = self.journals.sequence();
+            if self.durable() >= newest {
+                self.bound.is_durable(now);
+                break;
+            }
+            // The oldest batch under way is the first to be durable.
+            self.wait(self.oldest_cut().unwrap_or(newest))?;
+        }
+        self.counts.was_late(begin);
+        Ok(())
     }
 
-    /// The life of the thread that writes batches in time.
+    /// The life of a thread that writes batches in time.
     pub(super) fn write_in_time(&self) {
         let Durability::Fsync(bound) = self.durability else {
             return;
         };
-        loop {
-            {
-                let mut is_any = self.bound.is_any.lock();
-                while !*is_any {
-                    self.bound.woken.wait(&mut is_any);
-                }
-                *is_any = false;
+        while let Some(sequence) = self.look(bound / LOOKS) {
+            if self.wait(sequence).is_err() {
+                return;
             }
-            loop {
-                if self.bound.ends.load(Ordering::Acquire) {
-                    return;
-                }
-                std::thread::sleep(bound / PARTS);
-                let newest = self.journals.sequence();
-                if self.durable() >= newest {
-                    self.bound.is_awake.store(false, Ordering::SeqCst);
-                    // A record that was committed before that woke nobody.
-                    if self.journals.sequence() == newest {
-                        break;
-                    }
-                    self.bound.is_awake.store(true, Ordering::SeqCst);
-                } else if self.wait(newest).is_err() {
-                    return;
-                }
+        }
+    }
+
+    /// Returns the number of a record that has to be written now; `None` if the pool is closed. One
+    /// thread looks at a time; the others write, or wait for their turn.
+    fn look(&self, pause: Duration) -> Option<u64> {
+        let mut looks = self.bound.looks.lock();
+        loop {
+            if self.bound.ends.load(Ordering::Acquire) {
+                return None;
+            }
+            let now = Instant::now();
+            let next = looks.next.unwrap_or(now).max(now) + pause;
+            std::thread::sleep(next - now);
+            looks.next = Some(next);
+            let newest = self.journals.sequence();
+            let old = std::mem::replace(&mut looks.newest, newest);
+            if self.placed() < old {
+                return Some(old);
+            }
+            if self.durable() >= newest {
+                self.bound.sleep(|| self.journals.sequence() == newest);
             }
         }
     }

@@ -6,14 +6,21 @@ use pmem::{BLOCK_BYTES, Offset};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
-use wal::{AlignedBuffer, Root};
+use wal::{AlignedBuffer, Log, Root};
 
 /// Blocks that are copied before the log is waited for.
 const PIECE_BLOCKS: u64 = 1024;
 /// Blocks of one write.
-const RUN_BLOCKS_MAX: u64 = 256;
+const RUN_BLOCKS_MAX: u64 = 32;
+/// Blocks after which the disk is left to the log.
+const BURST_BLOCKS: u64 = 8;
+/// For so many times as long as a write of the image took, the disk is left to the log.
+const PAUSE_FACTOR: u32 = 3;
+/// A shorter pause is none: a thread wakes later than it asks for.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Pauses after writes of the image that failed.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(10),
@@ -64,7 +71,7 @@ impl Shared {
                 .advance(root)
                 .map_err(|error| self.fail(error.into()))?;
         }
-        self.save(&runs)?;
+        self.save(&runs, &Pace::of(&self.log, &runs))?;
         self.log
             .advance(finish(root))
             .map_err(|error| self.fail(error.into()))?;
@@ -76,10 +83,10 @@ impl Shared {
 
     /// Writes blocks and flushes the image. After a failure everything is written again, because
     /// nobody knows what of it is there: with growing pauses, then the log fails.
-    fn save(&self, runs: &[Range<u64>]) -> Result<(), LogFailed> {
+    fn save(&self, runs: &[Range<u64>], pace: &Pace) -> Result<(), LogFailed> {
         let mut pauses = PAUSES.iter();
         loop {
-            let error = match self.try_to_save(runs)? {
+            let error = match self.try_to_save(runs, pace)? {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -95,7 +102,7 @@ impl Shared {
         }
     }
 
-    fn try_to_save(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
+    fn try_to_save(&self, runs: &[Range<u64>], pace: &Pace) -> Result<io::Result<()>, LogFailed> {
         let mut piece = Vec::new();
         let mut blocks = 0;
         let mut runs = runs.iter().cloned().flat_map(cut_up).peekable();
@@ -106,22 +113,24 @@ impl Shared {
                 continue;
             }
             blocks = 0;
-            if let Err(error) = self.save_piece(&std::mem::take(&mut piece))? {
+            if let Err(error) = self.save_piece(&std::mem::take(&mut piece), pace)? {
                 return Ok(Err(error));
             }
         }
         if deliberate::is(Bug::SkipImageFlush) {
             return Ok(Ok(()));
         }
-        Ok(self.image.flush())
+        Ok(self.image.flush(|begin| self.pause(pace, begin)))
     }
 
     /// Copies blocks, waits until the log has all that the copies may have (L3), and writes them.
-    fn save_piece(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
+    fn save_piece(&self, runs: &[Range<u64>], pace: &Pace) -> Result<io::Result<()>, LogFailed> {
         let copies: Vec<AlignedBuffer> = runs.iter().map(|run| self.copy(run)).collect();
         if !deliberate::is(Bug::ImageAheadOfLog) {
             self.wait_to_make_room(self.journals.sequence())?;
         }
+        let mut begin = Instant::now();
+        let mut blocks = 0;
         for (run, copy) in runs.iter().zip(&copies) {
             if let Err(error) = self.image.write(run.start * BLOCK_BYTES as u64, copy) {
                 return Ok(Err(error));
@@ -129,8 +138,24 @@ impl Shared {
             self.counts
                 .image_bytes
                 .fetch_add(copy.len() as u64, Ordering::Relaxed);
+            blocks += run.end - run.start;
+            if blocks >= BURST_BLOCKS {
+                pace.has_written(std::mem::take(&mut blocks));
+                self.pause(pace, begin);
+                begin = Instant::now();
+            }
         }
+        pace.has_written(blocks);
         Ok(Ok(()))
+    }
+
+    /// Leaves the disk to the log for a while, unless the image has to hurry. It was used since
+    /// `begin`.
+    fn pause(&self, pace: &Pace, begin: Instant) {
+        let pause = (begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+        if pause >= PAUSE_MIN && !pace.is_late(&self.log) && !self.state().ends {
+            std::thread::sleep(pause);
+        }
     }
 
     fn copy(&self, run: &Range<u64>) -> AlignedBuffer {
@@ -140,6 +165,38 @@ impl Shared {
         self.region
             .read(Offset::new(run.start * BLOCK_BYTES as u64), &mut copy);
         copy
+    }
+}
+
+/// How fast a checkpoint has to be: done when half of the log is used.
+#[derive(Debug)]
+struct Pace {
+    /// Bytes of the log in use when it began.
+    used_bytes: u64,
+    blocks: u64,
+    written: AtomicU64,
+}
+
+impl Pace {
+    fn of(log: &Log, runs: &[Range<u64>]) -> Pace {
+        Pace {
+            used_bytes: log.used_bytes(),
+            blocks: runs.iter().map(|run| run.end - run.start).sum(),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    fn has_written(&self, blocks: u64) {
+        self.written.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Whether the log fills faster than the image catches up.
+    fn is_late(&self, log: &Log) -> bool {
+        let half = log.ring_bytes() / 2;
+        let filled = log.used_bytes().saturating_sub(self.used_bytes);
+        let room = half.saturating_sub(self.used_bytes);
+        let written = self.written.load(Ordering::Relaxed);
+        u128::from(filled) * u128::from(self.blocks) >= u128::from(room) * u128::from(written + 1)
     }
 }
 

@@ -25,11 +25,8 @@ pub struct Disks {
 
 impl Disks {
     fn image(&self) -> Image {
-        Image::new(vec![ImagePart {
-            first_byte: 0,
-            disk: Arc::clone(&self.image),
-            data: std::iter::once(0..self.image.length_bytes()).collect(),
-        }])
+        let data = std::iter::once(0..self.image.length_bytes()).collect();
+        Image::new(vec![ImagePart::new(0, Arc::clone(&self.image), data)])
     }
 
     /// Writes to the disks what was made in `region`, and an empty log.

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use wal::{AlignedBuffer, Disk};
 
 /// A file of the image, and where it lies in the region.
@@ -16,6 +18,29 @@ pub(crate) struct ImagePart {
     pub(crate) disk: Arc<dyn Disk>,
     /// Ranges of the file that may be something else than zeros.
     pub(crate) data: Vec<Range<u64>>,
+    /// Whether it was written since the last flush.
+    is_written: AtomicBool,
+}
+
+impl ImagePart {
+    pub(crate) fn new(first_byte: u64, disk: Arc<dyn Disk>, data: Vec<Range<u64>>) -> ImagePart {
+        ImagePart {
+            first_byte,
+            disk,
+            data,
+            is_written: AtomicBool::new(false),
+        }
+    }
+
+    /// A flush that fails is not repeated before the part is written again: what was written is
+    /// unknown then.
+    fn flush(&self) -> io::Result<bool> {
+        let is_written = self.is_written.swap(false, Ordering::AcqRel);
+        if is_written {
+            self.disk.flush()?;
+        }
+        Ok(is_written)
+    }
 }
 
 /// Ranges of a file that the file system has data of. All of it, if the file system does not tell.
@@ -52,6 +77,7 @@ impl Image {
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(BLOCK_BYTES as u64));
         self.for_each(at, bytes.len() as u64, |part, at, range| {
+            part.is_written.store(true, Ordering::Release);
             part.disk.write(at, &bytes[range])
         })
     }
@@ -64,9 +90,15 @@ impl Image {
         })
     }
 
-    /// Makes durable what was written to the parts that hold these ranges.
-    pub(crate) fn flush(&self) -> io::Result<()> {
-        self.parts.iter().try_for_each(|part| part.disk.flush())
+    /// Makes durable what was written. `pause` is called after each file that had to be flushed.
+    pub(crate) fn flush(&self, mut pause: impl FnMut(Instant)) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| {
+            let begin = Instant::now();
+            if part.flush()? {
+                pause(begin);
+            }
+            Ok(())
+        })
     }
 
     /// The blocks that may be something else than zeros, in pieces of at most `piece_bytes`.

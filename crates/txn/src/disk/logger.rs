@@ -6,11 +6,12 @@
 
 use super::answers::Changes;
 use super::batch::BatchBuilder;
-use super::bound::Bound;
+use super::bound::{Bound, THREADS_MAX};
 use super::dirty::DirtyBlocks;
 use super::image::Image;
 use super::policy::Durability;
 use super::reader::{JournalReader, Read};
+use super::waiters::Waiters;
 use crate::domain::Domains;
 use crate::journal::Journals;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -67,8 +68,7 @@ pub(super) struct Shared {
     /// Records up to this number are durable because there is none behind the log's last batch.
     vacuous: AtomicU64,
     state: Mutex<State>,
-    /// A batch is durable, a write has ended, the log has failed, or there is more
-    /// room.
+    /// The log has failed, there is more room, or a checkpoint is wanted.
     pub(super) changed: Condvar,
     has_failed: AtomicBool,
     /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
@@ -86,6 +86,17 @@ pub(super) struct Shared {
 pub(super) struct Counts {
     pub(super) checkpoints: AtomicU64,
     pub(super) image_bytes: AtomicU64,
+    /// Calls that waited because the log was late, and for how long.
+    pub(super) late_calls: AtomicU64,
+    pub(super) late_ns: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn was_late(&self, since: Instant) {
+        self.late_calls.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = since.elapsed().as_nanos() as u64;
+        self.late_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -117,6 +128,7 @@ impl fmt::Debug for BeforeCopy {
 #[derive(Debug, Default)]
 pub(super) struct State {
     in_flight: usize,
+    waiters: Waiters,
     /// Batches that are not durable yet: up to which record, and when they were cut.
     cuts: VecDeque<(u64, Instant)>,
     fault: Option<LogFault>,
@@ -182,6 +194,17 @@ impl Shared {
         self.log.durable_sequence().max(vacuous)
     }
 
+    /// All records up to this number are in batches that are durable or under way.
+    pub(super) fn placed(&self) -> u64 {
+        self.placed.load(Ordering::Acquire)
+    }
+
+    /// The last record of the oldest batch under way.
+    pub(super) fn oldest_cut(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.cuts.front().map(|&(last, _)| last)
+    }
+
     #[inline]
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
@@ -204,7 +227,11 @@ impl Shared {
         }
         self.has_failed.store(true, Ordering::Relaxed);
         self.changed.notify_all();
-        LogFailed(state.fault.clone().unwrap_or(fault))
+        let failed = LogFailed(state.fault.clone().unwrap_or(fault));
+        let woken = state.waiters.take(u64::MAX, None);
+        drop(state);
+        woken.wake();
+        failed
     }
 
     /// Returns when all records up to `sequence` are durable.
@@ -220,22 +247,35 @@ impl Shared {
             if self.durable() >= sequence {
                 return Ok(());
             }
-            let is_under_way =
-                self.placed.load(Ordering::Acquire) >= sequence && !state.cuts.is_empty();
+            let is_under_way = self.placed() >= sequence && !state.cuts.is_empty();
             if is_under_way || state.in_flight >= self.depth() {
-                self.changed.wait(&mut state);
-                continue;
+                let bed = state.waiters.note(sequence);
+                drop(state);
+                bed.sleep();
+            } else {
+                state.in_flight += 1;
+                drop(state);
+                let outcome = self.write_batch();
+                self.end_write();
+                outcome?;
             }
-            state.in_flight += 1;
-            drop(state);
-            let outcome = self.write_batch();
-            state = self.state.lock();
-            state.in_flight -= 1;
-            self.changed.notify_all();
-            drop(state);
-            outcome?;
             state = self.state.lock();
         }
+    }
+
+    /// A write has ended: wakes the threads whose records are durable, and one that writes the next
+    /// batch.
+    fn end_write(&self) {
+        let mut state = self.state.lock();
+        state.in_flight -= 1;
+        let placed = match state.cuts.is_empty() {
+            true => self.durable(),
+            false => self.placed(),
+        };
+        let placed = (state.in_flight < self.depth()).then_some(placed);
+        let woken = state.waiters.take(self.durable(), placed);
+        drop(state);
+        woken.wake();
     }
 
     /// The same for a checkpoint, which makes room in the ring: the batches that it waits for need
@@ -264,6 +304,7 @@ impl Shared {
     /// Batches that became durable count for the bound.
     fn note_durable(&self) {
         let durable = self.log.durable_sequence();
+        self.journals.log_reached(durable);
         let mut state = self.state.lock();
         while state.cuts.front().is_some_and(|(last, _)| *last <= durable) {
             let cut = state.cuts.pop_front();
@@ -294,11 +335,17 @@ impl Shared {
         }
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
         let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
-        while batch.payload_bytes() < wanted as usize
-            && let Some(read) = cutter.pending.pop_front()
-        {
-            batch.add(&read);
-        }
+        let mut bytes = 0;
+        let count = cutter.pending.iter().take_while(|read| {
+            let is_wanted = bytes < wanted;
+            bytes += BatchBuilder::bytes_of(read);
+            is_wanted
+        });
+        let reads: Vec<Read> = (0..count.count())
+            .filter_map(|_| cutter.pending.pop_front())
+            .collect();
+        reads.iter().for_each(|read| batch.will_add(read));
+        reads.iter().for_each(|read| batch.add(read));
         // Until no record that is not in the batch may have changed what was copied (L2).
         loop {
             newest = cutter.reader.read(journals, region, &mut cutter.pending);
@@ -310,9 +357,9 @@ impl Shared {
             let Some(changing) = changing.filter(|_| !deliberate::is(Bug::CopyAheadOfCut)) else {
                 break;
             };
-            for read in cutter.pending.drain(..=changing) {
-                batch.add(&read);
-            }
+            let more: Vec<Read> = cutter.pending.drain(..=changing).collect();
+            more.iter().for_each(|read| batch.will_add(read));
+            more.iter().for_each(|read| batch.add(read));
         }
         // Not older than any record of the batch (L7).
         if cutter.table_version == u64::MAX || !deliberate::is(Bug::ForgetTable) {
@@ -386,7 +433,9 @@ impl Logger {
             shared,
         };
         if with_threads {
-            logger.spawn("perdure-log", Shared::write_in_time)?;
+            for _ in 0..logger.shared.depth().min(THREADS_MAX) {
+                logger.spawn("perdure-log", Shared::write_in_time)?;
+            }
             logger.spawn("perdure-image", Shared::keep_image)?;
         }
         Ok(logger)
@@ -418,6 +467,16 @@ impl Logger {
     /// The log has failed; whether they are durable is unknown.
     pub fn wait(&self, sequence: u64) -> Result<(), LogFailed> {
         self.shared.wait(sequence)
+    }
+
+    /// [`wait`](Self::wait) for a call that needs the room of records which the log does not have yet.
+    pub(crate) fn wait_for_room(&self, sequence: u64) {
+        let begin = Instant::now();
+        if !self.is_durable(sequence) {
+            // Records that cannot become durable are retired: nothing that follows is acknowledged.
+            let _ = self.wait(sequence);
+            self.shared.counts.was_late(begin);
+        }
     }
 
     /// Waits until everything that was committed is durable.

@@ -10,6 +10,7 @@
 //! | `dirty` | the blocks that batches changed and the image does not have |
 //! | `image` | the pool's files on the disk, as one range of bytes |
 //! | `logger` | threads that write batches, and threads that wait for them |
+//! | `waiters` | each thread that waits is woken alone |
 //! | `bound` | calls wait if the log is late |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
@@ -31,6 +32,7 @@ mod policy;
 mod reader;
 pub(crate) mod salvage;
 mod status;
+mod waiters;
 
 pub use given::Disks;
 pub use logger::{LogFailed, Logger};

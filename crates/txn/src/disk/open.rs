@@ -334,6 +334,7 @@ fn log_tail(
         return Ok(tail);
     };
     let mut batch = BatchBuilder::new(region, dirty, log.buffer());
+    tail.iter().for_each(|read| batch.will_add(read));
     tail.iter().for_each(|read| batch.add(read));
     let geometry = superblock.geometry();
     let [table, end] = [0, geometry.segments].map(|index| geometry.segment_entry(index));
@@ -405,11 +406,7 @@ pub(super) fn open_image(
                 found: disk.length_bytes(),
             });
         }
-        parts.push(ImagePart {
-            first_byte,
-            disk,
-            data,
-        });
+        parts.push(ImagePart::new(first_byte, disk, data));
         first_byte += expected;
     }
     Ok(Image::new(parts))
@@ -527,5 +524,5 @@ pub(super) fn write_image(
             }
         }
     }
-    image.flush()
+    image.flush(|_| ())
 }

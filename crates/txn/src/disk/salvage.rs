@@ -92,6 +92,6 @@ impl Repairable {
                 }
             }
         }
-        self.image.flush()
+        self.image.flush(|_| ())
     }
 }

@@ -36,6 +36,13 @@ fn lines(log: &LogStatus, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         Bytes(log.batch_bytes),
         log.writes_in_flight
     )?;
+    if log.late_calls > 0 {
+        writeln!(
+            out,
+            "           {} calls waited {:.2} s in all because the disk was slower than they",
+            log.late_calls, log.late_seconds
+        )?;
+    }
     write!(
         out,
         "           {} checkpoints of the image, {} behind",
