@@ -19,6 +19,7 @@ except ImportError:  # Debian's python3-minimal has none
     sqlite3 = None
 
 ROUNDS = 9
+TREES = 3
 BLOCK = os.urandom(4096)
 
 
@@ -90,16 +91,16 @@ def number(value):
 def main(words):
     seconds, directories, names = float(words[0]), (words[1], words[3]), (words[2], words[4])
     part = seconds / ROUNDS / 2
-    rows = [("4 KiB append + fdatasync", lambda directory: appends(directory, part)),
-            ("create, write, fsync of file and directory", lambda directory: files(directory, part))]
+    rows = [("4 KiB append + fdatasync", ROUNDS, lambda directory: appends(directory, part)),
+            ("create, write, fsync of file and directory", ROUNDS, lambda directory: files(directory, part))]
     if sqlite3:
-        rows.append(("SQLite insert, rollback journal", lambda directory: transactions(directory, part)))
+        rows.append(("SQLite insert, rollback journal", ROUNDS, lambda directory: transactions(directory, part)))
     if len(words) > 5:
-        rows.append(("tar -x of this repository, no sync", lambda directory: unpacked(words[5], directory)))
+        rows.append(("tar -x of this repository, no sync", TREES, lambda directory: unpacked(words[5], directory)))
     print(f"  {'a second':44}{names[0]:>10}{names[1]:>10}   factor")
-    for name, measure in rows:
+    for name, rounds, measure in rows:
         found = [[], []]
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             for side in (0, 1) if turn % 2 == 0 else (1, 0):
                 found[side].append(measure(directories[side]))
         factor = statistics.median(ours / theirs for ours, theirs in zip(*found))

@@ -29,9 +29,10 @@ fi
 file_system() { df --output=fstype "$1" | tail -n 1; }
 free_kib() { df --output=avail -k "$1" 2>/dev/null | tail -n 1; }
 has_room() { [ -w "$1" ] && [ "$(free_kib "$1")" -ge $(($2 * 1024)) ]; }
-# Whether files in a directory can be written past the page cache.
+# Whether files in a directory lie on a disk, and can be written past the page cache.
 writes_to_disk() {
     local probe status=0
+    case $(file_system "$1") in tmpfs | ramfs) return 1 ;; esac
     probe=$(mktemp "$1/perdure-probe.XXXXXX") || return 1
     dd if=/dev/zero of="$probe" bs=4096 count=1 oflag=direct,dsync status=none 2>/dev/null || status=1
     rm -f "$probe"
@@ -45,7 +46,7 @@ choose_disk() {
     for directory in ${DEMO_DISK:+"$DEMO_DISK"} "${CARGO_TARGET_DIR:-$repository/target}" "$HOME" /var/tmp; do
         has_room "$directory" 2048 || continue
         if writes_to_disk "$directory"; then echo "$directory"; return 0; fi
-        why="$directory lies on $(file_system "$directory"), which refuses O_DIRECT"
+        why="$directory lies on $(file_system "$directory"), which is no disk or refuses O_DIRECT"
     done
     echo "$why"
     return 1
