@@ -45,9 +45,9 @@ def suite(name, full_s=0, limit_s=900, cores=1, **counts):
     return Step(name, f"bash tests/suites/{name}.sh", limit_s, cores, full_s=full_s, quick=quick, full=full)
 
 
-def on_disk(step, name="", options=""):
-    """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount."""
-    environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' "
+def on_disk(step, name="", options="", more=""):
+    """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount, `more` variables."""
+    environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' {more} "
     return replace(step, name=name or "log_" + step.name, command=environment + step.command)
 
 
@@ -85,7 +85,7 @@ STEPS = [
     suite("direct_unused", cores=0.5),
     suite("direct_spoilers", cores=0.5),
     on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50))),
-    on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)), "log_kill9_call", "--durable call"),
+    on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)), "log_kill9_call", "--durable call", "POWER_CUTS=1"),
     on_disk(suite("fsx", 100, FSX_OPERATIONS=(5_000, 100_000))),
     on_disk(suite("pjdfstest")),
     on_disk(suite("sqlite")),
@@ -116,7 +116,7 @@ STEPS = [
     # XFSTESTS is a built checkout; without one it says that it is skipped, and has no turn in CI.
     Step("xfstests", "tests/xfstests/run.sh", 2700, full_s=900 if os.environ.get("XFSTESTS") else 0, is_full_only=True),
     # It says that it is skipped without its lab, and has no turn in CI then.
-    replace(suite("uml_log_writes", 600 if UMLLAB.is_dir() else 0, 1800, OPERATIONS=("60", "60"), MOMENTS=("100", "100")), is_full_only=True),
+    replace(suite("uml_log_writes", 450 if UMLLAB.is_dir() else 0, 1800, OPERATIONS=(60, 60), MOMENTS=(60, 60)), is_full_only=True),
     # In `make test` the smoke test of crates/bench stands for it.
     Step("bench", "tests/bench.sh", 600, cores=2, full_s=60, is_full_only=True),
 ]

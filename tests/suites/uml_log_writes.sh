@@ -4,7 +4,7 @@
 # acknowledged. dm-flakey lets writes fail, or drops them. Two deliberate bugs prove that a lost
 # sync is noticed. The suite is skipped where the lab of User-Mode Linux is missing.
 #
-#   OPERATIONS (60) and MOMENTS (100) of each policy   SEED (1)
+#   OPERATIONS (60) and MOMENTS (60) of each policy   SEED (1)
 #   UMLLAB      folder of the lab (default: shared/umllab beside this repository)
 #   UMLLAB_DIR  where its setup.sh puts the kernel (default: target/umllab)
 #   BUGGY       a command with deliberate bugs (default: the tests' build)
@@ -35,7 +35,7 @@ guest() {
         -d "$work/disk.c:96M" -d "$work/disk.d:64M" "$repository/tests/uml/$script" "$@"
 }
 
-seed=${SEED:-1} operations=${OPERATIONS:-60} moments=${MOMENTS:-100}
+seed=${SEED:-1} operations=${OPERATIONS:-60} moments=${MOMENTS:-60}
 guest "$PERDURE" log_writes.sh fsync "$seed" "$operations" "$moments" || fail "policy fsync (SEED=$seed)"
 guest "$PERDURE" log_writes.sh call "$((seed + 1))" "$operations" "$moments" --durable call || fail "policy call (SEED=$seed)"
 guest "$PERDURE" errors.sh "$seed" || fail "a failing disk (SEED=$seed)"
