@@ -6,10 +6,13 @@ only: the suites read their counts from it. COMMIT_SEED is the seed that changes
 
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+# The lab that runs User-Mode Linux; its step is skipped without it.
+UMLLAB = Path(os.environ.get("UMLLAB", Path(__file__).resolve().parents[2] / "shared/umllab"))
 # Every cargo feature that tests want, in one build. A test switches a deliberate bug on.
 FEATURES = ",".join(f"perdure-{crate}/deliberate-bugs" for crate in
-                    ("alloc", "txn", "wal", "readcache", "descriptors", "fs", "crashlab", "server"))
+                    ("alloc", "txn", "wal", "readcache", "descriptors", "fs", "crashlab", "server", "cli"))
 # `cargo build` and nextest get the same targets, so nothing is built twice. The server's tests start
 # the example `serve`.
 TARGETS = "--workspace --lib --bins --tests --example serve --features " + FEATURES
@@ -42,9 +45,9 @@ def suite(name, full_s=0, limit_s=900, cores=1, **counts):
     return Step(name, f"bash tests/suites/{name}.sh", limit_s, cores, full_s=full_s, quick=quick, full=full)
 
 
-def on_disk(step, name="", options=""):
-    """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount."""
-    environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' "
+def on_disk(step, name="", options="", more=""):
+    """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount, `more` variables."""
+    environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' {more} "
     return replace(step, name=name or "log_" + step.name, command=environment + step.command)
 
 
@@ -81,13 +84,14 @@ STEPS = [
     suite("direct_heirs", cores=0.5),
     suite("direct_unused", cores=0.5),
     suite("direct_spoilers", cores=0.5),
-    on_disk(suite("kill9", 120, ROUNDS=(4, 50))),
-    on_disk(suite("kill9", 120, ROUNDS=(4, 50)), "log_kill9_call", "--durable call"),
+    on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50))),
+    on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)), "log_kill9_call", "--durable call", "POWER_CUTS=1"),
     on_disk(suite("fsx", 100, FSX_OPERATIONS=(5_000, 100_000))),
     on_disk(suite("pjdfstest")),
     on_disk(suite("sqlite")),
     on_disk(suite("redis")),
     on_disk(suite("rocksdb")),
+    suite("log_postgres", 60, PGBENCH_SECONDS=(4, 20), KILLS=(1, 5), POWER_CUTS=(1, 5)),
     suite("page_cache", 30, cores=1, STALE_WRITES=(400, 5000)),
     suite("pjdfstest"),
     suite("badinput"),
@@ -108,9 +112,11 @@ STEPS = [
     Step("tidy", "python3 tests/tidy", 60),
     Step("deny", "tests/deny.sh", 120),
     # In full with no program given: it builds and installs what it needs, as a newcomer's `make run` does.
-    Step("demo", "scripts/demo.sh", 900, cores=2, full_s=100, quick={"DEMO_WITHOUT_FIGURES": "1"}, full={"PERDURE": ""}),
+    Step("demo", "scripts/demo.sh", 900, cores=2, full_s=100, quick={"DEMO_QUICK": "1"}, full={"PERDURE": ""}),
     # XFSTESTS is a built checkout; without one it says that it is skipped, and has no turn in CI.
     Step("xfstests", "tests/xfstests/run.sh", 2700, full_s=900 if os.environ.get("XFSTESTS") else 0, is_full_only=True),
+    # It says that it is skipped without its lab, and has no turn in CI then.
+    replace(suite("uml_log_writes", 450 if UMLLAB.is_dir() else 0, 1800, OPERATIONS=(60, 60), MOMENTS=(60, 60)), is_full_only=True),
     # In `make test` the smoke test of crates/bench stands for it.
     Step("bench", "tests/bench.sh", 600, cores=2, full_s=60, is_full_only=True),
 ]

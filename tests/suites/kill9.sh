@@ -3,12 +3,13 @@
 # is there, the one that was under way is there as a whole or not at all, and fsck finds nothing.
 #
 #   ROUNDS (50)   SEED (1)   SKIP  operations not to use, for file systems that lack them
+#   POWER_CUTS=1  each second kill takes the memory of a pool with a log, too: for --durable call
 source "$(dirname "$0")/../lib.sh"
 need python3
 [ -z "${1:-}" ] || fail "kills the server: it needs its own mount"
 begin 1G
 load=$repository/tests/load/files.py
-seed=${SEED:-1} total=0
+seed=${SEED:-1} total=0 cuts=0
 RANDOM=$seed
 python3 "$load" prepare "$mnt" 3
 
@@ -22,6 +23,11 @@ for ((round = 1; round <= ${ROUNDS:-50}; round++)); do
     rm "$work"/state.*.ready
     sleep "$(printf '0.%03d' $((100 + RANDOM % 900)))"
     kill_server
+    if [ -n "${POWER_CUTS:-}" ] && [ $((round % 2)) = 0 ]; then
+        [ -d "$memory" ] || fail "round $round: no memory in $memory"
+        rm -rf "$memory"
+        cuts=$((cuts + 1))
+    fi
     for worker in "${workers[@]}"; do wait "$worker" || fail "round $round: the load saw more than a dead mount"; done
     mount_pool
     for worker in 0 1 2; do
@@ -34,4 +40,4 @@ for ((round = 1; round <= ${ROUNDS:-50}; round++)); do
 done
 [ "$total" -ge $((${ROUNDS:-50} * 50)) ] || fail "only $total operations were acknowledged: no load"
 finish
-echo "$((round - 1)) kills, $total acknowledged operations, none lost"
+echo "$((round - 1)) kills${POWER_CUTS:+, $cuts of them with the memory}, $total acknowledged operations, none lost"

@@ -25,6 +25,8 @@ fn main() -> ExitCode {
     if let Some(code) = bench::serve_child() {
         return code;
     }
+    #[cfg(feature = "deliberate-bugs")]
+    deliberate_bug();
     let words: Vec<OsString> = std::env::args_os().collect();
     let mut words = arguments::translate_mount_helper(words);
     let background = Background::take(&mut words);
@@ -46,6 +48,23 @@ fn main() -> ExitCode {
             failure.status.into()
         }
     }
+}
+
+/// Switches on the bug that `PERDURE_DELIBERATE_BUG` names, so that a suite can prove that it
+/// notices it. Builds for users do not have this.
+#[cfg(feature = "deliberate-bugs")]
+fn deliberate_bug() {
+    use pmem::deliberate::Bug;
+    const BUGS: [Bug; 3] = [
+        Bug::AcknowledgeBeforeSync,
+        Bug::TrimBeforeFlush,
+        Bug::ReplayBatchesBackwards,
+    ];
+    let Ok(name) = std::env::var("PERDURE_DELIBERATE_BUG") else {
+        return;
+    };
+    let bug = BUGS.into_iter().find(|bug| format!("{bug:?}") == name);
+    pmem::deliberate::set(Some(bug.expect("the variable names no bug of this list")));
 }
 
 fn run(command: Command) -> Result<Status, Failure> {
