@@ -78,6 +78,7 @@ STEPS = [
     suite("direct_mmap", 40, SERVER_KILLS=(3, 8)),
     suite("direct_postgres", 40, PGBENCH_SECONDS=(6, 20)),
     suite("direct_protection", 30, SEEDS=("1", "1 2 3")),
+    suite("direct_log", 60, ROUNDS=(3, 10)),
     suite("direct_programs"),
     suite("direct_posix", cores=0.5),
     suite("direct_greedy", cores=0.5),

@@ -1,7 +1,9 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by the suites of direct access, after tests/lib.sh.
 #
-#   PERDURE_PRELOAD   the library under test (default: beside the command)
+#   PERDURE_PRELOAD    the library under test (default: beside the command)
+#   DIRECT_READS=any   with POOL_CLASS=log, whose programs write through the server: any number of
+#                      reads between their writes may be direct
 preload=${PERDURE_PRELOAD:-$(dirname "$PERDURE")/libperdure_preload.so}
 [ -f "$preload" ] || fail "no $preload: build it with 'make suites' or set PERDURE_PRELOAD"
 preload=$(realpath "$preload")
@@ -41,6 +43,11 @@ was_direct() {
     shift 3
     sleep 0.05
     read -ra counts < <(python3 "$repository/tests/load/clients.py" count "$clients" "$@")
+    if [ "${POOL_CLASS:-}" = log ]; then
+        writes=0
+        [ "${DIRECT_READS:-}" != any ] || reads=0
+        [ "${counts[1]}" = 0 ] || fail "$what: ${counts[1]} direct writes to a pool with a log"
+    fi
     if [ "${counts[0]}" -lt "$reads" ] || [ "${counts[1]}" -lt "$writes" ]; then
         python3 "$repository/tests/load/clients.py" table "$clients"
         fail "$what: ${counts[0]} direct reads and ${counts[1]} direct writes, $reads and $writes expected"

@@ -4,14 +4,15 @@
 #include <sys/ioctl.h>
 #include <sys/un.h>
 
-#define VERSION 8
+#define VERSION 9
 #define AT_ONCE 32
 enum { HELLO = 1, ATTACH, SEGMENTS, MAP, FOLD, DETACH, OUTCOME, RING, LET_GO = 10, MAPPING };
 enum { PROTOCOL = 1, NOT_OURS, NOT_YOURS, BUSY, UNSUITABLE, NO_ROOM, ENDED, FAILED };
 
 struct discovery {
     uint32_t magic, version;
-    char socket[56];
+    uint64_t reads_only;
+    char socket[48];
 };
 struct request {
     uint32_t kind, file;

@@ -1,7 +1,7 @@
 //! The direct access of a process.
 
 use crate::connection::{Connection, RETRY_AFTER};
-use crate::discover::{Device, regular_file, server_of};
+use crate::discover::{Device, Server, regular_file, server_of};
 use crate::entrance::{Generation, Inside};
 use crate::file::File;
 use crate::lock::Mutex;
@@ -56,7 +56,7 @@ impl Client {
         &self,
         device: Device,
         inode: u64,
-        server: impl FnOnce() -> Option<Vec<u8>>,
+        server: impl FnOnce() -> Option<Server>,
     ) -> Option<Arc<File>> {
         let world = self.worlds.current();
         let mount = Arc::clone(world.mounts.try_lock_for(WAIT)?.entry(device).or_default());
@@ -108,9 +108,9 @@ impl Client {
     }
 }
 
-fn found(world: &'static World, server: Option<Vec<u8>>) -> Standing {
+fn found(world: &'static World, server: Option<Server>) -> Standing {
     match server {
         None => Standing::NotOurs,
-        Some(name) => Standing::Ours(Connection::new(name, Some(world))),
+        Some(server) => Standing::Ours(Connection::new(server, Some(world))),
     }
 }

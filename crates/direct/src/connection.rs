@@ -1,5 +1,6 @@
 //! A connection to the server of a mount, and what this process has of the pool through it.
 
+use crate::discover::Server;
 use crate::file::{File, Tours};
 use crate::layout::{COUNTERS, Counter, PROCESS_BYTES, counter_at};
 use crate::line::{Line, NoAnswer};
@@ -77,7 +78,7 @@ impl Link {
 /// A server and the files of its mount. Connected when the first of them is attached: most processes use none of them often enough. It ends with the last file, or is lost before.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    name: Vec<u8>,
+    server: Server,
     /// Where a child process finds the socket that it has to close.
     world: Option<&'static World>,
     link: OnceLock<Link>,
@@ -92,10 +93,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Of a server that listens at a name in the abstract namespace; asks it nothing yet.
-    pub(crate) fn new(name: Vec<u8>, world: Option<&'static World>) -> Arc<Connection> {
+    /// Of a server that is asked nothing yet.
+    pub(crate) fn new(server: Server, world: Option<&'static World>) -> Arc<Connection> {
         Arc::new(Connection {
-            name,
+            server,
             world,
             link: OnceLock::new(),
             failed: Mutex::new(None),
@@ -114,7 +115,7 @@ impl Connection {
         };
         let is_too_soon = failed.is_some_and(|when| when.elapsed() < RETRY_AFTER);
         if self.link.get().is_none() && !is_too_soon {
-            match Link::to(&self.name) {
+            match Link::to(&self.server.name) {
                 Some(link) => {
                     if let Some(world) = self.world {
                         world.remember(link.line.trace());
@@ -195,6 +196,12 @@ impl Connection {
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         self.link().is_current()
+    }
+
+    /// Whether the kernel does whatever changes a file, so that it always knows where files end.
+    #[inline]
+    pub(crate) fn reads_only(&self) -> bool {
+        self.server.reads_only
     }
 
     /// Whether the mount wants overwrites in place.

@@ -34,23 +34,46 @@ pub(crate) fn regular_file(descriptor: BorrowedFd<'_>) -> Option<(Device, u64)> 
     is_regular.then_some((Device::of(&status), status.stx_ino))
 }
 
-/// Where the server of a file's mount listens, if it is one of ours that offers direct access.
-pub fn server_of(descriptor: BorrowedFd<'_>) -> Option<Vec<u8>> {
+/// The server of a mount.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Server {
+    /// Where it listens, in the abstract namespace.
+    pub name: Vec<u8>,
+    /// Files are not written directly.
+    pub reads_only: bool,
+}
+
+#[cfg(test)]
+impl Server {
+    /// One that listens at a name.
+    pub(crate) fn at(name: &[u8]) -> Server {
+        Server {
+            name: name.to_vec(),
+            reads_only: false,
+        }
+    }
+}
+
+/// The server of a file's mount, if it is one of ours that offers direct access.
+pub fn server_of(descriptor: BorrowedFd<'_>) -> Option<Server> {
     let file_system = fstatfs(descriptor).ok()?;
     if file_system.f_type as u64 != FUSE_SUPER_MAGIC {
         return None;
     }
     // SAFETY: the command says in its number that it fills in 64 bytes, and any 64 bytes are a `Discovery`.
     let discovery = unsafe { ioctl(descriptor, Getter::<DISCOVER, Discovery>::new()) }.ok()?;
-    name_in(&discovery)
+    server_in(&discovery)
 }
 
-fn name_in(discovery: &Discovery) -> Option<Vec<u8>> {
+fn server_in(discovery: &Discovery) -> Option<Server> {
     if discovery.magic != MAGIC || discovery.version != VERSION {
         return None;
     }
     let name = discovery.socket.split(|byte| *byte == 0).next()?;
-    (!name.is_empty()).then(|| name.to_vec())
+    (!name.is_empty()).then(|| Server {
+        name: name.to_vec(),
+        reads_only: discovery.reads_only == 1,
+    })
 }
 
 #[cfg(test)]
@@ -73,12 +96,17 @@ mod tests {
         let mut discovery = Discovery {
             magic: MAGIC,
             version: VERSION,
-            socket: [0; 56],
+            reads_only: 0,
+            socket: [0; _],
         };
-        assert_eq!(name_in(&discovery), None);
+        assert_eq!(server_in(&discovery), None);
         discovery.socket[..3].copy_from_slice(b"abc");
-        assert_eq!(name_in(&discovery), Some(b"abc".to_vec()));
+        for reads_only in [false, true] {
+            discovery.reads_only = reads_only.into();
+            let name = b"abc".to_vec();
+            assert_eq!(server_in(&discovery), Some(Server { name, reads_only }));
+        }
         discovery.version += 1;
-        assert_eq!(name_in(&discovery), None);
+        assert_eq!(server_in(&discovery), None);
     }
 }

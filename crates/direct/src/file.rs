@@ -1,5 +1,6 @@
 //! A file of a mount in this process.
 
+mod kernel;
 mod mapping;
 mod room;
 mod status;
@@ -18,7 +19,7 @@ use crate::protocol::{Prospect, Refusal};
 use crate::socket::WAIT;
 use crate::turn::{Changing, Reading, Turns};
 use pmem::BLOCK_BYTES;
-use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::thread::sched_getcpu;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -236,33 +237,6 @@ impl File {
     /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
     pub fn is_lost(&self) -> bool {
         self.generation != Generation::current() || self.connection.is_lost()
-    }
-
-    /// The kernel is going to use the file in a way that nobody else sees (it is being mapped): lets it go until [`close`](Self::close), and tells the kernel how long it is, which it may not know. A page
-    /// that it takes for one behind the end would end the process.
-    pub fn leave_to_kernel(&self, descriptor: BorrowedFd<'_>) {
-        if let Some(_inside) = self.enter()
-            && let Some(mut state) = self.exclusive_to_leave()
-        {
-            self.leave_mappings(&state);
-            self.let_go(&mut state);
-            state.policy.give_up(Purpose::Reading);
-            state.policy.give_up(Purpose::Writing);
-            drop(state);
-            self.connection.count(Counter::NotOffered, 1);
-        }
-        self.tell_kernel_size(descriptor);
-    }
-
-    /// The kernel is going to read from the file without asking the server how long it is (`sendfile`): tells it.
-    pub fn tell_kernel_size(&self, descriptor: BorrowedFd<'_>) {
-        // What comes of it is the kernel's affair.
-        let _ = statx(
-            descriptor,
-            c"",
-            AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC,
-            StatxFlags::SIZE,
-        );
     }
 
     /// The file was made by this process, which expects to use it as often as [others of the kind](Self::close): it is attached when it is first written to.
@@ -490,7 +464,8 @@ impl File {
         offset: Option<u64>,
     ) {
         state.is_closed = false;
-        if !self.connection.establish() {
+        let is_offered = purpose == Purpose::Reading || !self.connection.reads_only();
+        if !is_offered || !self.connection.establish() {
             return;
         }
         let (connection, inode) = (&*self.connection, self.inode);
@@ -534,6 +509,9 @@ impl File {
 
     /// Why an operation goes to the kernel.
     fn why_not(&self, state: &State, operation: Purpose) -> Counter {
+        if operation == Purpose::Writing && self.connection.reads_only() {
+            return Counter::NotOffered;
+        }
         match state.policy.is_pausing(operation) {
             true => Counter::Refused,
             false => Counter::NotAttached,

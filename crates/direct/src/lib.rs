@@ -35,7 +35,7 @@ mod turn;
 mod world;
 
 pub use client::Client;
-pub use discover::server_of;
+pub use discover::{Server, server_of};
 pub use file::File;
 pub use memory::{MemoryError, SharedMemory};
 pub use pmem::BLOCK_BYTES;

@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the messages and of the memory that both sides see. Another one is refused.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The command of the `ioctl`: `_IOR('p', 0xd1, Discovery)`.
 pub const DISCOVER: u32 = 0x8000_0000 | (size_of::<Discovery>() as u32) << 16 | 0x70_d1;
@@ -24,8 +24,11 @@ pub struct Discovery {
     pub magic: u32,
     /// [`VERSION`] of the server.
     pub version: u32,
+    /// 1 if processes only read directly (class `log`): whatever changes a file goes through the
+    /// kernel, so that always knows where files end.
+    pub reads_only: u64,
     /// Name of the socket in the abstract namespace, filled up with zeros. Empty: this mount does not offer direct access.
-    pub socket: [u8; 56],
+    pub socket: [u8; 48],
 }
 
 /// What a process asks for.

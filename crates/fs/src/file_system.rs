@@ -331,15 +331,23 @@ impl<S: Store> FileSystem<S> {
     ///
     /// Of a leased file those of [`fold_lease`](Self::fold_lease); else damage was noticed when the node was made.
     pub fn attributes(&self, node: &Node) -> Result<Attributes, FsError> {
-        self.core.shown(node.number(), || {
-            let body = node.read();
-            if body.lease.is_none() {
-                return Ok(Attributes::of(node.number(), &body.raw));
-            }
-            drop(body);
-            self.fold_lease(node)?;
-            Ok(Attributes::of(node.number(), &node.read().raw))
-        })
+        self.core
+            .shown(node.number(), || self.attributes_unsettled(node))
+    }
+
+    /// As [`attributes`](Self::attributes), without the wait of [`settle`](Self::settle).
+    ///
+    /// # Errors
+    ///
+    /// As [`attributes`](Self::attributes).
+    pub fn attributes_unsettled(&self, node: &Node) -> Result<Attributes, FsError> {
+        let body = node.read();
+        if body.lease.is_none() {
+            return Ok(Attributes::of(node.number(), &body.raw));
+        }
+        drop(body);
+        self.fold_lease(node)?;
+        Ok(Attributes::of(node.number(), &node.read().raw))
     }
 
     /// Changes attributes: one transaction. Of a file that gets another owner the blocks move before that, in transactions of their own.
@@ -445,6 +453,16 @@ impl<S: Store> FileSystem<S> {
             Some(logger) => logger.sync().map_err(not_durable),
             None => Ok(()),
         }
+    }
+
+    /// Waits until all changes of an inode are durable, if answers wait for that. A direct read is
+    /// an answer, too.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotDurable`].
+    pub fn settle(&self, node: &Node) -> Result<(), FsError> {
+        self.core.shown(node.number(), || Ok(()))
     }
 
     /// Retires all journal records. Nothing needs it for durability; freed blocks become usable.

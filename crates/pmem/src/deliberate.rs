@@ -142,6 +142,10 @@ pub enum Bug {
     ForgetTable,
     /// Recovery applies the batches of the log in the wrong order.
     ReplayBatchesBackwards,
+    /// A process reads directly what is not durable yet, where answers wait for that.
+    ReadBeforeLog,
+    /// A process of class `log` gets segments whose former content was cleared in memory alone.
+    ShowImageResidue,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -380,7 +380,8 @@ fn start_questions<S: Store>(
     }
 }
 
-/// Offers direct access, if it is wanted, unless nothing can be written or the pool has no file for each segment.
+/// Offers direct access, if it is wanted, unless nothing can be written or the pool has no file for
+/// each segment. Of class `log` processes only read: their stores would be in nobody's log.
 fn open_direct<S: Store>(
     shared: &Arc<Shared<S>>,
     mounting: &Mounting,
@@ -389,13 +390,11 @@ fn open_direct<S: Store>(
 ) -> Option<Direct> {
     let device_minor = stopper.device_minor?;
     let store = shared.fs.store();
-    // Stores of a process are in nobody's log.
-    if !mounting.direct
-        || mounting.read_only
-        || store.directory().is_none()
-        || store.logger().is_some()
-    {
+    if !mounting.direct || mounting.read_only || store.directory().is_none() {
         return None;
+    }
+    if mounting.in_place && store.logger().is_some() {
+        tracing::warn!(pool = %mounting.pool.display(), "--in-place changes nothing: programs write a pool of class log through the kernel");
     }
     Direct::start(shared, mounting, device_minor, notifier)
         .inspect_err(|error| {

@@ -8,7 +8,8 @@ use crate::content::{self, Content};
 use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
 use parking_lot::{Mutex, MutexGuard};
-use pmem::{BLOCK_BYTES, Flushed, Offset, Region};
+use pmem::deliberate::{self, Bug};
+use pmem::{BLOCK_BYTES, DurabilityClass, Flushed, Offset, Region};
 use scatter::{DomainId, Extent, SegmentLedger, SegmentNumber};
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -375,6 +376,10 @@ impl SegmentLedger for Ledger {
 
     fn cleared(&self, segment: SegmentNumber) {
         self.0.held.renewed(segment);
+        if self.0.region.class() == DurabilityClass::Log && !deliberate::is(Bug::ShowImageResidue) {
+            // The zeros are in no record: after a power failure it is as it was in the image.
+            return;
+        }
         let domain = self.0.entry(segment.0).domain(segment.0);
         if let Ok(Some(Domain::Owner { uid, .. })) = domain {
             self.0

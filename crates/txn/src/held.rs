@@ -7,7 +7,7 @@
 use crate::descriptors::DescriptorRoom;
 use crate::pages::{self, GivenPages};
 use crate::seals::{self, Seals};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use pmem::HUGE_PAGE_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::SegmentNumber;
@@ -53,6 +53,8 @@ pub struct HeldSegments {
     lingering: Mutex<BTreeSet<u32>>,
     /// Whether the files are on fsdax: then it is known who has pages of them.
     is_dax: OnceLock<bool>,
+    /// Held for writing while a file has holes.
+    holes: RwLock<()>,
 }
 
 impl HeldSegments {
@@ -66,6 +68,7 @@ impl HeldSegments {
             seals: Seals::default(),
             lingering: Mutex::default(),
             is_dax: OnceLock::new(),
+            holes: RwLock::default(),
         }
     }
 
@@ -159,6 +162,7 @@ impl HeldSegments {
         let Some(file) = file.filter(|_| self.pages.are_left(segment)) else {
             return false;
         };
+        let _holes = self.holes.write();
         let take_out = || pages::take_out(file, at, bytes);
         let taken_out = self.seals.without(segment, file, take_out);
         let outcome = taken_out.and_then(|()| pages::put_others(segment, file, at, bytes));
@@ -166,6 +170,32 @@ impl HeldSegments {
             tracing::error!(segment = segment.0, %error, "pages that a process had cannot be replaced; it may see what comes to lie in them");
         }
         outcome.is_ok()
+    }
+
+    /// Reads blocks that may be free. No file has a hole meanwhile: without room for its page the
+    /// load would end this process.
+    pub(crate) fn without_holes<T>(&self, read: impl FnOnce() -> T) -> T {
+        let _no_holes = self.holes.read();
+        read()
+    }
+
+    /// Takes the pages out of memory whose names are gone and that other processes have mapped,
+    /// apart from the `spared` segments.
+    pub(crate) fn empty(&self, is_spared: impl Fn(SegmentNumber) -> bool) {
+        if !self.were_any() {
+            return;
+        }
+        let Some(files) = self.files.get() else {
+            return;
+        };
+        for (segment, file) in (0..).zip(&files.files) {
+            if self.is_had(segment)
+                && !is_spared(SegmentNumber(segment))
+                && let Ok(found) = file.metadata()
+            {
+                pages::empty(file, found.len());
+            }
+        }
     }
 
     /// All leaves of a segment have been cleared.

@@ -175,6 +175,14 @@ pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
     Ok(fallocate(file, hole, at, end - at)?)
 }
 
+/// Takes all pages out of a file that has no name any more, or will have none: they would stay as
+/// long as anybody has the file mapped, who sees zeros from here on.
+pub(crate) fn empty(file: &File, bytes: u64) {
+    if let Err(error) = take_out(file, 0, bytes) {
+        tracing::warn!(%error, "memory of a pool stays in use until no process has it mapped");
+    }
+}
+
 /// Puts pages that hold zeros into a segment's file where some were [taken out](take_out).
 ///
 /// If others have taken the room meanwhile, on a file system that they may write to as well, it waits for some: with a hole in the file the next access would end this process.

@@ -145,6 +145,8 @@ pub(crate) struct Mapped {
     pub(crate) lock: Lock,
     /// `None` for a device.
     pub(crate) directory: Option<Arc<PoolDirectory>>,
+    /// Of class `log`, open for writing: the directory of the memory, with the segments' files.
+    pub(crate) memory: Option<Arc<PoolDirectory>>,
     /// The files of the segments, through which they are mapped. For writing; of a device there are none.
     pub(crate) segments: Option<SegmentFiles>,
     /// Segments that former servers have given to processes, and somebody has.
@@ -169,7 +171,8 @@ pub(crate) fn map(
         given,
     } = open_head(path, mode)?;
     if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
-        return logged::map(Arc::clone(directory), superblock, lock, mode, durability);
+        let how = (mode, durability);
+        return logged::map(Arc::clone(directory), superblock, lock, given, how);
     }
     let geometry = superblock.geometry();
     let class = if volatile || superblock.is_volatile() {
@@ -207,6 +210,7 @@ pub(crate) fn map(
         superblock,
         lock,
         directory,
+        memory: None,
         segments,
         had,
         log: None,

@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use pmem::BlockNumber;
 use scatter::Extent;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +24,8 @@ struct Inner {
     seen: Vec<Seen>,
     /// Freed by their files, and seen by somebody when that was.
     waiting: Vec<Extent>,
+    /// Runs that a process still has mapped when the pool is closed.
+    left: Vec<(u64, u64)>,
 }
 
 /// What one guard stands for: runs of blocks, in order, first and behind the last.
@@ -42,15 +45,7 @@ pub struct SeenGuard {
 impl SeenBlocks {
     /// Somebody may see these blocks from here on. They belong to a file at this moment.
     pub fn hold(self: &Arc<Self>, blocks: impl IntoIterator<Item = BlockNumber>) -> SeenGuard {
-        let mut numbers: Vec<u64> = blocks.into_iter().map(BlockNumber::get).collect();
-        numbers.sort_unstable();
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for number in numbers {
-            match runs.last_mut() {
-                Some((_, end)) if number <= *end => *end = number + 1,
-                _ => runs.push((number, number + 1)),
-            }
-        }
+        let runs = runs_of(blocks);
         let mut inner = self.inner.lock();
         let number = inner.next;
         inner.next += 1;
@@ -92,6 +87,32 @@ impl SeenBlocks {
     pub fn forget(&self) {
         self.inner.lock().seen.clear();
     }
+
+    /// Notes blocks that a process still has mapped when the pool is closed.
+    pub fn leave(&self, blocks: impl IntoIterator<Item = BlockNumber>) {
+        self.inner.lock().left.extend(runs_of(blocks));
+    }
+
+    /// Returns whether a process still has one of these blocks mapped when the pool is closed.
+    pub(crate) fn were_left(&self, blocks: &Range<u64>) -> bool {
+        let inner = self.inner.lock();
+        let mut left = inner.left.iter();
+        left.any(|(first, end)| *first < blocks.end && blocks.start < *end)
+    }
+}
+
+/// Runs of blocks, in order.
+fn runs_of(blocks: impl IntoIterator<Item = BlockNumber>) -> Vec<(u64, u64)> {
+    let mut numbers: Vec<u64> = blocks.into_iter().map(BlockNumber::get).collect();
+    numbers.sort_unstable();
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, end)) if number <= *end => *end = number + 1,
+            _ => runs.push((number, number + 1)),
+        }
+    }
+    runs
 }
 
 impl Inner {

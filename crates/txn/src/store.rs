@@ -29,6 +29,7 @@ use scatter::{Allocator, DomainId, Extent, Kept, Options, Rebuild, SegmentNumber
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use zerocopy::FromBytes;
@@ -91,6 +92,8 @@ pub trait Store: Send + Sync + 'static {
     fn can_seal(&self) -> bool;
     /// The directory that the pool's files are in; `None` for a device or a region.
     fn directory(&self) -> Option<&Arc<PoolDirectory>>;
+    /// The directory that the segments' files are in: of class `log` that of the memory.
+    fn segments_directory(&self) -> Option<&Arc<PoolDirectory>>;
     /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
     /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
     fn take_in(&self, segment: SegmentNumber) -> bool;
@@ -154,6 +157,8 @@ pub struct PmemStore {
     keeps_journals: AtomicBool,
     replay: Replay,
     directory: Option<Arc<PoolDirectory>>,
+    /// Of class `log`, if it is open for writing: where the segments' files are.
+    memory: Option<Arc<PoolDirectory>>,
     lost: Vec<LostRecords>,
     /// Of class `log`, if it is open for writing. Before the lock: its threads end first.
     logger: Option<Logger>,
@@ -232,6 +237,21 @@ impl PmemStore {
     pub(crate) fn is_held(&self, block: BlockNumber) -> bool {
         let segment = self.segment_of(block);
         segment.is_some_and(|segment| self.domains.held().is_held(segment))
+    }
+
+    fn blocks_of(&self, segment: SegmentNumber) -> Range<u64> {
+        let blocks = self.geometry.segment_blocks;
+        let first = self.geometry.first_block().get() + u64::from(segment.0) * blocks;
+        first..first + blocks
+    }
+
+    /// Whether a segment holds nothing that processes of its owner must not see. Of class `log`
+    /// that others' content was cleared says nothing: the image has it, and a power failure brings
+    /// it back.
+    fn shows_own_content(&self, segment: SegmentNumber, owner: Domain) -> bool {
+        let content = || self.domains.entry(segment.0).content(segment.0);
+        let is_sound = self.logger.is_none() || !content().is_kept_from(owner);
+        is_sound || deliberate::is(Bug::ShowImageResidue)
     }
 
     /// Hands blocks back to the allocator, but for those that somebody may still see. Whether there were any.
@@ -365,6 +385,7 @@ impl Store for PmemStore {
         let owner = self.allocator().hold(segment);
         let domain = owner.map(|owner| self.domains.domain(owner));
         let domain = domain.filter(|domain| matches!(domain, Domain::Owner { .. }));
+        let domain = domain.filter(|domain| self.shows_own_content(segment, *domain));
         if domain.is_none() {
             self.take_in(segment);
         }
@@ -373,7 +394,11 @@ impl Store for PmemStore {
 
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64) {
         let is_there = |block| self.segment_of(block) == Some(segment);
-        if self.journals.checks_any(is_there) && !deliberate::is(Bug::TrustHeldData) {
+        // Of class `log` the process cannot change it.
+        if self.logger.is_none()
+            && self.journals.checks_any(is_there)
+            && !deliberate::is(Bug::TrustHeldData)
+        {
             self.checkpoint();
         }
         let (is_clear, looked_at) = self.allocator().clear(segment, blocks);
@@ -403,6 +428,10 @@ impl Store for PmemStore {
 
     fn directory(&self) -> Option<&Arc<PoolDirectory>> {
         self.directory.as_ref()
+    }
+
+    fn segments_directory(&self) -> Option<&Arc<PoolDirectory>> {
+        self.memory.as_ref().or(self.directory.as_ref())
     }
 
     fn take_in(&self, segment: SegmentNumber) -> bool {
@@ -544,8 +573,12 @@ impl Store for PmemStore {
             let clean = seal(sequence, Seal::Clean, 0);
             self.region.fence(self.region.store_u64(at, clean).flush());
         }
-        if let Some(logger) = &self.logger {
-            logger.close(&self.superblock, is_saved);
+        if let Some(logger) = &self.logger
+            && logger.close(&self.superblock, is_saved)
+        {
+            self.domains
+                .held()
+                .empty(|segment| self.seen.were_left(&self.blocks_of(segment)));
         }
     }
 }

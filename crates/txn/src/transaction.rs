@@ -276,10 +276,12 @@ impl<'s> PmemTransaction<'s> {
 
     /// Whether the record would be judged by data that a process can change, which has its segment mapped: it could make recovery take an operation back on which others were built. (Relaxed reads: a process
     /// gets a segment when it is held, and when each journal was looked at since.)
+    /// In class `log` no process can, and the log finds the data by its check.
     #[inline]
     fn checks_held_data(&self) -> bool {
         let store = self.store;
         store.domains().held().were_any()
+            && store.logger().is_none()
             && !deliberate::is(Bug::TrustHeldData)
             && self
                 .record

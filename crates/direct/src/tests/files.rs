@@ -95,7 +95,7 @@ impl Bed {
     }
 }
 
-fn tempfile() -> std::fs::File {
+pub(super) fn tempfile() -> std::fs::File {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     rustix::fs::memfd_create("descriptor", flags)
         .expect("memory")

@@ -2,6 +2,7 @@
 
 use super::server::{INODE, Server};
 use crate::client::Client;
+use crate::discover::Server as Found;
 use crate::discover::regular_file;
 use crate::file::File;
 use crate::policy::OPERATIONS_BEFORE;
@@ -53,7 +54,7 @@ fn a_child_forgets_and_begins_by_itself() {
     let client = Client::default();
     let memory = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("file");
     let (device, _) = regular_file(memory.as_fd()).expect("regular");
-    let look = || client.look_by(device, INODE, || Some(server.name.clone()));
+    let look = || client.look_by(device, INODE, || Some(Found::at(&server.name)));
     let file = look().expect("a file");
     assert!(Arc::ptr_eq(&file, &look().expect("a file")), "one view");
     assert!((0..OPERATIONS_BEFORE).any(|_| write(&file, memory.as_fd(), b"a").is_some()));
@@ -90,7 +91,7 @@ fn a_server_that_does_not_answer_is_not_asked_again_at_once() {
     let client = Client::default();
     let memory = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("file");
     let (device, inode) = regular_file(memory.as_fd()).expect("regular");
-    let nobody = || Some(b"nobody listens here".to_vec());
+    let nobody = || Some(Found::at(b"nobody listens here"));
     let file = client.look_by(device, inode, nobody).expect("a file");
     for _ in 0..2 * OPERATIONS_BEFORE {
         assert_eq!(write(&file, memory.as_fd(), b"a"), None);

@@ -2,6 +2,7 @@
 
 use super::server::{INODE, listen_somewhere, writable_file};
 use crate::connection::Connection;
+use crate::discover::Server as Found;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
 use crate::mapped::MapRequest;
 use crate::memory::SharedMemory;
@@ -173,7 +174,7 @@ fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
 }
 
 fn use_file(name: &[u8]) {
-    let connection = Connection::new(name.to_vec(), None);
+    let connection = Connection::new(Found::at(name), None);
     if !connection.establish() {
         return;
     };

@@ -4,5 +4,6 @@ mod files;
 mod forked;
 mod hostile;
 mod maps;
+mod reads_only;
 mod runs;
 mod server;

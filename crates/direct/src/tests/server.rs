@@ -142,7 +142,7 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
-        let connection = Connection::new(self.name.clone(), None);
+        let connection = Connection::new(crate::discover::Server::at(&self.name), None);
         assert!(connection.establish(), "connected");
         connection
     }

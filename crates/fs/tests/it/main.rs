@@ -17,6 +17,7 @@ mod owners;
 mod planted;
 mod readers;
 mod residue;
+mod residue_of_image;
 #[cfg(feature = "deliberate-bugs")]
 mod secret;
 mod tampered;

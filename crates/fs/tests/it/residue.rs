@@ -9,7 +9,7 @@ use txn::{Content, Domain, Mode, Store};
 
 const BLOCK: u64 = 4096;
 const SECRET: &[u8] = b"nobody else may read this";
-const SEGMENT_BYTES: u64 = 1 << 20;
+pub(crate) const SEGMENT_BYTES: u64 = 1 << 20;
 /// Of a segment that is cleared step by step.
 const PATIENCE_BLOCKS: u64 = 100;
 /// A deliberate bug is one of the whole process.
@@ -37,7 +37,7 @@ fn make(files: &FileSystem, name: &[u8], user: u32) -> Node {
 }
 
 /// A user fills the pool with secrets, and removes them.
-fn leave_secrets(files: &FileSystem, user: u32) {
+pub(crate) fn leave_secrets(files: &FileSystem, user: u32) {
     let node = make(files, b"secrets", user);
     let block = SECRET.repeat(BLOCK as usize / SECRET.len());
     let mut at = 0;
@@ -68,7 +68,7 @@ fn map(files: &FileSystem, user: u32, number: u32) -> Option<Vec<u8>> {
 }
 
 /// How many segments a user may map, and in how many of them there are secrets.
-fn look(files: &FileSystem, user: u32) -> (usize, usize) {
+pub(crate) fn look(files: &FileSystem, user: u32) -> (usize, usize) {
     let segments = files.store().geometry().segments;
     let mapped = (0..segments).filter_map(|number| map(files, user, number));
     mapped.fold((0, 0), |(mapped, secrets), bytes| {
@@ -78,7 +78,7 @@ fn look(files: &FileSystem, user: u32) -> (usize, usize) {
 }
 
 /// A file with blocks that are written, in part as well, and such that are only reserved.
-fn write_own(files: &FileSystem, user: u32) -> Result<(), FsError> {
+pub(crate) fn write_own(files: &FileSystem, user: u32) -> Result<(), FsError> {
     let node = make(files, b"own", user);
     let content = [user as u8; 5 * BLOCK as usize];
     files.write(&node, 0, &content)?;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct DirectStatus {
     /// Overwrites go in place, and so are not all or nothing.
     pub in_place: bool,
+    /// Processes write through the kernel, because the pool is of class `log`.
+    pub reads_only: bool,
     /// Processes that the server talks to now.
     pub processes: u64,
     /// Files that are leased to one of them now.

@@ -38,6 +38,7 @@ pub(super) struct Counts {
 /// What there is at this moment.
 pub(super) struct Present {
     pub(super) in_place: bool,
+    pub(super) reads_only: bool,
     pub(super) processes: u64,
     pub(super) leases: u64,
     pub(super) files_read: u64,
@@ -56,6 +57,7 @@ impl Counts {
         let refused = |refusal| self.refusals[refusal as usize].get();
         DirectStatus {
             in_place: present.in_place,
+            reads_only: present.reads_only,
             processes: present.processes,
             leases: present.leases,
             files_read: present.files_read,

@@ -37,6 +37,7 @@ mod sessions;
 #[cfg(test)]
 pub(crate) use door::Files as SegmentFiles;
 pub(crate) use dropper::End;
+use registry::Manner;
 pub(crate) use registry::Registry;
 
 use crate::Mounting;
@@ -123,6 +124,8 @@ struct Service<S: Store> {
     users: Users,
     /// Processes are told to overwrite in place.
     is_in_place: bool,
+    /// Class `log`: no leases, and no segments for writing.
+    reads_only: bool,
     /// After how long without a write a lease ends by itself.
     lease_timeout: Option<Duration>,
     /// Readable when all conversations have to end.
@@ -143,6 +146,9 @@ impl<S: Store> Service<S> {
     /// A segment, opened for a process.
     fn open_segment(&self, number: u32, for_writing: bool) -> io::Result<File> {
         let store = self.files().store();
+        if for_writing && self.reads_only {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         // Also where the file itself is handed out, which is opened for writing and so cannot be sealed: the process maps it without making sure of its blocks.
         let is_sealed = for_writing && self.door.is_some();
         let segment = store.segment_file(SegmentNumber(number), is_sealed)?;
@@ -153,7 +159,8 @@ impl<S: Store> Service<S> {
             true => Mode::ReadWrite,
             false => Mode::ReadOnly,
         };
-        self.directory.file(txn::pool::segment_file(number), mode)
+        let place = store.segments_directory().unwrap_or(&self.directory);
+        place.file(txn::pool::segment_file(number), mode)
     }
 
     /// The file of a process, opened for it: where there is a [`Door`] it can do nothing but write the words in it.
@@ -167,7 +174,12 @@ impl<S: Store> Service<S> {
     /// Whether processes of this user may map the pool's files. The pool's owner can shorten them,
     /// which ends such a process: so the owner has to be root or the user itself.
     fn may_enter(&self, user: u32) -> bool {
-        [0, user].contains(&self.directory.owner())
+        let memory = self.files().store().segments_directory();
+        let places = [Some(&self.directory), memory];
+        places
+            .into_iter()
+            .flatten()
+            .all(|place| [0, user].contains(&place.owner()))
     }
 
     /// Whether a user may have segments at all: without a [`Door`] those who could make the pool's files shorter anyway.
@@ -226,13 +238,16 @@ impl Direct {
         let limits = limits(shared.fs.store().geometry(), &room);
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let (socket, name) = listen()?;
+        let reads_only = shared.fs.store().logger().is_some();
+        let is_in_place = mounting.in_place && !reads_only;
         let service = Arc::new(Service {
             shared: Arc::clone(shared),
             directory,
             door: door(shared.fs.store()),
             device: (0, device_minor),
             users,
-            is_in_place: mounting.in_place,
+            is_in_place,
+            reads_only,
             lease_timeout: mounting.lease_timeout,
             stop,
             lingering: Bell::new()?,
@@ -247,9 +262,13 @@ impl Direct {
         let listener = std::thread::Builder::new()
             .name("perdure-direct".to_owned())
             .spawn(move || accept(&listening, &socket))?;
+        let manner = Manner {
+            is_in_place,
+            reads_only,
+        };
         shared
             .direct
-            .open(name, mounting.in_place, notifier, dropper, accounts);
+            .open((name, manner), notifier, dropper, accounts);
         Ok(Direct {
             stop: Box::new(move || {
                 let _ = rustix::io::write(&service.stop, &1_u64.to_ne_bytes());
@@ -269,7 +288,8 @@ impl Direct {
 }
 
 fn door<S: Store>(store: &S) -> Option<Door> {
-    let door = match store.can_seal() {
+    // Nobody makes holes by a mapping for reading.
+    let door = match store.can_seal() || store.logger().is_some() {
         true => Door::new(store.geometry().segment_bytes()),
         false => Err(io::Error::from(io::ErrorKind::Unsupported)),
     };

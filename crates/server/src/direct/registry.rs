@@ -17,7 +17,7 @@ use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -43,6 +43,15 @@ impl Attachment {
     }
 }
 
+/// How processes use the files of a mount.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    /// They overwrite in place.
+    pub(super) is_in_place: bool,
+    /// They write through the kernel.
+    pub(super) reads_only: bool,
+}
+
 /// All attached files of a mount.
 ///
 /// Its lock is the innermost one: nobody who holds it asks the file system or the kernel for anything.
@@ -55,9 +64,8 @@ pub(crate) struct Registry {
     grown: Mutex<HashSet<u64>>,
     /// Attachments that have ended, and blocks of which a process still sees.
     seen: Mutex<HashMap<u64, Vec<Weak<Reader>>>>,
-    socket: OnceLock<String>,
-    /// Processes overwrite in place.
-    is_in_place: AtomicBool,
+    /// The name at which the server listens, and its offer.
+    socket: OnceLock<(String, Manner)>,
     notifier: OnceLock<Notifier>,
     dropper: OnceLock<Dropper>,
     accounts: OnceLock<Arc<Accounts>>,
@@ -72,14 +80,12 @@ impl Registry {
     /// From here on processes can find the server.
     pub(super) fn open(
         &self,
-        socket: String,
-        is_in_place: bool,
+        socket: (String, Manner),
         notifier: Notifier,
         dropper: Dropper,
         accounts: Arc<Accounts>,
     ) {
         let _ = self.accounts.set(accounts);
-        self.is_in_place.store(is_in_place, Ordering::Relaxed);
         let _ = self.dropper.set(dropper);
         let _ = self.notifier.set(notifier);
         let _ = self.socket.set(socket);
@@ -87,15 +93,17 @@ impl Registry {
 
     /// What a process learns by asking a descriptor; the socket has no name if there is none.
     pub(crate) fn discovery(&self) -> Discovery {
-        let mut socket = [0; 56];
-        if let Some(name) = self.socket.get() {
-            socket[..name.len()].copy_from_slice(name.as_bytes());
-        }
-        Discovery {
+        let mut discovery = Discovery {
             magic: MAGIC,
             version: VERSION,
-            socket,
+            reads_only: 0,
+            socket: [0; _],
+        };
+        if let Some((name, manner)) = self.socket.get() {
+            discovery.socket[..name.len()].copy_from_slice(name.as_bytes());
+            discovery.reads_only = u64::from(manner.reads_only);
         }
+        discovery
     }
 
     /// Processes that use files directly, and what they do.
@@ -105,12 +113,13 @@ impl Registry {
 
     /// What there is and what there was; `None` if processes cannot find the server.
     pub(crate) fn status(&self) -> Option<DirectStatus> {
-        self.socket.get()?;
+        let (_, manner) = self.socket.get()?;
         let (processes, segments) = self.profiles.totals();
         let (leases, files_read) = self.files_by_kind();
         let files_mapped = self.files_mapped();
         Some(self.counts.status(Present {
-            in_place: self.is_in_place.load(Ordering::Relaxed),
+            in_place: manner.is_in_place,
+            reads_only: manner.reads_only,
             processes,
             segments,
             leases,

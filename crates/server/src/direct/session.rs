@@ -173,6 +173,10 @@ impl<S: Store> Session<S> {
         self.detach_all();
         // What it had let go before it died is given back as well.
         self.look_at_mappings();
+        for reader in &self.not_given_back {
+            let seen = self.service.files().store().seen_blocks();
+            seen.leave(reader.memory.known_blocks());
+        }
         if listens && !self.process.is_dead.load(Ordering::Acquire) && !self.segments.is_empty() {
             self.process.user.leave_behind();
         }

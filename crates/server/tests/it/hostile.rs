@@ -142,7 +142,7 @@ struct Liar<'m> {
 impl Liar<'_> {
     fn connect(mounted: &Mounted) -> Liar<'_> {
         let file = File::open(mounted.path("hostile")).expect("open");
-        let name = direct::server_of(file.as_fd()).expect("a server");
+        let name = direct::server_of(file.as_fd()).expect("a server").name;
         let flags = SocketFlags::CLOEXEC;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)

@@ -14,19 +14,19 @@ use direct::{SharedMemory, transport};
 use rustix::fs::FallocateFlags;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-const FOR_READING: u64 = 0;
-const FOR_WRITING: u64 = 1;
+pub(crate) const FOR_READING: u64 = 0;
+pub(crate) const FOR_WRITING: u64 = 1;
 
 /// The process's side of a conversation.
-struct Talk {
+pub(crate) struct Talk {
     socket: OwnedFd,
     words: SharedMemory,
 }
 
 impl Talk {
     /// With the server of a mount, one of whose files this is.
-    fn begin(file: &File) -> Talk {
-        let name = direct::server_of(file.as_fd()).expect("a server");
+    pub(crate) fn begin(file: &File) -> Talk {
+        let name = direct::server_of(file.as_fd()).expect("a server").name;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
         let socket = socket.expect("a socket");
@@ -37,11 +37,16 @@ impl Talk {
         Talk { socket, words }
     }
 
-    fn ask(&self, kind: Kind, words: [u64; 3], beside: Option<&File>) -> (Reply, Vec<OwnedFd>) {
+    pub(crate) fn ask(
+        &self,
+        kind: Kind,
+        words: [u64; 3],
+        beside: Option<&File>,
+    ) -> (Reply, Vec<OwnedFd>) {
         ask(&self.socket, kind, words, beside)
     }
 
-    fn attach(&self, file: &File, how: u64) -> Result<(Attached, Vec<OwnedFd>), u32> {
+    pub(crate) fn attach(&self, file: &File, how: u64) -> Result<(Attached, Vec<OwnedFd>), u32> {
         let (reply, beside) = self.ask(Kind::Attach, [0, how, 0], Some(file));
         match reply.refusal {
             0 => Ok((Attached::of(&reply), beside)),
@@ -76,7 +81,7 @@ fn ask(
 }
 
 /// A file of so many bytes, opened for both.
-fn make(mounted: &Mounted, name: &str, bytes: usize) -> File {
+pub(crate) fn make(mounted: &Mounted, name: &str, bytes: usize) -> File {
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(true);
     let file = options.open(mounted.path(name)).expect("a file");
@@ -94,7 +99,7 @@ fn memories() -> usize {
 }
 
 /// Waits until it is so.
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < LATEST, "{what}");

@@ -192,11 +192,12 @@ fn a_mount_that_poses_as_ours_does_no_harm() {
         let welcomed = Arc::new(AtomicU32::new(0));
         let name = format!("perdure-poser-{user}-{}", std::process::id());
         let server = listen_as(user, &name, Arc::clone(&welcomed));
-        let mut socket = [0; 56];
+        let mut socket = [0; 48];
         socket[..name.len()].copy_from_slice(name.as_bytes());
         let discovery = Discovery {
             magic: MAGIC,
             version: VERSION,
+            reads_only: 0,
             socket,
         };
         let place = tempfile::tempdir().expect("a directory");

@@ -24,7 +24,7 @@ fn ask(socket: &OwnedFd, kind: Kind, first: u64, second: u64) -> Reply {
 }
 
 fn connect(file: &File) -> OwnedFd {
-    let name = direct::server_of(file.as_fd()).expect("a server");
+    let name = direct::server_of(file.as_fd()).expect("a server").name;
     let address = SocketAddrUnix::new_abstract_name(&name).expect("an address");
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);

@@ -162,8 +162,10 @@ impl Shared {
         let bytes = (run.end - run.start) as usize * BLOCK_BYTES;
         let mut copy = AlignedBuffer::with_capacity(bytes);
         copy.resize(bytes);
-        self.region
-            .read(Offset::new(run.start * BLOCK_BYTES as u64), &mut copy);
+        let at = Offset::new(run.start * BLOCK_BYTES as u64);
+        self.domains
+            .held()
+            .without_holes(|| self.region.read(at, &mut copy));
         copy
     }
 }

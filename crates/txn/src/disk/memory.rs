@@ -2,9 +2,12 @@
 //! server.
 
 use crate::checksum::crc32c;
+use crate::descriptors::DescriptorRoom;
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
+use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, Superblock};
+use crate::pages;
 use crate::pool::{Mode, SUPER_FILE, io_error, segment_file};
 use pmem::{BLOCK_BYTES, Part};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
@@ -12,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Where Linux has memory that all processes can name.
@@ -58,11 +62,12 @@ impl Stamp {
     }
 }
 
-/// The files of a memory directory.
+/// The files of a memory directory: the header, then the segments.
 #[derive(Debug)]
 pub(crate) struct Memory {
     directory: PoolDirectory,
     files: Vec<(File, PathBuf, u64)>,
+    room: DescriptorRoom,
 }
 
 fn place_of(superblock: &Superblock) -> PathBuf {
@@ -104,29 +109,67 @@ impl Memory {
         if read.is_err() || !stamp.is_of(superblock) || !is_tmpfs(&directory) {
             return Ok(None);
         }
-        let mut files = Vec::new();
+        let mut memory = Memory::without_files(directory, superblock);
         for (name, length) in names(&superblock.geometry()) {
-            let path = directory.path_of(&name);
-            match directory.file(&name, mode) {
+            let path = memory.directory.path_of(&name);
+            match memory.directory.file(&name, mode) {
                 Ok(file) if file.metadata().is_ok_and(|found| found.len() == length) => {
-                    files.push((file, path, length));
+                    memory.files.push((file, path, length));
                 }
                 _ => return Ok(None),
             }
         }
-        Ok(Some((Memory { directory, files }, stamp)))
+        if mode == Mode::ReadWrite {
+            memory.fill_holes()?;
+        }
+        Ok(Some((memory, stamp)))
+    }
+
+    fn without_files(directory: PoolDirectory, superblock: &Superblock) -> Memory {
+        Memory {
+            directory,
+            files: Vec::new(),
+            room: DescriptorRoom::new(superblock.geometry().segments),
+        }
+    }
+
+    /// A server that was killed while it replaced pages that a process had may have left holes.
+    fn fill_holes(&self) -> Result<(), OpenError> {
+        for (file, path, length) in &self.files {
+            if pages::were_given(file) {
+                let whole = fallocate(file, FallocateFlags::empty(), 0, *length);
+                whole.map_err(|error| io_error(path, "fill holes in it")(error.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments that processes of a former server have.
+    pub(crate) fn had(&self) -> Vec<u32> {
+        let segments = self.files.iter().skip(1).zip(0..);
+        segments
+            .filter(|((file, ..), _)| usage(file) == Usage::Shared)
+            .map(|(_, segment)| segment)
+            .collect()
+    }
+
+    /// The directory, and the files through which the segments are mapped.
+    pub(crate) fn into_segments(self) -> (Arc<PoolDirectory>, SegmentFiles) {
+        let files = self.files.into_iter().skip(1);
+        let segments = SegmentFiles {
+            files: files.map(|(file, ..)| file).collect(),
+            _room: self.room,
+        };
+        (Arc::new(self.directory), segments)
     }
 
     /// New memory, zeros, all of it reserved. Old memory under the name goes.
     pub(crate) fn make(superblock: &Superblock) -> Result<Memory, OpenError> {
-        Memory::remove(superblock);
+        Memory::give_back(superblock);
         let place = place_of(superblock);
         let directory = PoolDirectory::make(&place)
             .map_err(io_error(&place, "make a directory for the pool's memory"))?;
-        let mut memory = Memory {
-            directory,
-            files: Vec::new(),
-        };
+        let mut memory = Memory::without_files(directory, superblock);
         let filled = memory.fill(superblock);
         if filled.is_err() {
             Memory::remove(superblock);
@@ -189,6 +232,21 @@ impl Memory {
             length: *length,
         });
         parts.collect()
+    }
+
+    /// Removes memory that a former server has left. Its pages are freed although processes of that
+    /// server may have segments mapped.
+    pub(crate) fn give_back(superblock: &Superblock) {
+        if let Ok(directory) = PoolDirectory::own(&place_of(superblock)) {
+            for (name, length) in names(&superblock.geometry()) {
+                if let Ok(file) = directory.file(&name, Mode::ReadWrite)
+                    && usage(&file) == Usage::Shared
+                {
+                    pages::empty(&file, length);
+                }
+            }
+        }
+        Memory::remove(superblock);
     }
 
     /// Removes the memory of a pool, if there is any of this user's.

@@ -55,13 +55,13 @@ pub(crate) struct Opened {
 }
 
 /// Maps a pool's memory as of now: that of a killed server, or new memory with image and log. For
-/// reading alone there is no log.
+/// reading alone there is no log, and the memory's files are not kept.
 pub(crate) fn map(
     pool: &Arc<PoolDirectory>,
     superblock: &Superblock,
     mode: Mode,
     durability: Durability,
-) -> Result<(Region, Option<Opened>), OpenError> {
+) -> Result<(Region, Option<(Opened, Memory)>), OpenError> {
     let (path, log) = open_log(pool, superblock, mode)?;
     let image = open_image(pool, superblock, mode)?;
     let root = log.root();
@@ -75,12 +75,12 @@ pub(crate) fn map(
         return Ok((region, None));
     }
     let token = new_token();
-    let (region, log, tail) = match left {
+    let (region, memory, log, tail) = match left {
         Some((memory, _)) => {
             memory.stamp(&Stamp::new(superblock, token, root.user))?;
             let region = map_memory(&memory, Access::ReadWrite)?;
             let (log, tail) = go_on(&path, superblock, &region, &dirty, log)?;
-            (region, log, tail)
+            (region, memory, log, tail)
         }
         None => {
             let memory = Memory::make(superblock)?;
@@ -90,7 +90,7 @@ pub(crate) fn map(
                 .map_err(|error| io_error(&path, "read the image beside it")(error))?;
             let log = replay(&path, superblock, &region, &dirty, log)?;
             memory.stamp(&Stamp::new(superblock, token, root.user))?;
-            (region, log, Vec::new())
+            (region, memory, log, Vec::new())
         }
     };
     begin_use(&log, token).map_err(|error| log_error(&path, error))?;
@@ -103,7 +103,7 @@ pub(crate) fn map(
         durability,
         speed,
     };
-    Ok((region, Some(opened)))
+    Ok((region, Some((opened, memory))))
 }
 
 /// A use of the pool begins: from here on the image is not that of a clean unmount.
@@ -140,8 +140,9 @@ impl Opened {
 }
 
 impl Logger {
-    /// The pool was closed: the image becomes all of it, and the memory goes.
-    pub(crate) fn close(&self, superblock: &Superblock, is_saved: bool) {
+    /// The pool was closed: the image becomes all of it. Returns whether the memory's names are
+    /// gone.
+    pub(crate) fn close(&self, superblock: &Superblock, is_saved: bool) -> bool {
         let shared = &self.shared;
         self.stop();
         let flag = if is_saved { CLEAN } else { 0 };
@@ -164,8 +165,12 @@ impl Logger {
         match saved {
             Ok(()) => Memory::remove(superblock),
             // The next mount goes on with the memory.
-            Err(error) => tracing::error!(%error, "the pool was not unmounted cleanly"),
+            Err(error) => {
+                tracing::error!(%error, "the pool was not unmounted cleanly");
+                return false;
+            }
         }
+        true
     }
 }
 

@@ -72,7 +72,7 @@ impl Repairable {
             ..end
         })
         .map_err(failed)?;
-        Memory::remove(&self.superblock);
+        Memory::give_back(&self.superblock);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::format::{FormatOptions, write_header};
 use crate::layout::Superblock;
 use crate::lock::Lock;
 use crate::removal::remove;
+use crate::users::{self, Given};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Part, Region};
 use std::fs::File;
 use std::path::Path;
@@ -19,19 +20,33 @@ pub(super) fn map(
     directory: Arc<PoolDirectory>,
     superblock: Superblock,
     lock: Lock,
-    mode: Mode,
-    durability: Durability,
+    given: Given,
+    (mode, durability): (Mode, Durability),
 ) -> Result<Mapped, OpenError> {
-    let (region, log) = disk::open::map(&directory, &superblock, mode, durability)?;
-    Ok(Mapped {
+    let (region, opened) = disk::open::map(&directory, &superblock, mode, durability)?;
+    let mut mapped = Mapped {
         region,
         superblock,
         lock,
-        directory: Some(directory),
+        directory: Some(Arc::clone(&directory)),
+        memory: None,
         segments: None,
         had: Vec::new(),
-        log,
-    })
+        log: None,
+    };
+    if let Some((log, memory)) = opened {
+        if given == Given::Segments {
+            mapped.had = memory.had();
+        }
+        if mapped.had.is_empty() {
+            // As far as segments of this memory go, and others are gone.
+            users::forget_given(&directory);
+        }
+        let (place, segments) = memory.into_segments();
+        (mapped.memory, mapped.segments) = (Some(place), Some(segments));
+        mapped.log = Some(log);
+    }
+    Ok(mapped)
 }
 
 /// Whether a new pool at `path` needs a log to be durable: it would lie on a disk whose files

@@ -50,13 +50,14 @@ impl PmemStore {
             superblock,
             lock,
             directory,
+            memory,
             segments,
             had,
             log,
         } = pool::map(pool, mode, volatile, durability)?;
         let lost = before_opening(pool, &region, &superblock, mode, damage)?;
         let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
-        store.directory = directory;
+        (store.directory, store.memory) = (directory, memory);
         if let Some(log) = log {
             store.start_log(log, true)?;
         }
@@ -145,6 +146,7 @@ impl PmemStore {
             keeps_journals: AtomicBool::new(false),
             replay,
             directory: None,
+            memory: None,
             logger: None,
             lost,
             _lock: lock,

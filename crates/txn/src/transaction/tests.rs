@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::content::Content;
-use crate::{Domain, FormatOptions, Mode, format};
-use pmem::{Counters, Region};
+use crate::{Disks, Domain, Durability, FormatOptions, Mode, format};
+use pmem::{Counters, DurabilityClass, Region};
 use scatter::{Options, Rebuild, SegmentNumber};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use wal::testing::SimulatedDisk;
 
 fn store() -> PmemStore {
     let options = FormatOptions::tiny();
@@ -92,6 +94,36 @@ fn data_that_a_process_has_is_fenced_before_its_record() {
     assert!(!store.journals().checks_any(is_there));
     store.take_in(segment);
     assert_eq!(fences(), (1, segment));
+}
+
+/// Of class `log` no process writes a segment, and the log knows data by the check of its record.
+#[test]
+fn with_a_log_a_segment_that_a_process_has_is_as_any_other() {
+    let options = FormatOptions {
+        volatile: false,
+        log: true,
+        ..FormatOptions::tiny()
+    };
+    let superblock = options.superblock().expect("sound options");
+    let memory = Region::anonymous_of(options.size_bytes, DurabilityClass::Log);
+    let region = format::write_header(memory, &superblock, Content::Nobodys);
+    let disks = Disks {
+        log: Arc::new(SimulatedDisk::new(18 * wal::UNIT_BYTES)),
+        image: Arc::new(SimulatedDisk::new(region.length() as usize)),
+    };
+    disks.format(&region).expect("room");
+    let late = Durability::Fsync(Duration::from_secs(60));
+    let store = PmemStore::open_disks(&disks, None, late).expect("a new pool");
+    store.install(store.rebuild().expect("sound"), Options::default());
+    let (block, segment) = users_block(&store);
+    let is_there = |block| store.segment_of(block) == Some(segment);
+    assert!(store.hand_out(segment).is_some() && is_there(block));
+    let before = Counters::snapshot().fences;
+    users_block(&store);
+    assert_eq!(Counters::snapshot().fences - before, 1);
+    let mut transaction = store.begin();
+    transaction.write_fresh(block, 0, &[8; BLOCK_BYTES]);
+    assert!(transaction.record.checked_block().is_some() && !transaction.checks_held_data());
 }
 
 /// While a process has a segment mapped, no record is validated by data in that segment.

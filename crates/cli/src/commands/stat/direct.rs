@@ -34,10 +34,10 @@ impl fmt::Display for Line<'_> {
             direct.leases_taken_back,
             direct.leases_forced,
             direct.leases_timed_out,
-            if direct.in_place {
-                "; overwrites in place"
-            } else {
-                ""
+            match (direct.in_place, direct.reads_only) {
+                (true, _) => "; overwrites in place",
+                (_, true) => "; reads only",
+                _ => "",
             },
         )
     }

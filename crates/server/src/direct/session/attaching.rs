@@ -36,9 +36,7 @@ impl<S: Store> Session<S> {
     ) -> Answer {
         let (for_writing, prospect) = (request.first == 1, Prospect::of(request));
         let left = self.take_left(request.file);
-        if self.has_all_it_may() {
-            return Err(Refusal::NoRoom);
-        }
+        self.may_attach(for_writing)?;
         let (node, attributes) = self.prove(descriptor.as_fd(), for_writing)?;
         let domain = Domain::of_file(attributes.mode, attributes.uid, attributes.gid);
         if !sender.may_have(attributes.uid, self.process.id) {
@@ -108,7 +106,8 @@ impl<S: Store> Session<S> {
         }
         let node = self.service.shared.nodes.get(found.stx_ino);
         let node = node.ok_or(Refusal::NotOurs)?;
-        let attributes = self.service.files().attributes(&node).map_err(refused)?;
+        let attributes = self.service.files().attributes_unsettled(&node);
+        let attributes = attributes.map_err(refused)?;
         match attributes.file_type() {
             fs::FileType::Regular => Ok((node, attributes)),
             _ => Err(Refusal::Unsuitable),
@@ -158,8 +157,11 @@ impl<S: Store> Session<S> {
             }
         };
         reader.join();
+        // A later change ends the attachment first, so a live one shows durable bytes only.
+        let is_settled =
+            deliberate::is(Bug::ReadBeforeLog) || self.service.files().settle(&node).is_ok();
         let held = Held::Reading(Arc::clone(&reader), node, domain);
-        if !reader.is_live() || self.has_unsaved_pages(inode) {
+        if !is_settled || !reader.is_live() || self.has_unsaved_pages(inode) {
             self.let_go(held);
             return Err(Refusal::Busy);
         }
@@ -275,6 +277,14 @@ impl<S: Store> Session<S> {
             attached,
             segments,
         })
+    }
+
+    fn may_attach(&self, for_writing: bool) -> Result<(), Refusal> {
+        match for_writing && self.service.reads_only {
+            true => Err(Refusal::Unsuitable),
+            false if self.has_all_it_may() => Err(Refusal::NoRoom),
+            false => Ok(()),
+        }
     }
 
     /// Whether the process has as many attachments as one may, with those that have not ended for good.

@@ -112,6 +112,9 @@ impl<S: Store> Session<S> {
         owners: &mut Owners,
         patience_blocks: &mut u64,
     ) -> Result<Option<File>, Refusal> {
+        if for_writing && self.service.reads_only {
+            return Err(Refusal::NotYours);
+        }
         // Who may not have it changes nothing by asking.
         let domain = self
             .may_have(number, for_writing, owners)

@@ -26,7 +26,21 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Place {
-        let directory = TempDir::new_in("/dev/shm").expect("a temporary directory");
+        Place::new_on(Path::new("/dev/shm"))
+    }
+
+    /// On the disk of the build directory; `None` if that is none.
+    pub(crate) fn new_on_disk() -> Option<Place> {
+        let place = Place::new_on(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        if txn::pool::needs_log(&place.pool()) {
+            return Some(place);
+        }
+        eprintln!("skipped: the build directory is not on an ordinary disk");
+        None
+    }
+
+    pub(crate) fn new_on(directory: &Path) -> Place {
+        let directory = TempDir::new_in(directory).expect("a temporary directory");
         std::fs::create_dir(directory.path().join("mnt")).expect("a mount point");
         let mut place = Place {
             directory,
@@ -65,6 +79,18 @@ impl Place {
             size_bytes,
             segment_bytes: 4 << 20,
             volatile: true,
+            ..FormatOptions::default()
+        };
+        fs::mkfs(&self.pool(), &options, (0, 0)).expect("mkfs");
+    }
+
+    /// Makes a small pool of class `log`.
+    pub(crate) fn format_logged(&self) {
+        let options = FormatOptions {
+            size_bytes: 32 << 20,
+            segment_bytes: 1 << 20,
+            log: true,
+            log_bytes: 8 << 20,
             ..FormatOptions::default()
         };
         fs::mkfs(&self.pool(), &options, (0, 0)).expect("mkfs");
