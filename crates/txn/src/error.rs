@@ -209,6 +209,42 @@ pub enum OpenError {
         /// Why not.
         error: wal::LogError,
     },
+    /// The files of a pool of class `log` are a copy of files in use.
+    #[error(
+        "{path}: the files were copied before the pool was unmounted, so they may be of different moments; unmount the original and copy it again; if all are of one moment (a snapshot of the disk, or a copy after a crash), open them with `perdure mount --force-recovery` or `perdure fsck --repair`"
+    )]
+    Copied {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The log of a pool is not that of the image.
+    #[error(
+        "{path}: log and image do not belong together: {mixture}; put all files of one copy of the pool there, or have `perdure fsck --repair` make a sound pool of these, which may lose changes and mix old and new data"
+    )]
+    Mixed {
+        /// The log.
+        path: PathBuf,
+        /// Why not.
+        mixture: crate::disk::Mixture,
+    },
+    /// Records of a killed server that the log has no room for.
+    #[error(
+        "{path}: {bytes} bytes of changes that only memory has do not fit the log; `perdure fsck --repair` saves them in the image"
+    )]
+    TailTooLarge {
+        /// The log.
+        path: PathBuf,
+        /// Bytes of one batch.
+        bytes: usize,
+    },
+    /// The memory of a pool of class `log` is in use.
+    #[error(
+        "{path}: a server has this memory, because a copy of the pool is mounted; unmount the copy first"
+    )]
+    MemoryInUse {
+        /// The memory.
+        path: PathBuf,
+    },
     /// Metadata is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corruption),

@@ -64,7 +64,7 @@ impl Shared {
                 .advance(root)
                 .map_err(|error| self.fail(error.into()))?;
         }
-        self.save(&runs)?;
+        self.save(&runs, root.position)?;
         self.log
             .advance(finish(root))
             .map_err(|error| self.fail(error.into()))?;
@@ -76,10 +76,10 @@ impl Shared {
 
     /// Writes blocks and flushes the image. After a failure everything is written again, because
     /// nobody knows what of it is there: with growing pauses, then the log fails.
-    fn save(&self, runs: &[Range<u64>]) -> Result<(), LogFailed> {
+    fn save(&self, runs: &[Range<u64>], position: u64) -> Result<(), LogFailed> {
         let mut pauses = PAUSES.iter();
         loop {
-            let error = match self.try_to_save(runs)? {
+            let error = match self.try_to_save(runs, position)? {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    fn try_to_save(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
+    fn try_to_save(&self, runs: &[Range<u64>], position: u64) -> Result<io::Result<()>, LogFailed> {
         let mut piece = Vec::new();
         let mut blocks = 0;
         let mut runs = runs.iter().cloned().flat_map(cut_up).peekable();
@@ -110,6 +110,9 @@ impl Shared {
                 return Ok(Err(error));
             }
         }
+        if let Err(error) = self.stamp_complete(position) {
+            return Ok(Err(error));
+        }
         if deliberate::is(Bug::SkipImageFlush) {
             return Ok(Ok(()));
         }
@@ -119,8 +122,16 @@ impl Shared {
     /// Copies blocks, waits until the log has all that the copies may have (L3), and writes them.
     fn save_piece(&self, runs: &[Range<u64>]) -> Result<io::Result<()>, LogFailed> {
         let copies: Vec<AlignedBuffer> = runs.iter().map(|run| self.copy(run)).collect();
+        let newest = self.journals.sequence();
         if !deliberate::is(Bug::ImageAheadOfLog) {
-            self.wait_to_make_room(self.journals.sequence())?;
+            self.wait_to_make_room(newest)?;
+        }
+        // Numbers behind the log's last one are no records.
+        let newest = newest.min(self.log.durable_sequence());
+        if !deliberate::is(Bug::StampBehindPieces)
+            && let Err(error) = self.image.change_stamp(|stamp| stamp.get_changes(newest))
+        {
+            return Ok(Err(error));
         }
         for (run, copy) in runs.iter().zip(&copies) {
             if let Err(error) = self.image.write(run.start * BLOCK_BYTES as u64, copy) {
@@ -131,6 +142,17 @@ impl Shared {
                 .fetch_add(copy.len() as u64, Ordering::Relaxed);
         }
         Ok(Ok(()))
+    }
+
+    /// All pieces are written: the image has everything before this position of the log.
+    fn stamp_complete(&self, position: u64) -> io::Result<()> {
+        let newest = self.log.durable_sequence();
+        self.image.change_stamp(|stamp| {
+            if deliberate::is(Bug::StampBehindPieces) {
+                stamp.get_changes(newest);
+            }
+            stamp.complete = stamp.complete.max(position);
+        })
     }
 
     fn copy(&self, run: &Range<u64>) -> AlignedBuffer {

@@ -8,6 +8,7 @@ use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::Superblock;
 use crate::lock::Lock;
+use crate::lost::Damage;
 use crate::removal::remove;
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Part, Region};
 use std::fs::File;
@@ -20,9 +21,9 @@ pub(super) fn map(
     superblock: Superblock,
     lock: Lock,
     mode: Mode,
-    durability: Durability,
+    how: (Damage, Durability),
 ) -> Result<Mapped, OpenError> {
-    let (region, log) = disk::open::map(&directory, &superblock, mode, durability)?;
+    let (region, log) = disk::open::map(&directory, &superblock, mode, how)?;
     Ok(Mapped {
         region,
         superblock,
