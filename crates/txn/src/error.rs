@@ -81,6 +81,18 @@ pub enum FormatError {
         /// Bytes free.
         free_bytes: u64,
     },
+    /// The pool needs more memory than it may have.
+    #[error(
+        "{path}: a pool of this size needs {needed_bytes} bytes of memory while it is mounted, because all of it is kept there, and {memory_bytes} are allowed; choose a smaller --size, or --memory {needed_bytes}"
+    )]
+    Memory {
+        /// Pool.
+        path: PathBuf,
+        /// Bytes needed.
+        needed_bytes: u64,
+        /// Bytes allowed.
+        memory_bytes: u64,
+    },
     /// Something is there already.
     #[error("{path} exists already; remove it first or choose another name")]
     Exists {

@@ -435,3 +435,21 @@ fn a_copy_does_not_take_the_memory_of_the_original() {
     succeed(mount);
     succeed(["umount", text(&beside)]);
 }
+
+#[test]
+fn a_pool_that_needs_more_memory_than_allowed_is_not_made() {
+    let Some(scene) = OnDisk::new() else { return };
+    let pool = scene.place.path().join("large");
+    let made = |memory: &str, more: &[&str]| {
+        let words = ["mkfs", text(&pool), "--size", "64M", "--memory", memory];
+        run(words.iter().chain(more))
+    };
+    let outcome = made("32M", &[]);
+    refused(&outcome, 1, "33554432 are allowed");
+    assert!(outcome.stderr.contains("--size"), "{outcome:#?}");
+    assert!(!pool.exists(), "nothing was made");
+    assert_eq!(made("64M", &[]).code, 0);
+    // The old pool is not touched.
+    refused(&made("32M", &["--force"]), 1, "are allowed");
+    succeed(["fsck", text(&pool)]);
+}
