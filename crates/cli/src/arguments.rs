@@ -107,6 +107,10 @@ pub(crate) struct Mkfs {
     /// Size of the log of a pool on an ordinary disk; 0 = an eighth of the pool, from 64M to 1G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub(crate) log_size: u64,
+    /// Most memory that the pool may need while it is mounted; a pool on an ordinary disk needs its
+    /// size, one on persistent memory none. A larger pool is refused
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) memory: Option<u64>,
     /// Number of journals, the most operations that commit at the same moment; 0 = one for each core
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) journals: u32,

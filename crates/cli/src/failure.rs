@@ -129,7 +129,9 @@ fn with_remedy(pool: &Path, source: &OpenError, error: &perdure::Error) -> Strin
 /// The exit code for a pool that cannot be opened.
 fn status_of_open(error: &OpenError) -> Status {
     match error {
-        OpenError::InUse { .. } | OpenError::SegmentsHad { .. } => Status::Busy,
+        OpenError::InUse { .. } | OpenError::SegmentsHad { .. } | OpenError::MemoryInUse { .. } => {
+            Status::Busy
+        }
         OpenError::Map(pmem::MapError::NotPersistent { .. }) | OpenError::Io { .. } => {
             Status::Failed
         }

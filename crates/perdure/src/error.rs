@@ -256,6 +256,7 @@ fn format_errno(error: &FormatError) -> i32 {
         FormatError::TooSmall { .. }
         | FormatError::TooLarge { .. }
         | FormatError::TooManySegments { .. }
+        | FormatError::Memory { .. }
         | FormatError::Parameter { .. } => libc::EINVAL,
         FormatError::NoSpace { .. } => libc::ENOSPC,
         FormatError::Exists { .. } => libc::EEXIST,

@@ -32,6 +32,7 @@ pub struct CreateOptions {
     format: FormatOptions,
     overwrite: bool,
     owner: Option<(u32, u32)>,
+    memory_bytes: u64,
 }
 
 impl CreateOptions {
@@ -42,6 +43,7 @@ impl CreateOptions {
             format: FormatOptions::default(),
             overwrite: false,
             owner: None,
+            memory_bytes: u64::MAX,
         }
     }
 
@@ -91,6 +93,13 @@ impl CreateOptions {
         self
     }
 
+    /// Refuse a pool that needs more memory while it is open: one with a log, or a volatile one.
+    #[must_use]
+    pub fn memory_bytes(mut self, most: u64) -> CreateOptions {
+        self.memory_bytes = most;
+        self
+    }
+
     /// Replace a pool that is already there. Everything in it is lost.
     #[must_use]
     pub fn overwrite(mut self, replace: bool) -> CreateOptions {
@@ -129,18 +138,18 @@ impl CreateOptions {
             source,
         };
         // Wrong sizes are found before an old pool is touched.
-        self.format.superblock().map_err(failed)?;
+        let mut format = self.format;
+        format.log = !format.volatile && txn::pool::needs_log(pool);
+        let fits = format.check_memory(pool, self.memory_bytes);
+        fits.map_err(failed)?;
         if holds_pool(pool) {
             if !self.overwrite {
-                return Err(Error::PoolExists {
-                    pool: pool.to_owned(),
-                });
+                let pool = pool.to_owned();
+                return Err(Error::PoolExists { pool });
             }
             remove_pool(pool)?;
         }
         let owner = self.owner.unwrap_or_else(process_owner);
-        let mut format = self.format;
-        format.log = !format.volatile && txn::pool::needs_log(pool);
         fs::mkfs_with_progress(pool, &format, owner, progress).map_err(failed)
     }
 }

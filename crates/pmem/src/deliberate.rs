@@ -136,6 +136,10 @@ pub enum Bug {
     TrimBeforeFlush,
     /// The log is trimmed before the image is flushed.
     SkipImageFlush,
+    /// The image's stamp is written when all blocks are, and not before the first of them.
+    StampBehindPieces,
+    /// Records that only a killed server's memory has are not logged before recovery retires them.
+    ForgetTail,
     /// A checkpoint of the memory retires records that the log does not have.
     RetireBeforeLog,
     /// The log has the segment table as it was when the pool was opened.

@@ -81,6 +81,18 @@ pub enum FormatError {
         /// Bytes free.
         free_bytes: u64,
     },
+    /// The pool needs more memory than it may have.
+    #[error(
+        "{path}: a pool of this size needs {needed_bytes} bytes of memory while it is mounted, because all of it is kept there, and {memory_bytes} are allowed; choose a smaller --size, or --memory {needed_bytes}"
+    )]
+    Memory {
+        /// Pool.
+        path: PathBuf,
+        /// Bytes needed.
+        needed_bytes: u64,
+        /// Bytes allowed.
+        memory_bytes: u64,
+    },
     /// Something is there already.
     #[error("{path} exists already; remove it first or choose another name")]
     Exists {
@@ -208,6 +220,42 @@ pub enum OpenError {
         path: PathBuf,
         /// Why not.
         error: wal::LogError,
+    },
+    /// The files of a pool of class `log` are a copy of files in use.
+    #[error(
+        "{path}: the files were copied before the pool was unmounted, so they may be of different moments; unmount the original and copy it again; if all are of one moment (a snapshot of the disk, or a copy after a crash), open them with `perdure mount --force-recovery` or `perdure fsck --repair`"
+    )]
+    Copied {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The log of a pool is not that of the image.
+    #[error(
+        "{path}: log and image do not belong together: {mixture}; put all files of one copy of the pool there, or have `perdure fsck --repair` make a sound pool of these, which may lose changes and mix old and new data"
+    )]
+    Mixed {
+        /// The log.
+        path: PathBuf,
+        /// Why not.
+        mixture: crate::disk::Mixture,
+    },
+    /// Records of a killed server that the log has no room for.
+    #[error(
+        "{path}: {bytes} bytes of changes that only memory has do not fit the log; `perdure fsck --repair` saves them in the image"
+    )]
+    TailTooLarge {
+        /// The log.
+        path: PathBuf,
+        /// Bytes of one batch.
+        bytes: usize,
+    },
+    /// The memory of a pool of class `log` is in use.
+    #[error(
+        "{path}: a server has this memory, because a copy of the pool is mounted; unmount the copy first"
+    )]
+    MemoryInUse {
+        /// The memory.
+        path: PathBuf,
     },
     /// Metadata is damaged.
     #[error(transparent)]

@@ -10,6 +10,7 @@ use crate::layout::{
 };
 use crate::places::{HalfName, HalfPlace};
 use pmem::{BLOCK_BYTES, Flushed, HUGE_PAGE_BYTES, Offset, Region};
+use std::path::Path;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -117,6 +118,24 @@ impl FormatOptions {
             bytes => bytes.max(LOG_BYTES_MIN),
         };
         bytes.next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Refuses a pool that needs more memory than `most_bytes` while it is open. A pool with a log
+    /// and a volatile one lie in memory as a whole.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Memory`], and as [`superblock`](Self::superblock).
+    pub fn check_memory(&self, pool: &Path, most_bytes: u64) -> Result<(), FormatError> {
+        let needed_bytes = self.superblock()?.geometry().total_bytes();
+        match (self.log || self.volatile) && needed_bytes > most_bytes {
+            true => Err(FormatError::Memory {
+                path: pool.to_path_buf(),
+                needed_bytes,
+                memory_bytes: most_bytes,
+            }),
+            false => Ok(()),
+        }
     }
 
     /// The superblock that these options lead to.

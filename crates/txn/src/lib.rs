@@ -55,7 +55,11 @@ pub mod users;
 
 pub use content::Content;
 pub use directory::PoolDirectory;
-pub use disk::{DiskLogStatus, Disks, Durability, LogFailed, Logger, ParseDurabilityError};
+pub use disk::{
+    DiskLogStatus, Disks, Durability, LogFailed, Logger, Mixture, ParseDurabilityError,
+};
+#[doc(hidden)]
+pub use disk::{ImageStamp, STAMP_AT};
 pub use domain::Domain;
 pub use error::{Corruption, FormatError, OpenError};
 pub use format::FormatOptions;

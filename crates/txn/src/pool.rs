@@ -11,6 +11,7 @@ use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock};
 use crate::lock::{Lock, lock};
+use crate::lost::Damage;
 use crate::removal::remove;
 use crate::superblocks::choose;
 use crate::users::{self, Given};
@@ -160,7 +161,7 @@ pub(crate) fn map(
     path: &Path,
     mode: Mode,
     volatile: bool,
-    durability: Durability,
+    (damage, durability): (Damage, Durability),
 ) -> Result<Mapped, OpenError> {
     let Head {
         file: head,
@@ -171,7 +172,7 @@ pub(crate) fn map(
         given,
     } = open_head(path, mode)?;
     if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
-        let how = (mode, durability);
+        let how = (mode, damage, durability);
         return logged::map(Arc::clone(directory), superblock, lock, given, how);
     }
     let geometry = superblock.geometry();

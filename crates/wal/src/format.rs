@@ -59,6 +59,7 @@ pub fn format(
             previous: crc32c(&identity),
             sequence,
             user: 0,
+            files: 0,
         };
         write_root(disk, &root, identity, ring)?;
     }

@@ -7,6 +7,7 @@ use crate::root::{Root, read_root, write_root};
 use crate::{Disk, Log, LogError, UNIT_BYTES};
 use pmem::crc32c;
 use pmem::deliberate::{self, Bug};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// A log that is read; nothing is written to it.
@@ -75,12 +76,16 @@ impl OpenLog {
     pub fn open(disk: Arc<dyn Disk>, identity: [u8; 16]) -> Result<OpenLog, LogError> {
         let ring = Ring::in_file(disk.length_bytes(), &*disk)?;
         let root = read_root(&*disk, identity, ring)?;
-        Ok(OpenLog {
+        Ok(OpenLog::over(disk, identity, ring, root))
+    }
+
+    pub(crate) fn over(disk: Arc<dyn Disk>, identity: [u8; 16], ring: Ring, root: Root) -> OpenLog {
+        OpenLog {
             disk,
             identity,
             ring,
             root,
-        })
+        }
     }
 
     /// Returns the root that counts.
@@ -91,6 +96,20 @@ impl OpenLog {
     /// Reads all batches from the root on, in order, and gives each to `apply`. The log continues
     /// behind the last one in a new epoch: a new root with it is durable when this returns.
     pub fn replay(self, apply: &mut dyn FnMut(&Batch<'_>)) -> Result<Log, LogError> {
+        let log = self.replay_if(apply, |_| Ok::<(), Infallible>(()))?;
+        log.map_err(|never| match never {})
+    }
+
+    /// The same, unless `accept` refuses what was read: nothing is written then.
+    ///
+    /// # Errors
+    ///
+    /// Those of the log, and inside of them the reason of the refusal.
+    pub fn replay_if<E>(
+        self,
+        apply: &mut dyn FnMut(&Batch<'_>),
+        accept: impl FnOnce(&Replayed) -> Result<(), E>,
+    ) -> Result<Result<Log, E>, LogError> {
         let replayed = self.read(apply)?;
         if let End::LaterEpoch { epoch } = replayed.why {
             return Err(LogError::RootIsOlder {
@@ -99,6 +118,9 @@ impl OpenLog {
                 epoch,
                 root_epoch: self.root.epoch,
             });
+        }
+        if let Err(refusal) = accept(&replayed) {
+            return Ok(Err(refusal));
         }
         // After a kill, batches that were read may be in the disk's cache only; later batches need
         // them.
@@ -115,14 +137,8 @@ impl OpenLog {
         };
         write_root(&*self.disk, &root, self.identity, self.ring)?;
         let head = replayed.end.mark();
-        Ok(Log::new(
-            self.disk,
-            self.ring,
-            self.identity,
-            root,
-            head,
-            replayed,
-        ))
+        let log = Log::new(self.disk, self.ring, self.identity, root, head, replayed);
+        Ok(Ok(log))
     }
 
     /// Reads all batches from the root on, in order, and gives each to `apply`; writes nothing.

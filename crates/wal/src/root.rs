@@ -33,6 +33,8 @@ pub struct Root {
     pub sequence: u64,
     /// Free for the caller.
     pub user: u64,
+    /// Free for the caller, too: a number that no copy of the pool's files has.
+    pub files: u64,
 }
 
 impl Root {
@@ -87,9 +89,11 @@ pub struct RootBlock {
     pub previous: u32,
     /// 0.
     pub reserved: u32,
+    /// Of the pool, too.
+    pub files: u64,
 }
 
-const _: () = assert!(size_of::<RootBlock>() == 96);
+const _: () = assert!(size_of::<RootBlock>() == 104);
 const _: () = assert!(offset_of!(RootBlock, version) == CHECKED_FROM);
 const _: () = assert!(offset_of!(RootBlock, generation) == 32);
 const _: () = assert!(offset_of!(RootBlock, ring_bytes) == 80);
@@ -122,6 +126,7 @@ impl RootBlock {
             ring_bytes: ring.bytes,
             previous: root.previous,
             reserved: 0,
+            files: root.files,
         }
     }
 
@@ -134,6 +139,7 @@ impl RootBlock {
             previous: self.previous,
             sequence: self.sequence,
             user: self.user,
+            files: self.files,
         }
     }
 

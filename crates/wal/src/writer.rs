@@ -3,7 +3,7 @@
 use crate::acknowledge::{Order, Request};
 use crate::batch::{BatchBuffer, Buffers, Full, Placed};
 use crate::header::{HEADER_BYTES, Mark};
-use crate::replay::Replayed;
+use crate::replay::{OpenLog, Replayed};
 use crate::ring::Ring;
 use crate::root::{Root, write_root};
 use crate::statistics::{Counters, LogStatistics};
@@ -315,6 +315,18 @@ impl Log {
     /// Returns the first failure of this mount.
     pub fn failure(&self) -> Option<LogError> {
         self.shared.failure.get().cloned()
+    }
+
+    /// The same log as it is on the disk, for reading it beside. Batches that are written meanwhile
+    /// may be in it or not.
+    pub fn reopen(&self) -> OpenLog {
+        let shared = &self.shared;
+        OpenLog::over(
+            Arc::clone(&shared.disk),
+            shared.identity,
+            shared.ring,
+            self.root(),
+        )
     }
 
     /// Returns counts and times of this mount.

@@ -15,6 +15,10 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
         .log_bytes(arguments.log_size)
         .volatile(arguments.volatile)
         .overwrite(arguments.force);
+    let options = match arguments.memory {
+        Some(most) => options.memory_bytes(most),
+        None => options,
+    };
     write(&options, arguments)?;
     // Opened once without writing: what is reported is what is on the medium, and it can be read back.
     let pool = PoolOptions::new()

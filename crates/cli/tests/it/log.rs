@@ -298,3 +298,158 @@ fn shared_memory_needs_a_word() {
     refused(&outcome, 1, "--volatile");
     assert!(!Path::new(pool).exists());
 }
+
+/// A copy of the pool by name and content, as `cp -r` makes it.
+fn copy_of(scene: &OnDisk, name: &str) -> PathBuf {
+    let copy = scene.place.path().join(name);
+    let mut command = std::process::Command::new("cp");
+    let copied = command.arg("-r").args([&scene.pool, &copy]).output();
+    // A file that goes away meanwhile is no file of the image.
+    assert!(copied.is_ok() && copy.join("log").exists());
+    let _ = fs::remove_file(copy.join("owner.pid"));
+    copy
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+#[test]
+fn copies_of_a_mounted_pool_are_refused() {
+    let Some(scene) = OnDisk::new() else { return };
+    scene.mount(&[]);
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    let copies = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..).take_while(|_| !ends.load(std::sync::atomic::Ordering::Relaxed)) {
+                let name = scene.path(&format!("file{}", number % 50));
+                fs::write(&name, vec![number as u8; 100_000]).expect("written");
+            }
+        });
+        let copies = [1, 2, 3].map(|number| copy_of(&scene, &format!("copy{number}")));
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        copies
+    });
+    for copy in copies {
+        let advice = "unmount the original and copy it again";
+        for options in [&[][..], &["--read-only"]] {
+            let words = ["mount", text(&copy), scene.mnt()];
+            let outcome = run(words.iter().chain(options));
+            refused(&outcome, 3, advice);
+        }
+        refused(&run(["fsck", text(&copy)]), 8, advice);
+    }
+    fs::write(scene.path("last"), "word").expect("written");
+    scene.unmount();
+    let copy = copy_of(&scene, "sound");
+    let report = succeed(["fsck", text(&copy)]).stdout;
+    assert!(report.contains("no faults"), "{report}");
+    succeed(["mount", text(&copy), scene.mnt()]);
+    assert_eq!(scene.content("last"), "word");
+    scene.unmount();
+}
+
+#[test]
+fn a_copy_after_a_crash_opens_on_demand() {
+    let Some(scene) = OnDisk::new() else { return };
+    scene.mount(&["--durable", "call"]);
+    fs::write(scene.path("a"), "one").expect("written");
+    scene.fail_power();
+    let copies = [1, 2].map(|number| copy_of(&scene, &format!("copy{number}")));
+    let [forced, repaired] = copies.each_ref().map(|copy| text(copy));
+    refused(&run(["mount", forced, scene.mnt()]), 3, "copied");
+    succeed(["mount", forced, scene.mnt(), "--force-recovery"]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+    succeed(["mount", forced, scene.mnt()]);
+    scene.unmount();
+    succeed(["fsck", "--repair", repaired]);
+    succeed(["mount", repaired, scene.mnt()]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+    // The files themselves are no copies.
+    scene.mount(&[]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+}
+
+#[test]
+fn files_of_different_moments_are_refused() {
+    let Some(scene) = OnDisk::new() else { return };
+    scene.mount(&[]);
+    fs::write(scene.path("a"), "one").expect("written");
+    scene.unmount();
+    let before = bytes_of(&scene.pool);
+    scene.mount(&[]);
+    for number in 0..20 {
+        fs::write(scene.path(&format!("file{number}")), "two".repeat(10_000)).expect("written");
+    }
+    scene.unmount();
+    let after = bytes_of(&scene.pool);
+    let put = |files: &[(PathBuf, Vec<u8>)], is_wanted: fn(&Path) -> bool| {
+        for (path, content) in files.iter().filter(|(path, _)| is_wanted(path)) {
+            fs::write(path, content).expect("written");
+        }
+    };
+    let advice = "put all files of one copy";
+    for mixture in [[&before, &after], [&after, &before]] {
+        let [log, image] = mixture;
+        put(log, |path| path.ends_with("log"));
+        put(image, |path| !path.ends_with("log"));
+        let mixed = bytes_of(&scene.pool);
+        refused(&run(["mount", scene.pool(), scene.mnt()]), 3, advice);
+        let read_only = ["mount", scene.pool(), scene.mnt(), "--read-only"];
+        refused(&run(read_only), 3, advice);
+        refused(&run(["fsck", scene.pool()]), 8, advice);
+        assert!(mixed == bytes_of(&scene.pool), "a refusal changed a byte");
+    }
+    for files in [&before, &after] {
+        put(files, |_| true);
+        scene.mount(&[]);
+        assert_eq!(scene.content("a"), "one");
+        scene.unmount();
+    }
+    // A repair takes what is there.
+    put(&before, |path| path.ends_with("log"));
+    let repair = run(["fsck", "--repair", scene.pool()]);
+    assert!([0, 1].contains(&repair.code), "{repair:#?}");
+    scene.mount(&[]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+}
+
+#[test]
+fn a_copy_does_not_take_the_memory_of_the_original() {
+    let Some(scene) = OnDisk::new() else { return };
+    let copy = copy_of(&scene, "copy");
+    scene.mount(&[]);
+    fs::write(scene.path("a"), "one").expect("written");
+    let beside = scene.place.path().join("beside");
+    fs::create_dir(&beside).expect("a mount point");
+    let mount = ["mount", text(&copy), text(&beside)];
+    refused(&run(mount), 4, "a copy of the pool is mounted");
+    scene.kill_server();
+    scene.mount(&[]);
+    assert_eq!(scene.content("a"), "one");
+    scene.unmount();
+    succeed(mount);
+    succeed(["umount", text(&beside)]);
+}
+
+#[test]
+fn a_pool_that_needs_more_memory_than_allowed_is_not_made() {
+    let Some(scene) = OnDisk::new() else { return };
+    let pool = scene.place.path().join("large");
+    let made = |memory: &str, more: &[&str]| {
+        let words = ["mkfs", text(&pool), "--size", "64M", "--memory", memory];
+        run(words.iter().chain(more))
+    };
+    let outcome = made("32M", &[]);
+    refused(&outcome, 1, "33554432 are allowed");
+    assert!(outcome.stderr.contains("--size"), "{outcome:#?}");
+    assert!(!pool.exists(), "nothing was made");
+    assert_eq!(made("64M", &[]).code, 0);
+    // The old pool is not touched.
+    refused(&made("32M", &["--force"]), 1, "are allowed");
+    succeed(["fsck", text(&pool)]);
+}

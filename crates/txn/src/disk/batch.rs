@@ -43,6 +43,11 @@ impl<'b> BatchBuilder<'b> {
         }
     }
 
+    /// Bytes of entries so far.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.buffer.payload_bytes()
+    }
+
     /// The batch will have this record: what an earlier one publishes in blocks that it gives back
     /// need not be copied. They are used again only when the batch is durable (L4).
     pub(crate) fn will_add(&mut self, read: &Read) {

@@ -71,7 +71,7 @@ impl Shared {
                 .advance(root)
                 .map_err(|error| self.fail(error.into()))?;
         }
-        self.save(&runs, &Pace::of(&self.log, &runs))?;
+        self.save(&runs, &Goal::of(&self.log, root.position, &runs))?;
         self.log
             .advance(finish(root))
             .map_err(|error| self.fail(error.into()))?;
@@ -83,10 +83,10 @@ impl Shared {
 
     /// Writes blocks and flushes the image. After a failure everything is written again, because
     /// nobody knows what of it is there: with growing pauses, then the log fails.
-    fn save(&self, runs: &[Range<u64>], pace: &Pace) -> Result<(), LogFailed> {
+    fn save(&self, runs: &[Range<u64>], goal: &Goal) -> Result<(), LogFailed> {
         let mut pauses = PAUSES.iter();
         loop {
-            let error = match self.try_to_save(runs, pace)? {
+            let error = match self.try_to_save(runs, goal)? {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -102,7 +102,7 @@ impl Shared {
         }
     }
 
-    fn try_to_save(&self, runs: &[Range<u64>], pace: &Pace) -> Result<io::Result<()>, LogFailed> {
+    fn try_to_save(&self, runs: &[Range<u64>], goal: &Goal) -> Result<io::Result<()>, LogFailed> {
         let mut piece = Vec::new();
         let mut blocks = 0;
         let mut runs = runs.iter().cloned().flat_map(cut_up).peekable();
@@ -113,21 +113,32 @@ impl Shared {
                 continue;
             }
             blocks = 0;
-            if let Err(error) = self.save_piece(&std::mem::take(&mut piece), pace)? {
+            if let Err(error) = self.save_piece(&std::mem::take(&mut piece), goal)? {
                 return Ok(Err(error));
             }
+        }
+        if let Err(error) = self.stamp_complete(goal.position) {
+            return Ok(Err(error));
         }
         if deliberate::is(Bug::SkipImageFlush) {
             return Ok(Ok(()));
         }
-        Ok(self.image.flush(|begin| self.pause(pace, begin)))
+        Ok(self.image.flush(|begin| self.pause(goal, begin)))
     }
 
     /// Copies blocks, waits until the log has all that the copies may have (L3), and writes them.
-    fn save_piece(&self, runs: &[Range<u64>], pace: &Pace) -> Result<io::Result<()>, LogFailed> {
+    fn save_piece(&self, runs: &[Range<u64>], goal: &Goal) -> Result<io::Result<()>, LogFailed> {
         let copies: Vec<AlignedBuffer> = runs.iter().map(|run| self.copy(run)).collect();
+        let newest = self.journals.sequence();
         if !deliberate::is(Bug::ImageAheadOfLog) {
-            self.wait_to_make_room(self.journals.sequence())?;
+            self.wait_to_make_room(newest)?;
+        }
+        // Numbers behind the log's last one are no records.
+        let newest = newest.min(self.log.durable_sequence());
+        if !deliberate::is(Bug::StampBehindPieces)
+            && let Err(error) = self.image.change_stamp(|stamp| stamp.get_changes(newest))
+        {
+            return Ok(Err(error));
         }
         let mut begin = Instant::now();
         let mut blocks = 0;
@@ -140,22 +151,33 @@ impl Shared {
                 .fetch_add(copy.len() as u64, Ordering::Relaxed);
             blocks += run.end - run.start;
             if blocks >= BURST_BLOCKS {
-                pace.has_written(std::mem::take(&mut blocks));
-                self.pause(pace, begin);
+                goal.has_written(std::mem::take(&mut blocks));
+                self.pause(goal, begin);
                 begin = Instant::now();
             }
         }
-        pace.has_written(blocks);
+        goal.has_written(blocks);
         Ok(Ok(()))
     }
 
     /// Leaves the disk to the log for a while, unless the image has to hurry. It was used since
     /// `begin`.
-    fn pause(&self, pace: &Pace, begin: Instant) {
+    fn pause(&self, goal: &Goal, begin: Instant) {
         let pause = (begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
-        if pause >= PAUSE_MIN && !pace.is_late(&self.log) && !self.state().ends {
+        if pause >= PAUSE_MIN && !goal.is_late(&self.log) && !self.state().ends {
             std::thread::sleep(pause);
         }
+    }
+
+    /// All pieces are written: the image has everything before this position of the log.
+    fn stamp_complete(&self, position: u64) -> io::Result<()> {
+        let newest = self.log.durable_sequence();
+        self.image.change_stamp(|stamp| {
+            if deliberate::is(Bug::StampBehindPieces) {
+                stamp.get_changes(newest);
+            }
+            stamp.complete = stamp.complete.max(position);
+        })
     }
 
     fn copy(&self, run: &Range<u64>) -> AlignedBuffer {
@@ -170,18 +192,21 @@ impl Shared {
     }
 }
 
-/// How fast a checkpoint has to be: done when half of the log is used.
+/// What a checkpoint has to reach, and how fast: it is done when half of the log is used.
 #[derive(Debug)]
-struct Pace {
+struct Goal {
+    /// The image gets all that lies before this position of the log.
+    position: u64,
     /// Bytes of the log in use when it began.
     used_bytes: u64,
     blocks: u64,
     written: AtomicU64,
 }
 
-impl Pace {
-    fn of(log: &Log, runs: &[Range<u64>]) -> Pace {
-        Pace {
+impl Goal {
+    fn of(log: &Log, position: u64, runs: &[Range<u64>]) -> Goal {
+        Goal {
+            position,
             used_bytes: log.used_bytes(),
             blocks: runs.iter().map(|run| run.end - run.start).sum(),
             written: AtomicU64::new(0),

@@ -37,6 +37,13 @@ impl DirtyBlocks {
         }
     }
 
+    /// Whether the block of a byte is dirty.
+    pub(crate) fn has(&self, at: Offset) -> bool {
+        let block = at.get() / BLOCK_BYTES as u64;
+        let word = self.words[(block / BITS) as usize].load(Ordering::Relaxed);
+        word & 1 << (block % BITS) != 0
+    }
+
     /// Takes all dirty blocks, as runs in ascending order.
     pub(crate) fn take(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();

@@ -4,12 +4,14 @@ use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart};
 use super::open::{Opened, begin_use, go_on, replay, write_image};
 use super::policy::Durability;
+use super::stamp::Mixture;
 use crate::error::{FormatError, OpenError};
 use crate::layout::Superblock;
 use crate::pool::{Mode, read_superblock};
 use crate::recovery;
 use crate::store::PmemStore;
 use pmem::{BLOCK_BYTES, DurabilityClass, Region};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use wal::{AlignedBuffer, Disk, OpenLog};
@@ -24,9 +26,10 @@ pub struct Disks {
 }
 
 impl Disks {
-    fn image(&self) -> Image {
+    fn image(&self, superblock: &Superblock) -> Image {
         let data = std::iter::once(0..self.image.length_bytes()).collect();
-        Image::new(vec![ImagePart::new(0, Arc::clone(&self.image), data)])
+        let part = ImagePart::new(0, Arc::clone(&self.image), data);
+        Image::new(vec![part], superblock)
     }
 
     /// Writes to the disks what was made in `region`, and an empty log.
@@ -37,21 +40,56 @@ impl Disks {
     pub fn format(&self, region: &Region) -> Result<(), FormatError> {
         let failed = |error: &dyn std::fmt::Display| FormatError::Initialise(error.to_string());
         let superblock = read_superblock(region).map_err(|error| failed(&error))?;
-        write_image(&self.image(), region, &superblock).map_err(|error| failed(&error))?;
+        write_image(&self.image(&superblock), region, &superblock)
+            .map_err(|error| failed(&error))?;
         let sequence = recovery::checkpoint_sequence(region).map_err(|error| failed(&error))?;
         wal::format(&*self.log, superblock.uuid, sequence, &mut |_, _| ())
             .map_err(|error| failed(&error))
     }
 
-    fn superblock(&self) -> Result<Superblock, OpenError> {
-        let unreadable = |source| OpenError::Io {
-            path: self.image.name().into(),
-            action: "read the superblock",
-            source,
+    /// The image, if it has the superblock's length and belongs to the log.
+    fn image_beside(
+        &self,
+        superblock: &Superblock,
+        log: &OpenLog,
+        path: &Path,
+    ) -> Result<Image, OpenError> {
+        let expected = superblock.geometry().total_bytes();
+        if self.image.length_bytes() != expected {
+            return Err(OpenError::Truncated {
+                path: self.image.name().into(),
+                expected,
+                found: self.image.length_bytes(),
+            });
+        }
+        let image = self.image(superblock);
+        let fits = match image
+            .read_stamp()
+            .map_err(|source| self.unreadable(source))?
+        {
+            true => image.stamp().fits(&log.root()),
+            false => Err(Mixture::NoStamp),
         };
+        fits.map_err(|mixture| OpenError::Mixed {
+            path: path.to_owned(),
+            mixture,
+        })?;
+        Ok(image)
+    }
+
+    fn unreadable(&self, source: io::Error) -> OpenError {
+        OpenError::Io {
+            path: self.image.name().into(),
+            action: "read the image",
+            source,
+        }
+    }
+
+    fn superblock(&self) -> Result<Superblock, OpenError> {
         let mut block = AlignedBuffer::new();
         block.resize(BLOCK_BYTES);
-        self.image.read(0, &mut block).map_err(unreadable)?;
+        let read = self.image.read(0, &mut block);
+        read.map_err(|source| self.unreadable(source))?;
         read_superblock(&Region::from_image(block.repeat(4)))
     }
 }
@@ -108,13 +146,13 @@ impl PmemStore {
             error,
         };
         let log = OpenLog::open(Arc::clone(&disks.log), superblock.uuid).map_err(failed)?;
+        let image = disks.image_beside(&superblock, &log, path)?;
         let bytes = superblock.geometry().total_bytes();
         let dirty = DirtyBlocks::new(bytes);
-        let image = disks.image();
-        let (region, log, tail) = match memory {
+        let (region, log) = match memory {
             Memory::Left(region) => {
-                let (log, tail) = go_on(path, &superblock, &region, &dirty, log)?;
-                (region, log, tail)
+                let log = go_on(path, &superblock, &region, &dirty, (log, &image))?;
+                (region, log)
             }
             memory => {
                 let (region, loaded) = match memory {
@@ -128,23 +166,20 @@ impl PmemStore {
                         (Arc::new(region), loaded)
                     }
                 };
-                loaded.map_err(|source| OpenError::Io {
-                    path: disks.image.name().into(),
-                    action: "read the image",
-                    source,
-                })?;
-                let log = replay(path, &superblock, &region, &dirty, log)?;
-                (region, log, Vec::new())
+                loaded.map_err(|source| disks.unreadable(source))?;
+                let log = replay(path, &superblock, &region, &dirty, (log, &image))?;
+                (region, log)
             }
         };
-        begin_use(&log, 0).map_err(failed)?;
+        let token = log.epoch() << 1;
+        begin_use(&log, &image, token, 0).map_err(|error| error.over(path))?;
         let opened = Opened {
             log,
             image,
             dirty,
-            tail,
             durability,
             speed: None,
+            memory: None,
         };
         PmemStore::open_logged(region, superblock, Mode::ReadWrite, opened)
     }

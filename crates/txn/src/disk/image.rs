@@ -1,15 +1,24 @@
 //! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the
 //! region.
 
-use pmem::BLOCK_BYTES;
+use super::stamp::{ImageStamp, STAMP_AT, STAMP_BYTES};
+use crate::layout::Superblock;
+use parking_lot::Mutex;
+use pmem::{BLOCK_BYTES, Offset, Region};
 use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use wal::{AlignedBuffer, Disk};
+use zerocopy::IntoBytes;
+
+/// Bytes that a thread reads at once.
+const PIECE_BYTES: usize = 4 << 20;
+/// The same of an image that is not worth a thread.
+const SMALL_PIECE_BYTES: usize = 64 << 10;
 
 /// A file of the image, and where it lies in the region.
 #[derive(Debug)]
@@ -66,24 +75,121 @@ pub(crate) fn data_ranges(file: &File, length: u64) -> Vec<Range<u64>> {
 pub(crate) struct Image {
     /// In ascending order, without gaps.
     parts: Vec<ImagePart>,
+    identity: [u8; 16],
+    /// The block of the second superblock, which has the stamp.
+    stamped_at: u64,
+    stamped: Mutex<Stamped>,
+}
+
+/// The stamp, and the block around it as it was last read or written.
+#[derive(Debug)]
+struct Stamped {
+    block: AlignedBuffer,
+    stamp: ImageStamp,
+    is_written: bool,
+}
+
+impl Stamped {
+    /// The block with the present stamp.
+    fn block(&mut self) -> &[u8] {
+        let stamp = self.stamp.sealed();
+        self.block[STAMP_AT..STAMP_AT + STAMP_BYTES].copy_from_slice(stamp.as_bytes());
+        &self.block
+    }
 }
 
 impl Image {
-    pub(crate) fn new(parts: Vec<ImagePart>) -> Image {
-        Image { parts }
+    /// The image of the pool with this superblock, with a stamp of a new pool.
+    pub(crate) fn new(parts: Vec<ImagePart>, superblock: &Superblock) -> Image {
+        let mut block = AlignedBuffer::new();
+        block.resize(BLOCK_BYTES);
+        Image {
+            parts,
+            identity: superblock.uuid,
+            stamped_at: superblock.geometry().second_superblock().get(),
+            stamped: Mutex::new(Stamped {
+                block,
+                stamp: ImageStamp::new(superblock.uuid),
+                is_written: false,
+            }),
+        }
+    }
+
+    /// Reads the stamp: whether there is one.
+    pub(super) fn read_stamp(&self) -> io::Result<bool> {
+        let mut stamped = self.stamped.lock();
+        self.read_parts(self.stamped_at, &mut stamped.block)?;
+        let read = ImageStamp::read(&stamped.block, self.identity);
+        stamped.is_written = read.is_some();
+        stamped.stamp = read.unwrap_or(stamped.stamp);
+        Ok(read.is_some())
+    }
+
+    /// The stamp as it was last read or changed.
+    pub(super) fn stamp(&self) -> ImageStamp {
+        self.stamped.lock().stamp
+    }
+
+    /// Changes the stamp and writes it. A copy of the files must not have a later write without it;
+    /// a power failure may lose it, because log and image are of one moment then.
+    pub(super) fn change_stamp(&self, change: impl FnOnce(&mut ImageStamp)) -> io::Result<()> {
+        let mut stamped = self.stamped.lock();
+        let before = stamped.stamp;
+        change(&mut stamped.stamp);
+        if stamped.is_written && stamped.stamp == before {
+            return Ok(());
+        }
+        stamped.is_written = false;
+        self.write_parts(self.stamped_at, stamped.block())?;
+        stamped.is_written = true;
+        Ok(())
+    }
+
+    /// Makes the stamp durable.
+    pub(super) fn flush_stamp(&self) -> io::Result<()> {
+        self.for_each(self.stamped_at, BLOCK_BYTES as u64, |part, _, _| {
+            part.disk.flush()
+        })
     }
 
     /// Writes whole blocks, which may lie in several files. Durable after [`flush`](Self::flush).
+    /// The stamp stays.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(BLOCK_BYTES as u64));
+        let end = at + bytes.len() as u64;
+        if !(at..end).contains(&self.stamped_at) {
+            return self.write_parts(at, bytes);
+        }
+        let (before, rest) = bytes.split_at((self.stamped_at - at) as usize);
+        let (block, behind) = rest.split_at(BLOCK_BYTES);
+        self.write_parts(at, before)?;
+        {
+            let mut stamped = self.stamped.lock();
+            stamped.block.copy_from_slice(block);
+            self.write_parts(self.stamped_at, stamped.block())?;
+            stamped.is_written = true;
+        }
+        self.write_parts(self.stamped_at + BLOCK_BYTES as u64, behind)
+    }
+
+    fn write_parts(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.for_each(at, bytes.len() as u64, |part, at, range| {
             part.is_written.store(true, Ordering::Release);
             part.disk.write(at, &bytes[range])
         })
     }
 
-    /// Reads whole blocks.
+    /// Reads whole blocks. The stamp is no part of memory: it reads as zeros.
     pub(crate) fn read(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<()> {
+        self.read_parts(at, into)?;
+        if (at..at + into.len() as u64).contains(&self.stamped_at) {
+            let start = (self.stamped_at - at) as usize + STAMP_AT;
+            into[start..start + STAMP_BYTES].fill(0);
+        }
+        Ok(())
+    }
+
+    fn read_parts(&self, at: u64, into: &mut AlignedBuffer) -> io::Result<()> {
         let length = into.len() as u64;
         self.for_each(at, length, |part, at, range| {
             part.disk.read(at, &mut into[range])
@@ -138,5 +244,55 @@ impl Image {
             index += 1;
         }
         Ok(())
+    }
+
+    /// Reads all of the image that is not zero into memory, which is zeros.
+    pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
+        self.load_blocks(region, |_, block| *block != [0; BLOCK_BYTES])
+    }
+
+    /// Reads the image into memory that holds anything.
+    pub(crate) fn load_over(&self, region: &Region) -> io::Result<()> {
+        self.load_blocks(region, |at, block| !region.equals(at, block))
+    }
+
+    fn load_blocks(
+        &self,
+        region: &Region,
+        is_wanted: impl Fn(Offset, &[u8]) -> bool + Sync,
+    ) -> io::Result<()> {
+        let mut pieces = self.data_pieces(PIECE_BYTES);
+        let is_small = pieces.len() <= 1;
+        let piece_bytes = if is_small {
+            pieces = self.data_pieces(SMALL_PIECE_BYTES);
+            SMALL_PIECE_BYTES
+        } else {
+            PIECE_BYTES
+        };
+        let next = AtomicUsize::new(0);
+        let load_pieces = || {
+            let mut buffer = AlignedBuffer::with_capacity(piece_bytes);
+            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                buffer.resize((piece.end - piece.start) as usize);
+                self.read(piece.start, &mut buffer)?;
+                for (index, block) in buffer.chunks(BLOCK_BYTES).enumerate() {
+                    let at = Offset::new(piece.start + (index * BLOCK_BYTES) as u64);
+                    if is_wanted(at, block) {
+                        region.store(at, block).leave_to_checkpoint();
+                    }
+                }
+            }
+            Ok(())
+        };
+        if is_small {
+            return load_pieces();
+        }
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(load_pieces)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                let ended = thread.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })
     }
 }

@@ -19,6 +19,7 @@ use pmem::Region;
 use pmem::deliberate::{self, Bug};
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -145,16 +146,11 @@ impl Shared {
         (image, dirty): (Image, DirtyBlocks),
         durability: Durability,
         speed: Option<DiskSpeed>,
-        tail: Vec<Read>,
     ) -> Shared {
-        // Records that are in no journal and not in the tail either are durable.
-        let sequence = match tail.first() {
-            Some(read) => read.sequence - 1,
-            None => journals.sequence(),
-        };
+        let sequence = journals.sequence();
         let cutter = Cutter {
             reader: JournalReader::new(&journals),
-            pending: tail.into(),
+            pending: VecDeque::new(),
             table_version: u64::MAX,
             before_copy: BeforeCopy::default(),
         };
@@ -423,14 +419,21 @@ impl Shared {
 pub struct Logger {
     pub(super) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Tells other servers that the memory is in use.
+    _memory: Option<File>,
 }
 
 impl Logger {
-    pub(super) fn start(shared: Shared, with_threads: bool) -> std::io::Result<Logger> {
+    pub(super) fn start(
+        shared: Shared,
+        memory: Option<File>,
+        with_threads: bool,
+    ) -> std::io::Result<Logger> {
         let shared = Arc::new(shared);
         let logger = Logger {
             threads: Mutex::default(),
             shared,
+            _memory: memory,
         };
         if with_threads {
             for _ in 0..logger.shared.depth().min(THREADS_MAX) {

@@ -10,7 +10,8 @@ use crate::layout::{Geometry, Superblock};
 use crate::pages;
 use crate::pool::{Mode, SUPER_FILE, io_error, segment_file};
 use pmem::{BLOCK_BYTES, Part};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatfs, fstatvfs};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -68,6 +69,8 @@ pub(crate) struct Memory {
     directory: PoolDirectory,
     files: Vec<(File, PathBuf, u64)>,
     room: DescriptorRoom,
+    /// The stamp's file, locked as long as a server has the memory.
+    stamp: File,
 }
 
 fn place_of(superblock: &Superblock) -> PathBuf {
@@ -103,13 +106,15 @@ impl Memory {
             Err(error) => return Err(io_error(&place, "look at the pool's memory")(error)),
         };
         let mut stamp = Stamp::new_zeroed();
-        let read = directory
-            .file(STAMP_FILE, Mode::ReadOnly)
-            .and_then(|file| file.read_exact_at(stamp.as_mut_bytes(), 0));
+        let Ok(stamp_file) = directory.file(STAMP_FILE, mode) else {
+            return Ok(None);
+        };
+        take(&stamp_file, &place, mode)?;
+        let read = stamp_file.read_exact_at(stamp.as_mut_bytes(), 0);
         if read.is_err() || !stamp.is_of(superblock) || !is_tmpfs(&directory) {
             return Ok(None);
         }
-        let mut memory = Memory::without_files(directory, superblock);
+        let mut memory = Memory::without_files(directory, stamp_file, superblock);
         for (name, length) in names(&superblock.geometry()) {
             let path = memory.directory.path_of(&name);
             match memory.directory.file(&name, mode) {
@@ -125,11 +130,12 @@ impl Memory {
         Ok(Some((memory, stamp)))
     }
 
-    fn without_files(directory: PoolDirectory, superblock: &Superblock) -> Memory {
+    fn without_files(directory: PoolDirectory, stamp: File, superblock: &Superblock) -> Memory {
         Memory {
             directory,
             files: Vec::new(),
             room: DescriptorRoom::new(superblock.geometry().segments),
+            stamp,
         }
     }
 
@@ -153,23 +159,31 @@ impl Memory {
             .collect()
     }
 
-    /// The directory, and the files through which the segments are mapped.
-    pub(crate) fn into_segments(self) -> (Arc<PoolDirectory>, SegmentFiles) {
+    /// The directory, the files through which the segments are mapped, and the lock: as long as it
+    /// is open, the memory counts as in use.
+    pub(crate) fn into_segments(self) -> (Arc<PoolDirectory>, SegmentFiles, File) {
         let files = self.files.into_iter().skip(1);
         let segments = SegmentFiles {
             files: files.map(|(file, ..)| file).collect(),
             _room: self.room,
         };
-        (Arc::new(self.directory), segments)
+        (Arc::new(self.directory), segments, self.stamp)
     }
 
     /// New memory, zeros, all of it reserved. Old memory under the name goes.
     pub(crate) fn make(superblock: &Superblock) -> Result<Memory, OpenError> {
-        Memory::give_back(superblock);
         let place = place_of(superblock);
+        let old = PoolDirectory::own(&place);
+        if let Ok(old) = old.and_then(|old| old.file(STAMP_FILE, Mode::ReadOnly)) {
+            take(&old, &place, Mode::ReadWrite)?;
+        }
+        Memory::give_back(superblock);
         let directory = PoolDirectory::make(&place)
             .map_err(io_error(&place, "make a directory for the pool's memory"))?;
-        let mut memory = Memory::without_files(directory, superblock);
+        let stamp = directory.create(STAMP_FILE);
+        let stamp = stamp.map_err(io_error(&place, "make a stamp for the pool's memory"))?;
+        take(&stamp, &place, Mode::ReadWrite)?;
+        let mut memory = Memory::without_files(directory, stamp, superblock);
         let filled = memory.fill(superblock);
         if filled.is_err() {
             Memory::remove(superblock);
@@ -217,9 +231,8 @@ impl Memory {
     /// The memory is whole: a server that is killed from here on leaves it for the next one.
     pub(crate) fn stamp(&self, stamp: &Stamp) -> Result<(), OpenError> {
         let path = self.directory.path_of(STAMP_FILE);
-        let file = self.directory.file_or_new(STAMP_FILE);
-        file.and_then(|file| file.write_all_at(stamp.as_bytes(), 0))
-            .map_err(io_error(&path, "write it"))
+        let written = self.stamp.write_all_at(stamp.as_bytes(), 0);
+        written.map_err(io_error(&path, "write it"))
     }
 
     /// For mapping, side by side.
@@ -261,6 +274,20 @@ impl Memory {
         }
         let _ = directory.remove_itself();
     }
+}
+
+/// A pool and its copy have one identity, and so one place for their memory.
+fn take(stamp: &File, place: &Path, mode: Mode) -> Result<(), OpenError> {
+    let operation = match mode {
+        Mode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Mode::ReadOnly => FlockOperation::NonBlockingLockShared,
+    };
+    flock(stamp, operation).map_err(|error| match error {
+        Errno::WOULDBLOCK => OpenError::MemoryInUse {
+            path: place.to_path_buf(),
+        },
+        error => io_error(place, "lock")(error.into()),
+    })
 }
 
 fn is_tmpfs(directory: &PoolDirectory) -> bool {

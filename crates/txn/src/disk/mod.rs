@@ -1,5 +1,5 @@
 //! Class `log`: memory that a log on an ordinary disk follows (docs/LOG.md has the design and the
-//! invariants L1–L7).
+//! invariants L1–L8).
 //!
 //! | module | idea |
 //! | --- | --- |
@@ -9,12 +9,15 @@
 //! | `batch` | records and the data that they publish become a batch of the log |
 //! | `dirty` | the blocks that batches changed and the image does not have |
 //! | `image` | the pool's files on the disk, as one range of bytes |
+//! | `stamp` | log and image belong together |
+//! | `files` | the files of a pool differ from copies |
 //! | `logger` | threads that write batches, and threads that wait for them |
 //! | `waiters` | each thread that waits is woken alone |
 //! | `bound` | calls wait if the log is late |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
+//! | `tail` | the records that only a killed server's memory has |
 //! | `salvage` | a damaged pool, for checks and repairs |
 //! | `given` | the same on disks that the caller has |
 
@@ -23,6 +26,7 @@ mod batch;
 mod bound;
 mod checkpoint;
 mod dirty;
+mod files;
 mod given;
 mod image;
 mod logger;
@@ -31,11 +35,34 @@ pub(crate) mod open;
 mod policy;
 mod reader;
 pub(crate) mod salvage;
+mod stamp;
 mod status;
+mod tail;
 mod waiters;
+
+use crate::layout::Geometry;
+use pmem::{BLOCK_BYTES, Offset};
 
 pub use given::Disks;
 pub use logger::{LogFailed, Logger};
-pub use open::LOG_FILE;
 pub use policy::{Durability, ParseDurabilityError};
+pub use stamp::Mixture;
+#[doc(hidden)]
+pub use stamp::{ImageStamp, STAMP_AT};
 pub use status::DiskLogStatus;
+
+/// Name of the log's file in the pool's directory.
+pub const LOG_FILE: &str = "log";
+/// In the log's root: the image is whole and the pool was unmounted cleanly.
+const CLEAN: u64 = 1;
+
+/// Whether a batch may change these bytes: those of a segment, and the header without superblocks.
+fn is_inside(geometry: &Geometry, at: Offset, length: usize) -> bool {
+    let Some(end) = at.get().checked_add(length as u64) else {
+        return false;
+    };
+    let second = geometry.second_superblock();
+    let is_header = at.get() >= BLOCK_BYTES as u64 && end <= second.get();
+    let is_segment = at >= geometry.first_block().offset() && end <= geometry.total_bytes();
+    is_header || is_segment
+}

@@ -2,9 +2,11 @@
 //! memory of a killed server, in private memory. A repair is written to the image, and all that the
 //! log had is done with.
 
+use super::CLEAN;
+use super::files::PoolFiles;
 use super::image::Image;
 use super::memory::Memory;
-use super::open::{has_left, map_memory, new_token, open_image, open_log, read_alone};
+use super::open::{has_left, map_memory, new_token, read_alone, read_both};
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
 use crate::layout::Superblock;
@@ -35,19 +37,50 @@ pub(crate) fn open(
     superblock: &Superblock,
     mode: Mode,
 ) -> Result<(Region, Option<Repairable>), OpenError> {
-    let (path, log) = open_log(pool, superblock, mode)?;
-    let image = open_image(pool, superblock, mode)?;
-    let region = match has_left(superblock, &log.root(), Mode::ReadOnly)? {
-        Some((memory, _)) => map_memory(&memory, Access::PrivateCopy)?,
-        None => read_alone(&path, superblock, &log, &image)?,
+    let files = PoolFiles::open(pool, superblock, mode)?;
+    let region = match mode {
+        Mode::ReadOnly => look_at(pool, superblock, &files)?,
+        Mode::ReadWrite => take_as_it_is(superblock, &files)?,
     };
     let repairable = (mode == Mode::ReadWrite).then(|| Repairable {
         superblock: *superblock,
-        path,
-        image,
-        log: Mutex::new(Some(log)),
+        path: files.path,
+        image: files.image,
+        log: Mutex::new(Some(files.log)),
     });
     Ok((region, repairable))
+}
+
+fn look_at(
+    pool: &PoolDirectory,
+    superblock: &Superblock,
+    files: &PoolFiles,
+) -> Result<Region, OpenError> {
+    if files.are_copies() {
+        let path = pool.path().to_path_buf();
+        return Err(OpenError::Copied { path });
+    }
+    files.check_stamp()?;
+    match has_left(superblock, &files.log.root(), Mode::ReadOnly)? {
+        Some((memory, _)) => map_memory(&memory, Access::PrivateCopy),
+        None => read_alone(superblock, files),
+    }
+}
+
+/// For a repair, files of different moments too.
+fn take_as_it_is(superblock: &Superblock, files: &PoolFiles) -> Result<Region, OpenError> {
+    if files.are_copies() {
+        tracing::warn!("the files were copied before the pool was unmounted");
+    } else if let Some((memory, _)) = has_left(superblock, &files.log.root(), Mode::ReadOnly)? {
+        return map_memory(&memory, Access::PrivateCopy);
+    }
+    let (region, replayed) = read_both(superblock, files)?;
+    let stamped = files.check_stamp();
+    let stamped = stamped.and_then(|()| files.check_end(&replayed));
+    if let Err(error) = stamped {
+        tracing::warn!("{error}");
+    }
+    Ok(region)
 }
 
 impl Repairable {
@@ -62,13 +95,25 @@ impl Repairable {
             error,
         };
         let log = log.replay(&mut |_| ()).map_err(failed)?;
+        let token = new_token();
+        let end = log.durable_root();
         self.write_differences(region)
+            .and_then(|()| {
+                self.image.change_stamp(|stamp| {
+                    stamp.token = token;
+                    stamp.former = end.user & !CLEAN;
+                    stamp.complete = end.position;
+                    stamp.newest = end.sequence;
+                })
+            })
+            .and_then(|()| self.image.flush(|_| ()))
             .map_err(io_error(&self.path, "write the image beside it"))?;
         let sequence = recovery::checkpoint_sequence(region)?;
-        let end = log.durable_root();
         log.advance(Root {
             sequence: sequence.max(end.sequence),
-            user: new_token(),
+            user: token,
+            // A copy is as good from here on.
+            files: 0,
             ..end
         })
         .map_err(failed)?;
@@ -92,6 +137,6 @@ impl Repairable {
                 }
             }
         }
-        self.image.flush(|_| ())
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::Superblock;
 use crate::lock::Lock;
+use crate::lost::Damage;
 use crate::removal::remove;
 use crate::users::{self, Given};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Part, Region};
@@ -21,9 +22,10 @@ pub(super) fn map(
     superblock: Superblock,
     lock: Lock,
     given: Given,
-    (mode, durability): (Mode, Durability),
+    (mode, damage, durability): (Mode, Damage, Durability),
 ) -> Result<Mapped, OpenError> {
-    let (region, opened) = disk::open::map(&directory, &superblock, mode, durability)?;
+    let how = (damage, durability);
+    let (region, opened) = disk::open::map(&directory, &superblock, mode, how)?;
     let mut mapped = Mapped {
         region,
         superblock,
@@ -34,7 +36,7 @@ pub(super) fn map(
         had: Vec::new(),
         log: None,
     };
-    if let Some((log, memory)) = opened {
+    if let Some((mut log, memory)) = opened {
         if given == Given::Segments {
             mapped.had = memory.had();
         }
@@ -42,7 +44,8 @@ pub(super) fn map(
             // As far as segments of this memory go, and others are gone.
             users::forget_given(&directory);
         }
-        let (place, segments) = memory.into_segments();
+        let (place, segments, lock) = memory.into_segments();
+        log.keep(lock);
         (mapped.memory, mapped.segments) = (Some(place), Some(segments));
         mapped.log = Some(log);
     }

@@ -54,7 +54,7 @@ impl PmemStore {
             segments,
             had,
             log,
-        } = pool::map(pool, mode, volatile, durability)?;
+        } = pool::map(pool, mode, volatile, (damage, durability))?;
         let lost = before_opening(pool, &region, &superblock, mode, damage)?;
         let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         (store.directory, store.memory) = (directory, memory);

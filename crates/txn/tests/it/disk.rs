@@ -14,17 +14,17 @@ use std::time::Duration;
 use wal::testing::SimulatedDisk;
 use wal::{Disk, OpenLog, UNIT_BYTES};
 
-const UNITS: usize = 16;
+pub(crate) const UNITS: usize = 16;
 /// No thread writes batches here, so nothing is durable before a sync.
-const LATE: Durability = Durability::Fsync(Duration::from_secs(60));
+pub(crate) const LATE: Durability = Durability::Fsync(Duration::from_secs(60));
 
-struct Pool {
-    log: Arc<SimulatedDisk>,
-    image: Arc<SimulatedDisk>,
+pub(crate) struct Pool {
+    pub(crate) log: Arc<SimulatedDisk>,
+    pub(crate) image: Arc<SimulatedDisk>,
 }
 
 impl Pool {
-    fn new() -> Pool {
+    pub(crate) fn new() -> Pool {
         let options = FormatOptions {
             log: true,
             volatile: false,
@@ -41,19 +41,19 @@ impl Pool {
         pool
     }
 
-    fn disks(&self) -> Disks {
+    pub(crate) fn disks(&self) -> Disks {
         Disks {
             log: Arc::clone(&self.log) as Arc<dyn Disk>,
             image: Arc::clone(&self.image) as Arc<dyn Disk>,
         }
     }
 
-    fn open(&self, durability: Durability) -> PmemStore {
+    pub(crate) fn open(&self, durability: Durability) -> PmemStore {
         open(&self.disks(), durability).expect("a sound pool")
     }
 
     /// The disks after a power failure that leaves durable sectors only.
-    fn after_power_failure(&self) -> Pool {
+    pub(crate) fn after_power_failure(&self) -> Pool {
         let least = |disk: &SimulatedDisk| {
             let mut first = None;
             disk.for_each_crash(&mut |_, image| {
@@ -70,7 +70,7 @@ impl Pool {
     }
 }
 
-fn open(disks: &Disks, durability: Durability) -> Result<PmemStore, OpenError> {
+pub(crate) fn open(disks: &Disks, durability: Durability) -> Result<PmemStore, OpenError> {
     let store = PmemStore::open_disks(disks, None, durability)?;
     store.install(store.rebuild()?, Options::default());
     Ok(store)
@@ -80,17 +80,17 @@ fn word(store: &PmemStore) -> Offset {
     store.root_area() + 1024
 }
 
-fn set(store: &PmemStore, value: u64) {
+pub(crate) fn set(store: &PmemStore, value: u64) {
     let mut transaction = store.begin();
     transaction.store_word(word(store), value);
     transaction.commit().expect("a small record");
 }
 
-fn value(store: &PmemStore) -> u64 {
+pub(crate) fn value(store: &PmemStore) -> u64 {
     store.load_word(word(store))
 }
 
-fn logger(store: &PmemStore) -> &perdure_txn::Logger {
+pub(crate) fn logger(store: &PmemStore) -> &perdure_txn::Logger {
     store.logger().expect("a pool with a log")
 }
 
@@ -316,32 +316,4 @@ fn calls_wait_for_the_checkpoint_if_the_ring_is_full() {
     });
     assert!(logger(&store).status().checkpoints > 5);
     assert_eq!(value(&pool.after_power_failure().open(LATE)), CHANGES);
-}
-
-fn left_by(store: PmemStore) -> Arc<Region> {
-    let image = store.region().image();
-    drop(store);
-    let mut left = Region::anonymous_of(image.len() as u64, DurabilityClass::Log);
-    left.refill(&image);
-    Arc::new(left)
-}
-
-#[test]
-fn what_only_memory_has_outlives_a_second_kill() {
-    let mut pool = Pool::new();
-    let store = pool.open(LATE);
-    set(&store, 1);
-    let mut left = left_by(store);
-    for _ in 0..3 {
-        pool = Pool {
-            log: Arc::new(pool.log.kill()),
-            image: Arc::new(pool.image.kill()),
-        };
-        let store = PmemStore::open_disks(&pool.disks(), Some(left), LATE).expect("a sound pool");
-        left = left_by(store);
-    }
-    let store = PmemStore::open_disks(&pool.disks(), Some(left), LATE).expect("a sound pool");
-    assert_eq!(value(&store), 1);
-    logger(&store).sync().expect("a disk that works");
-    assert_eq!(value(&pool.after_power_failure().open(LATE)), 1);
 }

@@ -4,9 +4,12 @@
 mod bites;
 mod common;
 mod disk;
+mod format_document;
 #[cfg(feature = "deliberate-bugs")]
 mod held;
 mod homes;
 mod journals_move;
+mod mixed;
 mod repaired;
+mod tail;
 mod torn;

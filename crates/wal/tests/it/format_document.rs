@@ -44,6 +44,7 @@ fn root() -> String {
         ring_bytes: "bytes of the ring, a multiple of 4,096",
         previous: "`check` of the batch before; CRC32C of the identity before the first one",
         reserved: "0",
+        files: "of the pool, too",
     })
 }
 
