@@ -56,7 +56,7 @@ impl Journals {
     /// 3. W is made durable. Only now are the old halves dead and the freed blocks free (R1).
     ///
     /// 4. The dead halves get fresh places from `allocator`, if there is one.
-    /// 5. What is free now is released, before anybody who waited for this checkpoint goes on: he looks for room next.
+    /// 5. What is free now is released, before a thread that waited for this checkpoint goes on: it looks for room next.
     ///
     /// A crash before 3 replays the records: applying them again changes nothing. A crash in 4 finds each half at its old or its new place,
     /// empty.

@@ -570,7 +570,7 @@ pub(crate) fn first_written(journal: &[u8]) -> Option<(u64, &[u8])> {
     Some((sequence, bytes))
 }
 
-/// What a record tells the log.
+/// A record tells the log of a range of data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub(crate) at: Offset,

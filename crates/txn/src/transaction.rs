@@ -317,7 +317,7 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
-    /// Has the record name its data for the log, unless its data check does, and what it frees.
+    /// The record names its data for the log, unless its data check does, and blocks that it frees.
     fn name_data(&mut self) {
         if let Data::Unchecked(_) = self.data {
             for (at, bytes) in std::mem::take(&mut self.written) {

@@ -32,6 +32,11 @@ pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
         describe_counter!(name, description);
         counter!(name, &place()).absolute(value);
     }
+    publish_state(log, mountpoint);
+}
+
+fn publish_state(log: &LogStatus, mountpoint: &str) {
+    let place = || [("mountpoint", mountpoint.to_owned())];
     let gauges = [
         (
             "perdure_log_used_bytes",

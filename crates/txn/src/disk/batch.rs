@@ -43,14 +43,20 @@ impl<'b> BatchBuilder<'b> {
         }
     }
 
-    /// Bytes of entries so far.
+    /// How many bytes the entries have so far.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.buffer.payload_bytes()
     }
 
-    /// The batch will have this record: what an earlier one publishes in blocks that it gives back
-    /// need not be copied. They are used again only when the batch is durable (L4).
-    pub(crate) fn will_add(&mut self, read: &Read) {
+    /// Adds records. Data that one publishes in a block that a later one gives back is not copied:
+    /// the block is used again only when the batch is durable (L4).
+    pub(crate) fn add_all(&mut self, reads: &[Read]) {
+        reads.iter().for_each(|read| self.note_freed(read));
+        reads.iter().for_each(|read| self.add(read));
+    }
+
+    /// The batch has this record: an earlier one may publish data in blocks that it gives back.
+    fn note_freed(&mut self, read: &Read) {
         let mut entries = record::entries(&read.bytes);
         entries.by_ref().for_each(drop);
         for note in notes(entries.rest()).filter(|note| note.is_freed) {

@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of the bound, how often a thread looks whether there is a change to write. A change that was there
-/// at the look before is written, so it is at most twice as old.
+/// Of the bound, how often a thread looks for changes to write. A change that was there at the look
+/// before is written, so it is at most twice as old.
 const LOOKS: u32 = 8;
 /// Of the bound, how long before its end a call waits: it has to return within the bound.
 const RESERVE: u32 = 4;

@@ -217,7 +217,7 @@ impl Goal {
         self.written.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Whether the log fills faster than the image catches up.
+    /// The log fills faster than the image catches up.
     fn is_late(&self, log: &Log) -> bool {
         let half = log.ring_bytes() / 2;
         let filled = log.used_bytes().saturating_sub(self.used_bytes);

@@ -27,7 +27,7 @@ pub(crate) struct ImagePart {
     pub(crate) disk: Arc<dyn Disk>,
     /// Ranges of the file that may be something else than zeros.
     pub(crate) data: Vec<Range<u64>>,
-    /// Whether it was written since the last flush.
+    /// The part was written since the last flush.
     is_written: AtomicBool,
 }
 

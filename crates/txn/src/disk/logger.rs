@@ -110,6 +110,20 @@ struct Cutter {
     before_copy: BeforeCopy,
 }
 
+impl Cutter {
+    /// Takes records until a batch of them has so many bytes.
+    fn take(&mut self, bytes_wanted: u64) -> Vec<Read> {
+        let mut bytes = 0;
+        let is_wanted = |read: &&Read| {
+            let is_wanted = bytes < bytes_wanted;
+            bytes += BatchBuilder::bytes_of(read);
+            is_wanted
+        };
+        let count = self.pending.iter().take_while(is_wanted).count();
+        self.pending.drain(..count).collect()
+    }
+}
+
 /// The act of a test at the worst moment: a batch is about to get its records, and later copies
 /// of the data that they publish.
 #[derive(Default)]
@@ -331,17 +345,7 @@ impl Shared {
         }
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
         let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
-        let mut bytes = 0;
-        let count = cutter.pending.iter().take_while(|read| {
-            let is_wanted = bytes < wanted;
-            bytes += BatchBuilder::bytes_of(read);
-            is_wanted
-        });
-        let reads: Vec<Read> = (0..count.count())
-            .filter_map(|_| cutter.pending.pop_front())
-            .collect();
-        reads.iter().for_each(|read| batch.will_add(read));
-        reads.iter().for_each(|read| batch.add(read));
+        batch.add_all(&cutter.take(wanted));
         // Until no record that is not in the batch may have changed what was copied (L2).
         loop {
             newest = cutter.reader.read(journals, region, &mut cutter.pending);
@@ -354,8 +358,7 @@ impl Shared {
                 break;
             };
             let more: Vec<Read> = cutter.pending.drain(..=changing).collect();
-            more.iter().for_each(|read| batch.will_add(read));
-            more.iter().for_each(|read| batch.add(read));
+            batch.add_all(&more);
         }
         // Not older than any record of the batch (L7).
         if cutter.table_version == u64::MAX || !deliberate::is(Bug::ForgetTable) {
@@ -472,7 +475,7 @@ impl Logger {
         self.shared.wait(sequence)
     }
 
-    /// [`wait`](Self::wait) for a call that needs the room of records which the log does not have yet.
+    /// [`wait`](Self::wait) for a call that needs the room of records that the log does not have.
     pub(crate) fn wait_for_room(&self, sequence: u64) {
         let begin = Instant::now();
         if !self.is_durable(sequence) {
