@@ -317,6 +317,7 @@ pub(crate) fn usage(file: &File) -> Usage {
 mod tests {
     use super::*;
     use pmem::{Access, DurabilityClass, Part, Region};
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
 
     const BYTES: u64 = 4096;
@@ -438,5 +439,40 @@ mod tests {
         assert!(held.is_held(SegmentNumber(0)) && held.lingering() == 1);
         drop(theirs);
         assert_eq!(held.look_again(), [SegmentNumber(0)]);
+    }
+
+    #[test]
+    fn free_blocks_are_read_while_no_file_has_a_hole() {
+        let (held, _regions, _folder) = two();
+        held.give(SegmentNumber(0));
+        std::thread::scope(|scope| {
+            let renewing = held.without_holes(|| {
+                // Its pages are less than the kernel may have as one, so all are replaced at once.
+                let renewing = scope.spawn(|| held.change_hands(SegmentNumber(0), BYTES));
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                assert!(!renewing.is_finished(), "pages were taken out meanwhile");
+                renewing
+            });
+            renewing.join().expect("replaced");
+        });
+    }
+
+    #[test]
+    fn memory_that_a_process_has_mapped_is_freed_unless_it_is_spared() {
+        let (held, _regions, folder) = two();
+        for number in [0, 1] {
+            assert!(held.hold(SegmentNumber(number)));
+            let file = held.own_file(SegmentNumber(number)).expect("a file");
+            file.write_all_at(&[7; BYTES as usize], 0).expect("written");
+        }
+        let reader = |name: &str| File::open(folder.path().join(name)).expect("opened");
+        let readers = ["0", "1"].map(reader);
+        held.empty(|segment| segment == SegmentNumber(1));
+        let content = readers.map(|file| {
+            let mut bytes = [0; BYTES as usize];
+            file.read_exact_at(&mut bytes, 0).expect("read");
+            bytes
+        });
+        assert!(content == [[0; BYTES as usize], [7; BYTES as usize]]);
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::direct::{BLOCK, LATEST, Own, direct_status, status};
 use crate::common::{Mounted, Place};
+use crate::hostile;
 use crate::kept::{FOR_READING, FOR_WRITING, Talk, await_that, make};
 use direct::Client;
 use direct::protocol::{Attached, Kind, Refusal, Row};
@@ -19,9 +20,6 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use tempfile::TempDir;
 use txn::lost::Damage;
 use txn::{Durability, Mode, PmemStore};
-
-/// Nothing becomes durable by itself while a test runs.
-const LATE: Durability = Durability::Fsync(Duration::from_secs(60));
 
 /// What `statfs` calls tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
@@ -73,7 +71,9 @@ fn reads_of_server(mounted: &Mounted) -> u64 {
 
 #[test]
 fn a_process_reads_directly_and_writes_through_the_server() {
-    let Some(mounted) = mount(LATE) else { return };
+    let Some(mounted) = mount(Durability::default()) else {
+        return;
+    };
     let client = Client::default();
     let own = Own::create(&mounted, "file", &client);
     assert_eq!(own.write(64), 0, "writes go through the server");
@@ -206,6 +206,21 @@ fn a_hostile_process_cannot_change_the_memory() {
     }
     let memory = std::fs::read(mounted.path("file")).expect("read");
     assert!(memory == [7; 4 * BLOCK]);
+}
+
+#[test]
+fn no_conversation_changes_a_byte() {
+    let Some(mounted) = mount(Durability::default()) else {
+        return;
+    };
+    hostile::survive(&mounted, |content| {
+        assert!(content == [7; 50_000], "a process has changed its file");
+    });
+    let direct = direct_status(&mounted);
+    assert!(
+        direct.attached > 0 && direct.leases_granted == 0,
+        "{direct:?}"
+    );
 }
 
 #[test]
