@@ -42,6 +42,18 @@ fn leases() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// A change of every part of a pool with a log, with every set of checks that fit; and none.
+fn images() -> Vec<Vec<u8>> {
+    let parts = |flags: u8| {
+        let changes = (0..10u8).map(move |part| [part, part.wrapping_mul(29) ^ flags, 0, flags]);
+        let alone = changes.map(move |change| [&[flags], &change[..]].concat());
+        std::iter::once(vec![flags]).chain(alone)
+    };
+    // A record's number in both roots that is too large for a seal.
+    let sequence = vec![4, 7, 71, 0, 0x10, 8, 71, 0, 0x10];
+    (0..16).flat_map(parts).chain([sequence]).collect()
+}
+
 /// The records at the start of the first journal, up to the end of its first block.
 fn records(image: &[u8]) -> Vec<u8> {
     let at = (STATE_BLOCK.offset() + JOURNALS_AT).get() as usize;
@@ -76,5 +88,6 @@ pub fn write_all(directory: &Path) -> std::io::Result<()> {
     write(directory, "dentry", &used)?;
     write(directory, "inode", &mutations())?;
     write(directory, "pool", &mutations())?;
+    write(directory, "image", &images())?;
     write(directory, "lease", &leases())
 }

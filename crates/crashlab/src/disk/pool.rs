@@ -156,3 +156,27 @@ impl Prepared {
         (self.point.medium(Choice::whole(true)), self.model.clone())
     }
 }
+
+/// The bytes of log and image of a pool whose power has failed, with batches behind the root.
+///
+/// # Errors
+///
+/// The error of the pool's creation.
+pub fn sample() -> Result<[Vec<u8>; 2], String> {
+    let (medium, mut model) = prepared(0)?.start();
+    let mut live = live(&medium, None, Durability::Call)?;
+    for mode in [0o600, 0o640, 0o604] {
+        let path = "a".to_owned();
+        agree(&mut live, &mut model, &Operation::SetMode { path, mode })?;
+        if mode == 0o600 {
+            save_image(live.files())?;
+        }
+    }
+    let disks = medium.point().cut(Choice::whole(true));
+    let bytes = |disk: &dyn wal::Disk| {
+        let mut bytes = vec![0; disk.length_bytes() as usize];
+        let read = disk.read(0, &mut bytes);
+        read.map(|()| bytes).map_err(|error| error.to_string())
+    };
+    Ok([bytes(&*disks.log)?, bytes(&*disks.image)?])
+}

@@ -7,9 +7,9 @@
 use super::image::{Image, ImagePart, data_ranges};
 use super::stamp::Mixture;
 use super::{CLEAN, LOG_FILE};
-use crate::checksum::mix64;
+use crate::checksum::{SEALED_MAX, mix64};
 use crate::directory::PoolDirectory;
-use crate::error::OpenError;
+use crate::error::{Corruption, OpenError};
 use crate::layout::Superblock;
 use crate::pool::{Mode, SUPER_FILE, io_error, open_file, segment_file};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -84,11 +84,23 @@ impl PoolFiles {
 
 /// Whether a log that was read so far has all that the image may have.
 pub(super) fn has_enough(path: &Path, image: &Image, replayed: &Replayed) -> Result<(), OpenError> {
+    has_possible_end(path, replayed)?;
     let within = image.stamp().is_within(replayed.last_sequence);
     within.map_err(|mixture| OpenError::Mixed {
         path: path.to_path_buf(),
         mixture,
     })
+}
+
+/// Refuses numbers of records that no pool lives to see: later ones could not be sealed.
+pub(super) fn has_possible_end(path: &Path, replayed: &Replayed) -> Result<(), OpenError> {
+    match replayed.last_sequence > SEALED_MAX / 2 {
+        true => {
+            let fault = format!("record {} is impossible", replayed.last_sequence);
+            Err(Corruption::new(path.display().to_string(), fault).into())
+        }
+        false => Ok(()),
+    }
 }
 
 /// A file of the pool.

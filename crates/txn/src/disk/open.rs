@@ -2,7 +2,7 @@
 
 use super::batch;
 use super::dirty::DirtyBlocks;
-use super::files::{PoolFiles, has_enough, open_image};
+use super::files::{PoolFiles, has_enough, has_possible_end, open_image};
 use super::image::Image;
 use super::logger::{Logger, Shared};
 use super::memory::{Memory, Stamp};
@@ -194,10 +194,12 @@ impl Logger {
         let region = &shared.region;
         let header = superblock.geometry().header_blocks * BLOCK_BYTES as u64;
         shared.dirty.mark(Offset::new(0), header);
-        let saved: SavedHeader = region.load(STATE_BLOCK.offset() + SAVED_AT);
-        for [start, blocks] in saved.extents.iter().take(saved.extent_count as usize) {
-            let at = BlockNumber::new(*start).offset();
-            shared.dirty.mark(at, blocks * BLOCK_BYTES as u64);
+        if is_saved {
+            let saved: SavedHeader = region.load(STATE_BLOCK.offset() + SAVED_AT);
+            for [start, blocks] in saved.extents.iter().take(saved.extent_count as usize) {
+                let at = BlockNumber::new(*start).offset();
+                shared.dirty.mark(at, blocks * BLOCK_BYTES as u64);
+            }
         }
         let sequence = shared.journals.sequence();
         // No thread makes room any more.
@@ -293,6 +295,7 @@ pub(super) fn read_both(
     if let Some(fault) = fault {
         return Err(Corruption::new(path.display().to_string(), fault.to_string()).into());
     }
+    has_possible_end(path, &replayed)?;
     settle(
         &region,
         &log.root(),
