@@ -18,7 +18,7 @@ greedy() {
     # A group of its own, so that its children end with it.
     setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/greedy" "$@" >"$work/greedy.log" 2>&1 &
     greedy=$!
-    for _ in {1..600}; do
+    for _ in {1..3000}; do
         if grep -q '^PASS' "$work/greedy.log"; then
             said=$(sed -n 's/^PASS .* //p' "$work/greedy.log")
             return 0
@@ -33,17 +33,16 @@ enough() {
     kill -9 -- "-$greedy"
     wait "$greedy" 2>/dev/null || true
     : >"$work/greedy.log"
-    for _ in {1..250}; do
+    for _ in {1..1500}; do
         ! "$PERDURE" stat "$mnt" --json | grep -q '"processes": 0,' || return 0
         sleep 0.02
     done
     fail "$("$PERDURE" stat "$mnt" --clients)"
 }
 
-# others WHAT MOST - what another user does for two seconds takes no longer than so many ms at a time.
-others() {
-    local worst
-    worst=$(setpriv --reuid=777 --regid=777 --clear-groups "$python" - "$mnt" <<'PYTHON'
+# longest - another user's longest operation within two seconds, in ms.
+longest() {
+    setpriv --reuid=777 --regid=777 --clear-groups "$python" - "$mnt" <<'PYTHON'
 import os, sys, time
 mnt, end, worst = sys.argv[1], time.time() + 2, 0
 while time.time() < end:
@@ -56,16 +55,28 @@ while time.time() < end:
     worst = max(worst, time.time() - begin)
 print(int(worst * 1000))
 PYTHON
-    )
-    [ "$worst" -lt "$2" ] || fail "$1: another user waits $worst ms"
-    note "$1: another user waits $worst ms at most"
+}
+# others MOST PART... - beside a greedy program, another user's operations take less than MOST ms
+# each. A busy machine makes some of ten attempts slow, a greedy program all of them.
+others() {
+    local most=$1 worst all=''
+    shift
+    for _ in {1..10}; do
+        greedy "$@"
+        worst=$(longest)
+        all="$all $worst"
+        [ "$worst" -ge "$most" ] || { note "$1: another user waits $worst ms at most"; return 0; }
+        enough
+    done
+    fail "$1: another user waits$all ms"
 }
 # served WHAT - who comes now is taken in, and may attach a file.
 served() {
     local it
     setpriv --reuid=777 --regid=777 --clear-groups "$programs/greedy" attach "$mnt/others" 1 >"$work/served.log" 2>&1 &
     it=$!
-    for _ in {1..200}; do
+    # A server that takes in nobody does so as long as the greedy program runs.
+    for _ in {1..1500}; do
         ! grep -q '^PASS attach 1' "$work/served.log" || { kill -9 $it; wait $it 2>/dev/null || true; return 0; }
         sleep 0.02
     done
@@ -79,8 +90,8 @@ under() {
 resident_mebibytes() { echo $(($(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$server/status") >> 10)); }
 in_system() { cut -f 1 /proc/sys/fs/file-nr; }
 
-greedy late "$mnt/home"
-others "64 files that are not given back" 1800
+# 64 files that are not given back.
+others 1800 late "$mnt/home"
 enough
 
 dd if=/dev/zero of="$mnt/home/own" bs=1M count=64 status=none
@@ -104,9 +115,8 @@ served "many files"
 enough
 rm -f "$mnt"/home/*
 
-greedy keep "$mnt/home"
+others 1500 keep "$mnt/home"
 under "MiB that are kept from others" "$said" 80
-others "blocks that are kept" 1500
 enough
 
 echo x >"$mnt/home/anybodys"
@@ -115,9 +125,10 @@ greedy linger "$mnt/home/anybodys"
 served "sockets that take a day to close"
 enough
 served "after all that"
+# The sockets take a day.
 begin=$SECONDS
 umount_pool
-under "seconds to unmount" $((SECONDS - begin)) 5
+under "seconds to unmount" $((SECONDS - begin)) 100
 fsck_clean
 
 # Segments of files that are gone count against the quota, be they mapped or in a socket's queue.
@@ -128,7 +139,8 @@ umount_pool
 mount_pool
 for how in mapped queued; do
     greedy hoard "$mnt/home" $how
-    under "$how: MiB of segments without files, with a quota of 32 MiB" "$said" 60
+    # Segments of 2 MiB: one more while all are within the quota and the four free of charge.
+    under "$how: MiB of segments without files, with a quota of 32 MiB" "$said" 42
     [ "$said" -gt 16 ] || fail "$how: $said MiB are no attack"
     "$PERDURE" stat "$mnt" >"$work/stat.log"
     grep -q "^kept *user 12345: $((said / 2)) segments" "$work/stat.log" || fail "$how: stat does not say who keeps segments: $(cat "$work/stat.log")"
@@ -136,7 +148,7 @@ for how in mapped queued; do
     rm "$mnt/others/large"
     served "$how segments"
     enough
-    for _ in {1..100}; do
+    for _ in {1..600}; do
         "$PERDURE" stat "$mnt" >"$work/stat.log"
         grep -q "^kept *user 12345" "$work/stat.log" || break
         sleep 0.1
@@ -151,10 +163,10 @@ fsck_clean
 # The log names the process that has another process's file of words, and the pool opens.
 mount_pool
 setsid setpriv --reuid=12345 --regid=12345 --clear-groups "$programs/greedy" hide "$mnt/home/anybodys" "$work/signs/ready" >"$work/hidden.log" 2>&1 &
-for _ in {1..200}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done
+for _ in {1..1500}; do [ ! -e "$work/signs/ready" ] || break; sleep 0.02; done
 kill_server
 umount -l "$mnt"
-for _ in {1..200}; do heir=$(cat "$work/hidden.log"); [ -z "$heir" ] || break; sleep 0.02; done
+for _ in {1..1500}; do heir=$(cat "$work/hidden.log"); [ -z "$heir" ] || break; sleep 0.02; done
 mount_pool
 grep -q "in the hands of process $heir" "$log" || fail "who is in the middle of a write is not named: $(tail -n 3 "$log")"
 kill -9 "$heir"

@@ -6,43 +6,33 @@ use crate::run::{Leaves, Run};
 use crate::sync::MutexGuard;
 use crate::{Allocator, DomainId, Request, SegmentNumber};
 
-/// Segments that stay with one owner because processes have them, or have had their pages.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// A segment that stays with its owner because processes have it, or have had its pages.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Kept {
-    /// Segments.
-    pub segments: u64,
-    /// Blocks in them that are free and that only the owner can have.
+    /// The segment.
+    pub segment: SegmentNumber,
+    /// Its owner.
+    pub owner: DomainId,
+    /// Blocks in it that are free and that only the owner can have.
     pub free_blocks: u64,
 }
 
-impl Kept {
-    /// Adds what another allocation group keeps.
-    pub fn add(&mut self, other: Kept) {
-        self.segments += other.segments;
-        self.free_blocks += other.free_blocks;
-    }
-}
-
 impl Allocator {
-    /// Returns what each owner keeps from others. An owner may be listed more than once.
+    /// Returns the segments that owners keep from others.
     #[must_use]
-    pub fn kept(&self) -> Vec<(DomainId, Kept)> {
-        let mut found: Vec<(DomainId, Kept)> = Vec::new();
+    pub fn kept(&self) -> Vec<Kept> {
+        let mut found = Vec::new();
         for index in 0..self.geometry().groups as usize {
             let group = self.lock(index);
             for local in 0..group.segments.len() as u32 {
                 let owner = group.owner(local);
                 let is_held = group.segments[local as usize].is_held;
-                let Some(owner) = owner.filter(|_| is_held) else {
-                    continue;
-                };
-                let kept = Kept {
-                    segments: 1,
-                    free_blocks: u64::from(group.free_in(local)),
-                };
-                match found.last_mut() {
-                    Some((last, sum)) if *last == owner => sum.add(kept),
-                    _ => found.push((owner, kept)),
+                if let Some(owner) = owner.filter(|_| is_held) {
+                    found.push(Kept {
+                        segment: group.number(self.shared(), local),
+                        owner,
+                        free_blocks: u64::from(group.free_in(local)),
+                    });
                 }
             }
         }

@@ -16,7 +16,7 @@ pub struct KeptSpace {
     pub user: u32,
     /// Segments that stay with the user.
     pub segments: u64,
-    /// Blocks of 4 KiB in them that are free.
+    /// Blocks of 4 KiB in them that are free, or will be at the next checkpoint.
     pub free_blocks: u64,
     /// Blocks that count against the user's quota and share, because no files justify them.
     pub charged_blocks: u64,
@@ -28,18 +28,30 @@ impl<S: Store> FileSystem<S> {
         self.core.count_kept()
     }
 
-    /// Returns whether a user's files and the space that the user keeps fit the quota.
-    pub fn is_within_quota(&self, user: u32) -> bool {
-        self.core.quotas.is_within(user)
+    /// Returns how many segments a user can have beyond those that `kept`, the last count, has:
+    /// until files and kept blocks reach the quota, and until all segments together, without those
+    /// that are free of charge, do. The last segment may go beyond. `None` without a quota.
+    pub fn segments_left_by_quota(&self, user: u32, kept: &[KeptSpace]) -> Option<u64> {
+        let own = kept.iter().find(|kept| kept.user == user);
+        let segments = own.map_or(0, |kept| kept.segments);
+        let segment_blocks = self.core.store.geometry().segment_blocks;
+        let blocks = (segments * segment_blocks).saturating_sub(self.core.free_of_charge());
+        let left = self.core.quotas.blocks_left(user, blocks)?;
+        Some(left.map_or(0, |blocks| blocks / segment_blocks + 1))
     }
 }
 
 impl<S: Store> Core<S> {
-    pub(crate) fn count_kept(&self) -> Vec<KeptSpace> {
+    /// Blocks of a user's kept segments that do not count.
+    fn free_of_charge(&self) -> u64 {
         let geometry = self.store.geometry();
         let pool_blocks = u64::from(geometry.segments) * geometry.segment_blocks;
-        let free_of_charge = (FREE_OF_CHARGE_SEGMENTS * geometry.segment_blocks)
-            .min(pool_blocks / FREE_OF_CHARGE_PART);
+        let blocks = FREE_OF_CHARGE_SEGMENTS * geometry.segment_blocks;
+        blocks.min(pool_blocks / FREE_OF_CHARGE_PART)
+    }
+
+    pub(crate) fn count_kept(&self) -> Vec<KeptSpace> {
+        let free_of_charge = self.free_of_charge();
         let kept: Vec<KeptSpace> = self
             .store
             .kept()

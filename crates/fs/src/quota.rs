@@ -205,13 +205,14 @@ impl Quotas {
             .is_some_and(|account| account.kept_blocks > 0)
     }
 
-    /// Returns whether a user's files and kept blocks are within the limit of blocks.
-    pub(crate) fn is_within(&self, user: u32) -> bool {
+    /// Returns the blocks that a user's files and kept blocks leave of the limit, or the fewer that
+    /// `segments_blocks` leaves. `Some(None)`: the limit is reached; `None`: there is none.
+    pub(crate) fn blocks_left(&self, user: u32, segments_blocks: u64) -> Option<Option<u64>> {
         let accounts = self.accounts.lock();
-        accounts.get(&Subject::User(user)).is_none_or(|account| {
-            let blocks = account.usage.blocks.saturating_add(account.kept_blocks);
-            account.limits.blocks.is_none_or(|limit| blocks <= limit)
-        })
+        let account = accounts.get(&Subject::User(user))?;
+        let limit = account.limits.blocks?;
+        let blocks = account.usage.blocks.saturating_add(account.kept_blocks);
+        Some(limit.checked_sub(blocks.max(segments_blocks)))
     }
 
     /// Adds an inode found at mount.

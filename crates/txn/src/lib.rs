@@ -69,5 +69,5 @@ pub use lost::{Damage, LostRecords, lost_records};
 pub use pool::Mode;
 pub use read_speed::ReadSpeed;
 pub use removal::remove;
-pub use store::{BlockReader, PmemStore, Store};
+pub use store::{BlockReader, Kept, PmemStore, Store};
 pub use transaction::{CommitError, PmemTransaction, Transaction};

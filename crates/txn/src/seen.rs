@@ -88,6 +88,11 @@ impl SeenBlocks {
         free
     }
 
+    /// Blocks that no file has any more and that wait here.
+    pub(crate) fn waiting(&self) -> Vec<Extent> {
+        self.inner.lock().waiting.clone()
+    }
+
     /// The pool is about to be closed: nothing waits any longer than for the next checkpoint.
     pub fn forget(&self) {
         self.inner.lock().seen.clear();

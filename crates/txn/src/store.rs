@@ -3,7 +3,10 @@
 //! `fs` is written against [`Store`] and [`Transaction`]. [`PmemStore`] keeps everything in one region;
 //! a tiered store (homes on a disk) and a replicated one (data on storage units) fit behind the same traits.
 
+mod kept;
 mod open;
+
+pub use kept::Kept;
 
 use crate::checkpoint::write_checkpoint;
 use crate::checksum::{Seal, seal};
@@ -25,8 +28,7 @@ use crate::seen::SeenBlocks;
 use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
-use scatter::{Allocator, DomainId, Extent, Kept, Options, Rebuild, SegmentNumber};
-use std::collections::BTreeMap;
+use scatter::{Allocator, DomainId, Extent, Options, Rebuild, SegmentNumber};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -409,13 +411,7 @@ impl Store for PmemStore {
     }
 
     fn kept(&self) -> Vec<(u32, Kept)> {
-        let mut users: BTreeMap<u32, Kept> = BTreeMap::new();
-        for (owner, kept) in self.allocator().kept() {
-            if let Domain::Owner { uid, .. } = self.domains.domain(owner) {
-                users.entry(uid).or_default().add(kept);
-            }
-        }
-        users.into_iter().collect()
+        self.count_kept()
     }
 
     fn spare_segments(&self, users: Vec<u32>) {

@@ -56,8 +56,7 @@ fn remove(files: &FileSystem, node: Node) {
     files.checkpoint();
 }
 
-/// Gives the segments of a file to a process, those that it has not got yet.
-fn give(files: &FileSystem, node: &Node, given: &mut BTreeSet<u32>) {
+fn segments_of(files: &FileSystem, node: &Node) -> Vec<SegmentNumber> {
     let (store, mut found) = (files.store(), Vec::new());
     let visit = |_, place| {
         if let Place::At(block) = place {
@@ -67,7 +66,13 @@ fn give(files: &FileSystem, node: &Node, given: &mut BTreeSet<u32>) {
     files
         .places(node, 0, 2 * LIMIT_BLOCKS, visit)
         .expect("places");
-    for segment in found {
+    found
+}
+
+/// Gives the segments of a file to a process, those that it has not got yet.
+fn give(files: &FileSystem, node: &Node, given: &mut BTreeSet<u32>) {
+    let store = files.store();
+    for segment in segments_of(files, node) {
         if given.insert(segment.0) && store.hand_out(segment).is_none() {
             given.remove(&segment.0);
         }
@@ -101,6 +106,36 @@ fn a_user_cannot_keep_more_than_the_quota() {
     let node = make(&files);
     let all = write(&files, &node, LIMIT_BLOCKS);
     assert!(all > LIMIT_BLOCKS - 10, "{all} blocks");
+}
+
+/// Blocks of removed files are free only after the next checkpoint, and count before.
+#[test]
+fn the_bound_on_kept_segments_does_not_depend_on_checkpoints() {
+    let files = with_quota();
+    let segment_blocks = SEGMENT_BYTES / BLOCK;
+    let mut given = BTreeSet::new();
+    for _ in 0..40 {
+        let node = make(&files);
+        write(&files, &node, LIMIT_BLOCKS);
+        for segment in segments_of(&files, &node) {
+            let kept = files.count_kept();
+            let left = files.segments_left_by_quota(USER, &kept);
+            let left = left.expect("the user has a quota");
+            if left > 0 && given.insert(segment.0) {
+                files.store().hand_out(segment).expect("given");
+            }
+        }
+        drop(node);
+        files.unlink(&files.root(), b"file").expect("removed");
+    }
+    let kept = files.count_kept()[0];
+    assert_eq!(kept.segments, given.len() as u64);
+    // The last one may go beyond.
+    let most = (LIMIT_BLOCKS + FREE_OF_CHARGE_BLOCKS) / segment_blocks + 1;
+    assert!(kept.segments <= most, "{kept:?}, {most} segments at most");
+    // Nothing but the root directory is left of the user's files: all else is kept.
+    let free = kept.segments * segment_blocks - kept.free_blocks;
+    assert!(free < 4, "{kept:?}");
 }
 
 #[test]

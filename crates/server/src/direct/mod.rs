@@ -175,10 +175,10 @@ impl<S: Store> Service<S> {
         self.door.is_some() || user == 0 || user == rustix::process::geteuid().as_raw()
     }
 
-    /// Returns whether a user keeps no more than the quota and the share of the pool allow.
-    fn may_keep_more(&self, user: u32) -> bool {
+    /// Returns how many more segments a user may keep by the quota and the share of the pool.
+    fn segments_left(&self, user: u32) -> u64 {
         if user == 0 || user == rustix::process::geteuid().as_raw() {
-            return true;
+            return u64::MAX;
         }
         let kept = self.files().count_kept();
         let geometry = self.files().store().geometry();
@@ -188,7 +188,11 @@ impl<S: Store> Service<S> {
         let own = kept.iter().find(|kept| kept.user == user);
         let own = own.map_or(0, |kept| kept.charged_blocks);
         // As with other shares: as much as the user leaves to others.
-        own <= (pool_blocks / KEPT_PART).saturating_sub(all) && self.files().is_within_quota(user)
+        let share = (pool_blocks / KEPT_PART).saturating_sub(all);
+        let by_share = share.checked_sub(own);
+        let by_share = by_share.map_or(0, |blocks| blocks / geometry.segment_blocks + 1);
+        let by_quota = self.files().segments_left_by_quota(user, &kept);
+        by_share.min(by_quota.unwrap_or(u64::MAX))
     }
 
     /// A process does not have a segment any more, as far as can be told. If somebody has it, it is looked now and then whether that is still so.

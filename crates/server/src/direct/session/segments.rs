@@ -16,8 +16,9 @@ struct Owners {
     sender: Sender,
     process: i32,
     known: Option<(u32, bool)>,
-    /// The owner whose share was looked at last, and whether there is room in it.
-    share: Option<(u32, bool)>,
+    /// The owner whose share was looked at last, and how many more segments fit it; `None` if none
+    /// fitted.
+    share: Option<(u32, Option<u64>)>,
 }
 
 impl Owners {
@@ -145,19 +146,19 @@ impl<S: Store> Session<S> {
         Ok(Some(file))
     }
 
-    /// Whether processes may get more segments of a domain, looked at once for a question.
+    /// Whether processes may get one more segment of a domain. Counts anew when that is used up.
     fn has_room(&self, domain: Domain, owners: &mut Owners) -> bool {
         let Domain::Owner { uid, .. } = domain else {
             return false;
         };
-        match owners.share {
-            Some((user, has_room)) if user == uid => has_room,
-            _ => {
-                let has_room = self.service.may_keep_more(uid);
-                owners.share = Some((uid, has_room));
-                has_room
-            }
-        }
+        let left = match owners.share {
+            Some((user, None)) if user == uid => return false,
+            Some((user, Some(left))) if user == uid && left > 0 => left,
+            _ => self.service.segments_left(uid),
+        };
+        let left = left.checked_sub(1);
+        owners.share = Some((uid, left));
+        left.is_some()
     }
 
     /// Whose a segment is just now, if the process may have it.
