@@ -377,20 +377,6 @@ impl Journals {
         all
     }
 
-    /// The same blocks, but for those of a checkpoint on its way and of locked journals: the caller
-    /// may have one.
-    pub(crate) fn pending(&self) -> Vec<Extent> {
-        let mut all = Vec::new();
-        for journal in self
-            .journals
-            .iter()
-            .filter_map(|journal| journal.try_lock())
-        {
-            all.extend_from_slice(&journal.freed);
-        }
-        all
-    }
-
     /// Whether recovery would judge a record by the data of one of these blocks. Only the newest of a journal is ([`live`](crate::live)). Nobody who has a journal meanwhile is overlooked.
     pub(crate) fn checks_any(&self, is_one: impl Fn(BlockNumber) -> bool) -> bool {
         let mut journals = self.journals.iter();

@@ -104,8 +104,20 @@ impl Bound {
             return;
         }
         let mut is_any = self.is_any.lock();
-        while !*is_any {
+        while !*is_any && !self.ends() {
             self.woken.wait(&mut is_any);
+        }
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire)
+    }
+
+    /// Returns at this moment, or when the pool is closed.
+    fn pause_until(&self, moment: Instant) {
+        let mut is_any = self.is_any.lock();
+        while !self.ends() && Instant::now() < moment {
+            self.woken.wait_until(&mut is_any, moment);
         }
     }
 
@@ -170,12 +182,12 @@ impl Shared {
     fn look(&self, pause: Duration) -> Option<u64> {
         let mut looks = self.bound.looks.lock();
         loop {
-            if self.bound.ends.load(Ordering::Acquire) {
+            if self.bound.ends() {
                 return None;
             }
             let now = Instant::now();
             let next = looks.next.unwrap_or(now).max(now) + pause;
-            std::thread::sleep(next - now);
+            self.bound.pause_until(next);
             looks.next = Some(next);
             let newest = self.journals.sequence();
             let old = std::mem::replace(&mut looks.newest, newest);
@@ -186,5 +198,30 @@ impl Shared {
                 self.bound.sleep(|| self.journals.sequence() == newest);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_thread_that_falls_asleep_when_the_pool_is_closed_ends() {
+        let bound = Arc::new(Bound::new(Durability::default()));
+        let (sender, ended) = channel();
+        let theirs = Arc::clone(&bound);
+        let thread = std::thread::spawn(move || {
+            // The thread has looked whether it ends, and the pool is closed only then.
+            theirs.wake();
+            theirs.sleep(|| true);
+            theirs.pause_until(Instant::now() + 2 * PATIENCE);
+            sender.send(())
+        });
+        ended.recv_timeout(PATIENCE).expect("the thread ends");
+        thread.join().expect("no panic").expect("sent");
     }
 }
