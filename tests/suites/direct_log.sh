@@ -139,7 +139,8 @@ for ((round = 1; round <= ${ROUNDS:-3}; round++)); do
     end_keeper
     grep -q "not connected" "$work/keeper" || fail "round $round: read behind a power failure: $(cat "$work/keeper")"
     for way in fsync fdatasync sync dsync flag msync append reserve; do
-        [ "$(tr -d n <"$mnt/$way" | wc -c)" = 0 ] && [ "$(stat -c %s "$mnt/$way")" = 65536 ] || fail "round $round: $way is not durable"
+        found="$(tr -d n <"$mnt/$way" | wc -c) $(stat -c %s "$mnt/$way")"
+        [ "$found" = "0 65536" ] || fail "round $round: $way is not durable"
     done
     [ ! -e "$mnt/lost" ] || fail "nobody waited for it"
     rm "$mnt"/{fsync,fdatasync,sync,dsync,flag,msync,append,reserve}

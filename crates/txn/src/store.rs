@@ -276,8 +276,7 @@ impl PmemStore {
         is_any.unwrap_or(true)
     }
 
-    /// A journal is nearly full. Where a log follows the memory, its half is left without a wait, and
-    /// retired when the log has it.
+    /// A journal is nearly full. Where a log follows the memory, the half is left without a wait.
     #[cold]
     fn retire_records(&self) {
         let Some(logger) = &self.logger else {

@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-/// What a checkpoint has to reach, and how fast: it is done when half of the log is used.
+/// A checkpoint's end and pace: it is done when half of the log is used.
 #[derive(Debug)]
 struct Goal {
     /// The image gets all that lies before this position of the log.

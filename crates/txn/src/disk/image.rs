@@ -41,7 +41,7 @@ impl ImagePart {
         }
     }
 
-    /// A flush that fails is not repeated before the part is written again: what was written is
+    /// A flush that fails is not repeated before the part is written again, because its state is
     /// unknown then.
     fn flush(&self) -> io::Result<bool> {
         let is_written = self.is_written.swap(false, Ordering::AcqRel);
