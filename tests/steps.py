@@ -119,7 +119,7 @@ STEPS = [
     # XFSTESTS is a built checkout; without one it says that it is skipped, and has no turn in CI.
     Step("xfstests", "tests/xfstests/run.sh", 2700, full_s=900 if os.environ.get("XFSTESTS") else 0, is_full_only=True),
     # It says that it is skipped without its lab, and has no turn in CI then.
-    replace(suite("uml_log_writes", 450 if UMLLAB.is_dir() else 0, 1800, OPERATIONS=(60, 60), MOMENTS=(60, 60)), is_full_only=True),
+    replace(suite("uml_log_writes", 450 if UMLLAB.is_dir() else 0, 1800), is_full_only=True),
     # In `make test` the smoke test of crates/bench stands for it.
     Step("bench", "tests/bench.sh", 600, cores=2, full_s=60, is_full_only=True),
 ]

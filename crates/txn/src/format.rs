@@ -18,10 +18,6 @@ use zerocopy::IntoBytes;
 const SEGMENTS_WANTED: u64 = 2048;
 /// Of a journal, where a segment has room for it.
 const JOURNAL_BYTES: u64 = 256 << 10;
-/// The same where a log follows the memory: records stay in a journal until the log has them. At
-/// most, and of the pool.
-const LOGGED_JOURNAL_BYTES_MAX: u64 = 2 << 20;
-const LOGGED_JOURNAL_PART: u64 = 128;
 const SEGMENT_BYTES_MAX: u64 = SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
 
 /// Parameters of a new pool.
@@ -92,12 +88,6 @@ impl FormatOptions {
 
     fn actual_journal_bytes(&self) -> u64 {
         match self.journal_bytes {
-            0 if self.log && !self.volatile => {
-                let part = self.size_bytes / LOGGED_JOURNAL_PART / (2 * BLOCK_BYTES as u64);
-                let bytes =
-                    (part * 2 * BLOCK_BYTES as u64).clamp(JOURNAL_BYTES, LOGGED_JOURNAL_BYTES_MAX);
-                bytes.min(self.actual_segment_bytes())
-            }
             0 => JOURNAL_BYTES.min(self.actual_segment_bytes()),
             bytes => bytes,
         }

@@ -72,6 +72,10 @@ pub(super) struct Shared {
     /// The log has failed, there is more room, or a checkpoint is wanted.
     pub(super) changed: Condvar,
     has_failed: AtomicBool,
+    /// Threads write batches and keep the image.
+    has_threads: AtomicBool,
+    /// New changes wait for the image: the rest of the ring is for records that memory has.
+    is_crowded: AtomicBool,
     /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
     checkpoints_waiting: AtomicU64,
     /// One checkpoint of the image at a time: the root of a second one would promise what the first
@@ -185,6 +189,8 @@ impl Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
             has_failed: AtomicBool::new(false),
+            has_threads: AtomicBool::new(false),
+            is_crowded: AtomicBool::new(false),
             checkpoints_waiting: AtomicU64::new(0),
             checkpointing: Mutex::default(),
             is_impatient: AtomicBool::new(false),
@@ -322,10 +328,43 @@ impl Shared {
                 .for_each(|(_, time)| self.bound.is_durable(time));
         }
         let used = self.log.used_bytes();
+        if self.is_nearly_full(used) {
+            self.is_crowded.store(true, Ordering::Relaxed);
+        }
         if used > self.log.ring_bytes() / 4 && !state.checkpoint_wanted {
             state.checkpoint_wanted = true;
             self.changed.notify_all();
         }
+    }
+
+    fn is_nearly_full(&self, used_bytes: u64) -> bool {
+        let has_threads = self.has_threads.load(Ordering::Relaxed);
+        has_threads && used_bytes > self.log.ring_bytes() / 4 * 3
+    }
+
+    /// Whether new changes have to wait for room.
+    #[inline]
+    pub(super) fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+
+    /// Returns when a quarter of the ring is free. A checkpoint needs the log to have all that
+    /// memory has, so that much room is kept for records that are there.
+    #[cold]
+    pub(super) fn wait_until_uncrowded(&self) -> Result<(), LogFailed> {
+        let begin = Instant::now();
+        let mut state = self.state.lock();
+        while self.is_nearly_full(self.log.used_bytes()) {
+            if let Some(fault) = &state.fault {
+                return Err(LogFailed(fault.clone()));
+            }
+            state.checkpoint_wanted = true;
+            self.changed.notify_all();
+            self.changed.wait_for(&mut state, Duration::from_millis(10));
+        }
+        self.is_crowded.store(false, Ordering::Relaxed);
+        self.counts.was_late(begin);
+        Ok(())
     }
 
     /// The next batch, with its place in the log; `None` if there is nothing to write.
@@ -398,7 +437,9 @@ impl Shared {
     ) -> Result<Placed, LogFailed> {
         let start = Instant::now();
         loop {
-            let may_use_reserve = self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
+            // With threads, new changes wait long before the ring is full.
+            let may_use_reserve = self.has_threads.load(Ordering::Relaxed)
+                || self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
             match self.log.place(buffer, first, last, may_use_reserve) {
                 Ok(placed) => return Ok(placed),
                 Err(wal::Full(again)) => buffer = again,
@@ -439,6 +480,7 @@ impl Logger {
             _memory: memory,
         };
         if with_threads {
+            logger.shared.has_threads.store(true, Ordering::Relaxed);
             for _ in 0..logger.shared.depth().min(THREADS_MAX) {
                 logger.spawn("perdure-log", Shared::write_in_time)?;
             }

@@ -44,19 +44,12 @@ fn image_stamp() -> String {
 
 /// The document with its printed sections replaced.
 fn updated(document: &str) -> String {
+    const START: &str = "<!-- printed: image-stamp -->\n";
+    const END: &str = "<!-- end: image-stamp -->";
     let mut text = document.to_owned();
-    for (name, section) in [("image-stamp", image_stamp())] {
-        let (start, end) = (
-            format!("<!-- printed: {name} -->\n"),
-            format!("<!-- end: {name} -->"),
-        );
-        let from = text.find(&start).unwrap_or_else(|| panic!("no `{start}`")) + start.len();
-        let to = from
-            + text[from..]
-                .find(&end)
-                .unwrap_or_else(|| panic!("no `{end}`"));
-        text.replace_range(from..to, &format!("\n{section}\n"));
-    }
+    let from = text.find(START).expect("the section begins") + START.len();
+    let to = from + text[from..].find(END).expect("the section ends");
+    text.replace_range(from..to, &format!("\n{}\n", image_stamp()));
     text
 }
 

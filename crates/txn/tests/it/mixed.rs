@@ -217,7 +217,7 @@ impl Life {
 
     fn was_ever(&self, words: [u64; WORDS]) -> bool {
         (0..=self.changes).any(|changes| {
-            let odd = (changes + 1) / 2 * 2;
+            let odd = changes.div_ceil(2) * 2;
             let (odd, even) = (odd.saturating_sub(1), changes / 2 * 2);
             words == [odd, even, odd, even]
         })
