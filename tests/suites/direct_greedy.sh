@@ -75,7 +75,7 @@ served() {
     local it
     setpriv --reuid=777 --regid=777 --clear-groups "$programs/greedy" attach "$mnt/others" 1 >"$work/served.log" 2>&1 &
     it=$!
-    # A server that takes in nobody does so as long as the greedy program runs.
+    # A server that the greedy program blocks stays so until that program ends.
     for _ in {1..1500}; do
         ! grep -q '^PASS attach 1' "$work/served.log" || { kill -9 $it; wait $it 2>/dev/null || true; return 0; }
         sleep 0.02

@@ -56,7 +56,8 @@ impl Journals {
     /// 3. W is made durable. Only now are the old halves dead and the freed blocks free (R1).
     ///
     /// 4. The dead halves get fresh places from `allocator`, if there is one.
-    /// 5. What is free now is released, before a thread that waited for this checkpoint goes on: it looks for room next.
+    /// 5. Blocks that are free now are released before a thread that waited for this checkpoint goes on:
+    ///    it looks for room next.
     ///
     /// A crash before 3 replays the records: applying them again changes nothing. A crash in 4 finds each half at its old or its new place,
     /// empty.
@@ -164,7 +165,7 @@ impl Journals {
         self.checkpoint.lock().last
     }
 
-    /// The cut: journals switch halves, and what the records changed is flushed.
+    /// Journals switch halves, and all that the records changed is flushed.
     fn cut(&self) -> Cut {
         // Journals are always locked in index order here, and commit holds only one lock: no deadlock.
         let mut guards: Vec<_> = self.journals.iter().map(|journal| journal.lock()).collect();

@@ -30,7 +30,7 @@ use wal::{DiskSpeed, Log, LogError, Placed};
 const BATCH_BYTES_WANTED: u64 = 8 << 20;
 /// Of the ring, such a batch at most: the part that is kept free for the checkpoint has room for
 /// two.
-const BATCHES_OF_RING: u64 = 32;
+pub(super) const BATCHES_OF_RING: u64 = 32;
 /// How long a batch waits for room before the log counts as failed.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,6 +8,7 @@ use super::batch::{self, BatchBuilder};
 use super::dirty::DirtyBlocks;
 use super::image::Image;
 use super::is_inside;
+use super::logger::BATCHES_OF_RING;
 use super::reader::Read;
 use crate::error::{Corruption, OpenError};
 use crate::layout::Superblock;
@@ -20,8 +21,6 @@ use std::ops::Range;
 use std::path::Path;
 use wal::{AlignedBuffer, Log, LogError};
 
-/// Of the ring, a batch that need not be larger.
-const BATCHES_OF_RING: u64 = 32;
 /// Blocks of one write.
 const RUN_BLOCKS_MAX: usize = 256;
 
