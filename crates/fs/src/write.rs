@@ -17,7 +17,7 @@ use crate::space;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Extents, Purpose};
 use smallvec::SmallVec;
-use txn::{Store, Transaction};
+use txn::{Logger, RESERVED_BYTES_MIN, Store, Transaction};
 
 /// Largest write that is one transaction.
 pub const ATOMIC_WRITE_BYTES_MAX: usize = 4 << 20;
@@ -66,8 +66,8 @@ pub struct Appended {
 impl<S: Store> FileSystem<S> {
     /// Writes all of `data` at `offset`; a gap before it reads as zeros.
     ///
-    /// Durable at return. Up to [`ATOMIC_WRITE_BYTES_MAX`] all or nothing after a power cut; a longer
-    /// call is a sequence of such writes. Returns the number of bytes written.
+    /// Durable at return. Up to [`ATOMIC_WRITE_BYTES_MAX`], and of class `log` an eighth of the log, all
+    /// or nothing after a power cut; a longer call is a sequence of such writes. Returns the number of bytes written.
     ///
     /// # Errors
     ///
@@ -141,11 +141,36 @@ fn write_all<S: Store>(
     if offset > body.raw.size {
         space::zero_tail(core, number, &body.raw)?;
     }
-    if data.len() <= ATOMIC_WRITE_BYTES_MAX {
+    if data.len() < RESERVED_BYTES_MIN {
         write_once(core, number, body, &Range { offset, data })?;
         return Ok(Written::all(data.len()));
     }
     write_in_pieces(core, number, body, offset, data)
+}
+
+/// Most data of one transaction: no record of a pool with a small log is too large for it.
+fn atomic_bytes_max<S: Store>(core: &Core<S>) -> usize {
+    let of_log = core.store.logger().map(Logger::record_data_max);
+    // A piece has a block less if it has to end at the border of one.
+    let whole_blocks = |bytes: usize| bytes / BLOCK_BYTES * BLOCK_BYTES;
+    of_log.map_or(ATOMIC_WRITE_BYTES_MAX, |bytes| {
+        whole_blocks(bytes).clamp(BLOCK_BYTES, ATOMIC_WRITE_BYTES_MAX)
+    })
+}
+
+/// [`write_once`], with room for the data in the log.
+fn write_reserved<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: &Range<'_>,
+) -> Result<(), FsError> {
+    let room = core
+        .store
+        .logger()
+        .map(|logger| logger.reserve(range.data.len()));
+    let _room = room.transpose().map_err(|_| FsError::ReadOnly)?;
+    write_once(core, number, body, range)
 }
 
 #[cold]
@@ -157,12 +182,12 @@ fn write_in_pieces<S: Store>(
     offset: u64,
     data: &[u8],
 ) -> Result<Written, FsError> {
-    let mut done = 0;
+    let (mut done, most) = (0, atomic_bytes_max(core));
     while done < data.len() {
         let at = offset + done as u64;
         // Pieces end at block boundaries, so that only the first and the last block are partial.
-        let whole = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
-        let length = if data.len() - done <= ATOMIC_WRITE_BYTES_MAX {
+        let whole = most - (at % BLOCK) as usize;
+        let length = if data.len() - done <= most {
             data.len() - done
         } else {
             whole
@@ -171,7 +196,7 @@ fn write_in_pieces<S: Store>(
             offset: at,
             data: &data[done..done + length],
         };
-        match write_once(core, number, body, &piece) {
+        match write_reserved(core, number, body, &piece) {
             Ok(()) => done += length,
             Err(error) if done > 0 => {
                 return Ok(Written {

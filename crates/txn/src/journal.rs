@@ -325,6 +325,11 @@ impl Journals {
         &self.superblock
     }
 
+    /// Bytes of all journals.
+    pub(crate) fn bytes(&self) -> u64 {
+        2 * self.superblock.half_bytes() as u64 * self.journals.len() as u64
+    }
+
     /// Largest record that fits, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         self.superblock.half_bytes()

@@ -57,6 +57,7 @@ pub use content::Content;
 pub use directory::PoolDirectory;
 pub use disk::{
     DiskLogStatus, Disks, Durability, LogFailed, Logger, Mixture, ParseDurabilityError,
+    RESERVED_BYTES_MIN, Room,
 };
 #[doc(hidden)]
 pub use disk::{ImageStamp, STAMP_AT};

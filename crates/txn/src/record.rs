@@ -122,6 +122,8 @@ pub struct RecordBuilder {
     body_checksum: u32,
     /// Entries whose place is not known before the commit: index of the head word, and the home.
     homes: Vec<(usize, HomeOffset)>,
+    /// Data that notes name.
+    noted_bytes: u64,
 }
 
 impl Default for RecordBuilder {
@@ -138,6 +140,7 @@ impl RecordBuilder {
             start: DATA_CHECK_WORDS,
             body_checksum: 0,
             homes: Vec::new(),
+            noted_bytes: 0,
         }
     }
 
@@ -155,6 +158,7 @@ impl RecordBuilder {
         self.words.extend_from_slice(&[0; ENTRIES_AT]);
         self.start = DATA_CHECK_WORDS;
         self.homes.clear();
+        self.noted_bytes = 0;
     }
 
     /// Whether no change was added.
@@ -182,6 +186,14 @@ impl RecordBuilder {
     #[inline]
     pub fn forget_data(&mut self) {
         self.start = DATA_CHECK_WORDS;
+    }
+
+    /// Bytes of data that the record publishes, by its check or by notes.
+    #[inline]
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let check = EntryHead(u64::from_le(self.words[HEADER_WORDS]));
+        let checked = if self.start == 0 { check.length() } else { 0 };
+        self.noted_bytes + checked as u64
     }
 
     /// The block that holds the data to be checked.
@@ -247,6 +259,7 @@ impl RecordBuilder {
 
     /// Adds "the record publishes `bytes` of data at `at`". Behind all changes.
     pub fn note_data(&mut self, at: Offset, bytes: u64) {
+        self.noted_bytes += bytes;
         self.words
             .extend_from_slice(&[head(at, WORD_BYTES, NOTE_FLAGS), bytes.to_le()]);
     }

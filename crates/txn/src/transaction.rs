@@ -226,7 +226,7 @@ impl<'s> PmemTransaction<'s> {
     #[inline]
     fn tell_log(&self, sequence: u64) {
         if let Some(logger) = self.store.logger() {
-            logger.note_changes(sequence, &self.concerned);
+            logger.note_changes(sequence, &self.concerned, self.record.data_bytes());
         }
     }
 

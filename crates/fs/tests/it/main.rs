@@ -20,4 +20,5 @@ mod residue;
 mod residue_of_image;
 #[cfg(feature = "deliberate-bugs")]
 mod secret;
+mod small_log;
 mod tampered;

@@ -40,10 +40,14 @@ impl Logger {
         !self.shared.changes.0.is_empty()
     }
 
-    /// This thread's record `sequence` changed these objects, whose locks are held.
+    /// This thread's record `sequence` changed these objects, whose locks are held, and publishes so
+    /// much data.
     #[inline]
-    pub(crate) fn note_changes(&self, sequence: u64, objects: &[u64]) {
+    pub(crate) fn note_changes(&self, sequence: u64, objects: &[u64], data_bytes: u64) {
         self.shared.bound.is_committed();
+        if data_bytes > 0 {
+            self.shared.backlog.add(data_bytes);
+        }
         if self.waits_for_calls() {
             NEWEST.set(sequence);
             for &object in objects {

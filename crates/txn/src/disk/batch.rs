@@ -85,18 +85,6 @@ impl<'b> BatchBuilder<'b> {
         self.last = read.sequence;
     }
 
-    /// Most bytes that a record adds.
-    pub(crate) fn bytes_of(read: &Read) -> u64 {
-        let mut entries = record::entries(&read.bytes);
-        entries.by_ref().for_each(drop);
-        let data: u64 = notes(entries.rest())
-            .filter(|note| !note.is_freed)
-            .map(|note| note.bytes)
-            .sum();
-        let checked = record::data_check(&read.bytes).map_or(0, |data| data.length as u64);
-        read.bytes.len() as u64 + data + checked
-    }
-
     /// Whether a record changes data in place that this batch has a copy of: the copy may have the
     /// change.
     pub(crate) fn is_changed_by(&self, read: &Read) -> bool {

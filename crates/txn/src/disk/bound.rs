@@ -137,7 +137,7 @@ impl Shared {
         if self.has_failed() {
             return Err(self.failure().unwrap_or_else(|| unreachable!("it was set")));
         }
-        if self.is_crowded() {
+        if self.backlog.is_crowded() {
             self.wait_until_uncrowded()?;
         }
         if self.bound.limit_ns != u64::MAX && self.bound.is_late() {

@@ -5,6 +5,7 @@
 //! batches: the records that arrived during the writes before are the next batch.
 
 use super::answers::Changes;
+use super::backlog::{Backlog, Room};
 use super::batch::BatchBuilder;
 use super::bound::{Bound, THREADS_MAX};
 use super::dirty::DirtyBlocks;
@@ -74,8 +75,7 @@ pub(super) struct Shared {
     has_failed: AtomicBool,
     /// Threads write batches and keep the image.
     has_threads: AtomicBool,
-    /// New changes wait for the image: the rest of the ring is for records that memory has.
-    is_crowded: AtomicBool,
+    pub(super) backlog: Backlog,
     /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
     checkpoints_waiting: AtomicU64,
     /// One checkpoint of the image at a time: the root of a second one would promise what the first
@@ -120,7 +120,7 @@ impl Cutter {
         let mut bytes = 0;
         let is_wanted = |read: &&Read| {
             let is_wanted = bytes < bytes_wanted;
-            bytes += BatchBuilder::bytes_of(read);
+            bytes += read.bytes_in_log();
             is_wanted
         };
         let count = self.pending.iter().take_while(is_wanted).count();
@@ -156,6 +156,12 @@ pub(super) struct State {
     pub(super) checkpoint_ended: Option<Instant>,
 }
 
+impl State {
+    pub(super) fn failed(&self) -> Option<LogFailed> {
+        self.fault.clone().map(LogFailed)
+    }
+}
+
 impl Shared {
     pub(super) fn new(
         log: Log,
@@ -166,6 +172,7 @@ impl Shared {
         speed: Option<DiskSpeed>,
     ) -> Shared {
         let sequence = journals.sequence();
+        let backlog = Backlog::new(log.ring_bytes(), journals.bytes());
         let cutter = Cutter {
             reader: JournalReader::new(&journals),
             pending: VecDeque::new(),
@@ -186,11 +193,11 @@ impl Shared {
             cutter: Mutex::new(cutter),
             placed: AtomicU64::new(sequence),
             vacuous: AtomicU64::new(sequence),
+            backlog,
             state: Mutex::default(),
             changed: Condvar::new(),
             has_failed: AtomicBool::new(false),
             has_threads: AtomicBool::new(false),
-            is_crowded: AtomicBool::new(false),
             checkpoints_waiting: AtomicU64::new(0),
             checkpointing: Mutex::default(),
             is_impatient: AtomicBool::new(false),
@@ -328,43 +335,16 @@ impl Shared {
                 .for_each(|(_, time)| self.bound.is_durable(time));
         }
         let used = self.log.used_bytes();
-        if self.is_nearly_full(used) {
-            self.is_crowded.store(true, Ordering::Relaxed);
-        }
+        self.backlog.ring_is_used(used);
         if used > self.log.ring_bytes() / 4 && !state.checkpoint_wanted {
             state.checkpoint_wanted = true;
             self.changed.notify_all();
         }
     }
 
-    fn is_nearly_full(&self, used_bytes: u64) -> bool {
-        let has_threads = self.has_threads.load(Ordering::Relaxed);
-        has_threads && used_bytes > self.log.ring_bytes() / 4 * 3
-    }
-
-    /// Whether new changes have to wait for room.
-    #[inline]
-    pub(super) fn is_crowded(&self) -> bool {
-        self.is_crowded.load(Ordering::Relaxed)
-    }
-
-    /// Returns when a quarter of the ring is free. A checkpoint needs the log to have all that
-    /// memory has, so that much room is kept for records that are there.
-    #[cold]
-    pub(super) fn wait_until_uncrowded(&self) -> Result<(), LogFailed> {
-        let begin = Instant::now();
-        let mut state = self.state.lock();
-        while self.is_nearly_full(self.log.used_bytes()) {
-            if let Some(fault) = &state.fault {
-                return Err(LogFailed(fault.clone()));
-            }
-            state.checkpoint_wanted = true;
-            self.changed.notify_all();
-            self.changed.wait_for(&mut state, Duration::from_millis(10));
-        }
-        self.is_crowded.store(false, Ordering::Relaxed);
-        self.counts.was_late(begin);
-        Ok(())
+    /// Whether threads write batches and keep the image; otherwise the caller does.
+    pub(super) fn has_threads(&self) -> bool {
+        self.has_threads.load(Ordering::Relaxed)
     }
 
     /// The next batch, with its place in the log; `None` if there is nothing to write.
@@ -384,7 +364,9 @@ impl Shared {
         }
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
         let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
-        batch.add_all(&cutter.take(wanted));
+        let taken = cutter.take(wanted);
+        let mut data_bytes: u64 = taken.iter().map(Read::data_bytes).sum();
+        batch.add_all(&taken);
         // Until no record that is not in the batch may have changed what was copied (L2).
         loop {
             newest = cutter.reader.read(journals, region, &mut cutter.pending);
@@ -397,6 +379,7 @@ impl Shared {
                 break;
             };
             let more: Vec<Read> = cutter.pending.drain(..=changing).collect();
+            data_bytes += more.iter().map(Read::data_bytes).sum::<u64>();
             batch.add_all(&more);
         }
         // Not older than any record of the batch (L7).
@@ -415,6 +398,8 @@ impl Shared {
             batch.first
         };
         let placed = self.place(batch.finish(), first, covered)?;
+        self.backlog.placed(data_bytes);
+        self.backlog.ring_is_used(self.log.used_bytes());
         self.state.lock().cuts.push_back((covered, time));
         self.placed.store(covered, Ordering::Release);
         Ok(Some(placed))
@@ -438,8 +423,8 @@ impl Shared {
         let start = Instant::now();
         loop {
             // With threads, new changes wait long before the ring is full.
-            let may_use_reserve = self.has_threads.load(Ordering::Relaxed)
-                || self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
+            let may_use_reserve =
+                self.has_threads() || self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
             match self.log.place(buffer, first, last, may_use_reserve) {
                 Ok(placed) => return Ok(placed),
                 Err(wal::Full(again)) => buffer = again,
@@ -528,6 +513,20 @@ impl Logger {
             let _ = self.shared.wait(sequence);
             self.shared.counts.was_late(begin);
         }
+    }
+
+    /// Most data of one record.
+    pub fn record_data_max(&self) -> usize {
+        self.shared.record_data_max()
+    }
+
+    /// Room in the log for a change with much data, before it is made. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The log has failed.
+    pub fn reserve(&self, bytes: usize) -> Result<Room<'_>, LogFailed> {
+        self.shared.reserve(bytes as u64)
     }
 
     /// Waits until everything that was committed is durable.

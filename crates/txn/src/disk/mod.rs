@@ -14,6 +14,7 @@
 //! | `logger` | threads that write batches, and threads that wait for them |
 //! | `waiters` | each thread that waits is woken alone |
 //! | `bound` | calls wait if the log is late |
+//! | `backlog` | the bytes that records in memory still want to have in the log |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
@@ -22,6 +23,7 @@
 //! | `given` | the same on disks that the caller has |
 
 mod answers;
+mod backlog;
 mod batch;
 mod bound;
 mod checkpoint;
@@ -43,6 +45,7 @@ mod waiters;
 use crate::layout::Geometry;
 use pmem::{BLOCK_BYTES, Offset};
 
+pub use backlog::{RESERVED_BYTES_MIN, Room};
 pub use given::Disks;
 pub use logger::{LogFailed, Logger};
 pub use policy::{Durability, ParseDurabilityError};

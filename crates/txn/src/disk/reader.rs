@@ -1,7 +1,7 @@
 //! The records that journals in memory have and the log does not.
 
 use crate::journal::{Journals, Reach};
-use crate::record::first_written;
+use crate::record::{self, first_written, notes};
 use pmem::{LINE_BYTES, Offset, Region};
 use std::collections::VecDeque;
 
@@ -10,6 +10,22 @@ use std::collections::VecDeque;
 pub(crate) struct Read {
     pub(crate) sequence: u64,
     pub(crate) bytes: Box<[u8]>,
+}
+
+impl Read {
+    /// Bytes of the data that it publishes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let mut entries = record::entries(&self.bytes);
+        entries.by_ref().for_each(drop);
+        let notes = notes(entries.rest()).filter(|note| !note.is_freed);
+        let checked = record::data_check(&self.bytes).map_or(0, |data| data.length as u64);
+        notes.map(|note| note.bytes).sum::<u64>() + checked
+    }
+
+    /// Most bytes that it adds to a batch.
+    pub(crate) fn bytes_in_log(&self) -> u64 {
+        self.bytes.len() as u64 + self.data_bytes()
+    }
 }
 
 /// How far a journal was read.

@@ -1,4 +1,6 @@
-//! Pools in memory, as several tests want them.
+//! Pools as several tests want them.
+
+pub(crate) mod log;
 
 use perdure_fs::{FileSystem, MountOptions, mkfs_region};
 use pmem::Region;
