@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 40] = [
+pub const BUGS: [(Bug, &str); 42] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -118,6 +118,14 @@ pub const BUGS: [(Bug, &str); 40] = [
     (
         Bug::TrimBeforeFlush,
         "the log is trimmed before the image is written",
+    ),
+    (
+        Bug::PlaceLoggedBlock,
+        "a replay stores older bytes over data that went to its place",
+    ),
+    (
+        Bug::PlaceBehindBatch,
+        "data is not at its place when the batch that publishes it is durable",
     ),
     (
         Bug::SkipImageFlush,

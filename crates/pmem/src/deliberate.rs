@@ -134,6 +134,10 @@ pub enum Bug {
     ImageAheadOfLog,
     /// The log is trimmed before the image is written.
     TrimBeforeFlush,
+    /// Data goes to its place although entries of the log change it, too.
+    PlaceLoggedBlock,
+    /// Data is written to its place when the batch that publishes it is durable.
+    PlaceBehindBatch,
     /// The log is trimmed before the image is flushed.
     SkipImageFlush,
     /// The image's stamp is written when all blocks are, and not before the first of them.

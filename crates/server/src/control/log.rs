@@ -19,7 +19,10 @@ pub struct LogStatus {
     pub syncs_per_second: f64,
     /// Bytes of changes and data that were logged.
     pub logged_bytes: u64,
-    /// The same, for a write on average.
+    /// Bytes of large data that went straight to their place in the image, and not into the log.
+    #[serde(default)]
+    pub placed_bytes: u64,
+    /// The same as `logged_bytes`, for a write on average.
     pub batch_bytes: u64,
     /// Median time of a durable write, in microseconds.
     pub sync_p50_us: f64,
@@ -58,6 +61,7 @@ impl LogStatus {
             syncs: status.batches,
             syncs_per_second: status.batches as f64 / uptime.as_secs_f64().max(1e-3),
             logged_bytes: status.payload_bytes,
+            placed_bytes: status.placed_bytes,
             batch_bytes: status.payload_bytes / status.batches.max(1),
             sync_p50_us: status.sync_p50_us,
             sync_p99_us: status.sync_p99_us,

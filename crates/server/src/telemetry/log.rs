@@ -18,6 +18,11 @@ pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
             log.logged_bytes,
         ),
         (
+            "perdure_log_placed_bytes_total",
+            "Bytes of large data that went straight to their place in the image",
+            log.placed_bytes,
+        ),
+        (
             "perdure_log_checkpoints_total",
             "Times that the image on the disk caught up with the log",
             log.checkpoints,

@@ -5,11 +5,13 @@
 //! behind the cut.
 
 use super::dirty::DirtyBlocks;
+use super::placed_data::{LoggedBlocks, PlacedRun, Taken};
 use super::reader::Read;
 use crate::record::{self, EntryHead, notes};
 use foldhash::fast::FixedState;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region, WORD_BYTES};
-use wal::BatchBuffer;
+use std::ops::Range;
+use wal::{AlignedBuffer, BatchBuffer};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -22,6 +24,9 @@ pub(crate) struct BatchBuilder<'b> {
     region: &'b Region,
     dirty: &'b DirtyBlocks,
     buffer: BatchBuffer,
+    /// Which data may go to its place; none, if there is no such list.
+    logged: Option<&'b LoggedBlocks>,
+    placed: Vec<PlacedRun>,
     /// Blocks whose data was copied.
     copied: HashSet<BlockNumber>,
     /// Blocks that records of the batch give back, and the last of these records.
@@ -31,15 +36,26 @@ pub(crate) struct BatchBuilder<'b> {
 }
 
 impl<'b> BatchBuilder<'b> {
+    /// All data goes into the batch.
     pub(crate) fn new(region: &'b Region, dirty: &'b DirtyBlocks, buffer: BatchBuffer) -> Self {
         BatchBuilder {
             region,
             dirty,
             buffer,
+            logged: None,
+            placed: Vec::new(),
             copied: HashSet::default(),
             freed: HashMap::default(),
             first: 0,
             last: 0,
+        }
+    }
+
+    /// Large data goes to its place, but for blocks in this list.
+    pub(super) fn place_fresh(self, logged: &'b LoggedBlocks) -> Self {
+        BatchBuilder {
+            logged: Some(logged),
+            ..self
         }
     }
 
@@ -96,17 +112,54 @@ impl<'b> BatchBuilder<'b> {
         })
     }
 
-    /// Copies data that a record publishes, but for blocks that a later one gives back.
+    /// Copies data that a record publishes, but for blocks that a later one gives back. Long runs of
+    /// fresh blocks go to their place.
     fn copy_data(&mut self, at: Offset, bytes: u64, sequence: u64) {
-        if self.freed.is_empty() {
+        let logged = self
+            .logged
+            .filter(|logged| bytes >= logged.blocks_min * BLOCK);
+        if self.freed.is_empty() && logged.is_none() {
             return self.copy(at, bytes);
         }
+        let bytes_min = logged.map_or(0, |logged| logged.blocks_min * BLOCK);
+        let taken = logged.map(LoggedBlocks::hold);
+        let mut fresh = at..at;
         for (at, bytes) in by_block(at, bytes) {
             let freed = self.freed.get(&at.block());
-            if freed.is_none_or(|&freed| freed <= sequence) {
-                self.copy(at, bytes);
+            if freed.is_some_and(|&freed| freed > sequence) {
+                continue;
+            }
+            match &taken {
+                Some(taken) if bytes == BLOCK && self.is_fresh(taken, at) => {
+                    if fresh.end != at {
+                        self.place(&fresh, bytes_min);
+                        fresh.start = at;
+                    }
+                    fresh.end = at + bytes;
+                }
+                _ => self.copy(at, bytes),
             }
         }
+        self.place(&fresh, bytes_min);
+    }
+
+    fn is_fresh(&self, taken: &Taken, at: Offset) -> bool {
+        !taken.is_logged(self.dirty, at.block().get()) && !self.copied.contains(&at.block())
+    }
+
+    /// A run of fresh blocks goes to its place if it is long enough.
+    fn place(&mut self, run: &Range<Offset>, bytes_min: u64) {
+        let bytes = run.end.get() - run.start.get();
+        if bytes < bytes_min || bytes == 0 {
+            return self.copy(run.start, bytes);
+        }
+        let mut data = AlignedBuffer::with_capacity(bytes as usize);
+        data.resize(bytes as usize);
+        self.region.read(run.start, &mut data);
+        let blocks = run.start.block().get()..run.end.block().get();
+        self.copied.extend(blocks.map(BlockNumber::new));
+        let at = run.start.get();
+        self.placed.push(PlacedRun { at, data });
     }
 
     /// Copies bytes from memory as they are now.
@@ -134,8 +187,9 @@ impl<'b> BatchBuilder<'b> {
         self.dirty.mark(head.at(), head.length() as u64);
     }
 
-    pub(crate) fn finish(self) -> BatchBuffer {
-        self.buffer
+    /// The batch, and the data that has to be at its place before it is written.
+    pub(super) fn finish(self) -> (BatchBuffer, Vec<PlacedRun>) {
+        (self.buffer, self.placed)
     }
 }
 

@@ -65,7 +65,7 @@ impl Shared {
         // taken here.
         let root = self.log.durable_root();
         fence(Ordering::SeqCst);
-        let runs = self.dirty.take();
+        let runs = self.logged.take(&self.dirty);
         if deliberate::is(Bug::TrimBeforeFlush) {
             self.log
                 .advance(root)
@@ -75,6 +75,7 @@ impl Shared {
         self.log
             .advance(finish(root))
             .map_err(|error| self.fail(error.into()))?;
+        self.logged.root_moved();
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.state().checkpoint_ended = Some(Instant::now());
         self.changed.notify_all();

@@ -39,7 +39,10 @@ impl DirtyBlocks {
 
     /// Whether the block of a byte is dirty.
     pub(crate) fn has(&self, at: Offset) -> bool {
-        let block = at.get() / BLOCK_BYTES as u64;
+        self.has_block(at.get() / BLOCK_BYTES as u64)
+    }
+
+    pub(crate) fn has_block(&self, block: u64) -> bool {
         let word = self.words[(block / BITS) as usize].load(Ordering::Relaxed);
         word & 1 << (block % BITS) != 0
     }

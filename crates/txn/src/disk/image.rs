@@ -1,6 +1,7 @@
 //! The pool's files on the disk, as one range of bytes: header and segments side by side, as in the
 //! region.
 
+use super::placed_data::PlacedRun;
 use super::stamp::{ImageStamp, STAMP_AT, STAMP_BYTES};
 use crate::layout::Superblock;
 use parking_lot::Mutex;
@@ -176,6 +177,28 @@ impl Image {
         self.for_each(at, bytes.len() as u64, |part, at, range| {
             part.is_written.store(true, Ordering::Release);
             part.disk.write(at, &bytes[range])
+        })
+    }
+
+    /// Writes whole blocks, none of which has the stamp; they are durable when this returns.
+    pub(super) fn write_durable(&self, runs: &[PlacedRun]) -> io::Result<()> {
+        if let [run] = runs {
+            return self.for_each(run.at, run.data.len() as u64, |part, at, range| {
+                part.disk.write_durable(at, &run.data[range])
+            });
+        }
+        let mut written = Vec::new();
+        for run in runs {
+            self.for_each(run.at, run.data.len() as u64, |part, at, range| {
+                if !written.contains(&part.first_byte) {
+                    written.push(part.first_byte);
+                }
+                part.disk.write(at, &run.data[range])
+            })?;
+        }
+        // Not the flush of a checkpoint, which another thread may wait for.
+        written.iter().try_for_each(|&at| {
+            self.for_each(at, BLOCK_BYTES as u64, |part, _, _| part.disk.flush())
         })
     }
 

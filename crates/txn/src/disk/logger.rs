@@ -10,6 +10,7 @@ use super::batch::BatchBuilder;
 use super::bound::{Bound, THREADS_MAX};
 use super::dirty::DirtyBlocks;
 use super::image::Image;
+use super::placed_data::{LoggedBlocks, PlacedRun};
 use super::policy::Durability;
 use super::reader::{JournalReader, Read};
 use super::waiters::Waiters;
@@ -59,6 +60,7 @@ pub(super) struct Shared {
     pub(super) domains: Arc<Domains>,
     pub(super) image: Image,
     pub(super) dirty: DirtyBlocks,
+    pub(super) logged: LoggedBlocks,
     pub(super) durability: Durability,
     pub(super) bound: Bound,
     pub(super) changes: Changes,
@@ -91,6 +93,7 @@ pub(super) struct Shared {
 pub(super) struct Counts {
     pub(super) checkpoints: AtomicU64,
     pub(super) image_bytes: AtomicU64,
+    pub(super) placed_bytes: AtomicU64,
     /// Calls that waited because the log was late, and for how long.
     pub(super) late_calls: AtomicU64,
     pub(super) late_ns: AtomicU64,
@@ -180,6 +183,7 @@ impl Shared {
             before_copy: BeforeCopy::default(),
         };
         Shared {
+            logged: LoggedBlocks::new(log.ring_bytes()),
             bound: Bound::new(durability),
             changes: Changes::new(durability),
             log,
@@ -316,10 +320,19 @@ impl Shared {
             let mut cutter = self.cutter.lock();
             self.cut(&mut cutter)?
         };
-        let Some(placed) = placed else { return Ok(()) };
+        let Some((placed, data)) = placed else {
+            return Ok(());
+        };
+        let is_early = deliberate::is(Bug::PlaceBehindBatch);
+        if !is_early {
+            self.write_placed(&data)?;
+        }
         self.log
             .write(placed)
             .map_err(|error| self.fail(error.into()))?;
+        if is_early {
+            self.write_placed(&data)?;
+        }
         self.note_durable();
         Ok(())
     }
@@ -347,8 +360,9 @@ impl Shared {
         self.has_threads.load(Ordering::Relaxed)
     }
 
-    /// The next batch, with its place in the log; `None` if there is nothing to write.
-    fn cut(&self, cutter: &mut Cutter) -> Result<Option<Placed>, LogFailed> {
+    /// The next batch, with its place in the log, and data that has to be at its own place before;
+    /// `None` if there is nothing to write.
+    fn cut(&self, cutter: &mut Cutter) -> Result<Option<(Placed, Vec<PlacedRun>)>, LogFailed> {
         let time = Instant::now();
         let (journals, region) = (&*self.journals, &*self.region);
         let mut newest = cutter.reader.read(journals, region, &mut cutter.pending);
@@ -362,7 +376,8 @@ impl Shared {
         if let Some(act) = cutter.before_copy.0.take() {
             act();
         }
-        let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
+        let mut batch =
+            BatchBuilder::new(region, &self.dirty, self.log.buffer()).place_fresh(&self.logged);
         let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
         let taken = cutter.take(wanted);
         let mut data_bytes: u64 = taken.iter().map(Read::data_bytes).sum();
@@ -397,12 +412,13 @@ impl Shared {
         } else {
             batch.first
         };
-        let placed = self.place(batch.finish(), first, covered)?;
+        let (batch, data) = batch.finish();
+        let placed = self.place(batch, first, covered)?;
         self.backlog.placed(data_bytes);
         self.backlog.ring_is_used(self.log.used_bytes());
         self.state.lock().cuts.push_back((covered, time));
         self.placed.store(covered, Ordering::Release);
-        Ok(Some(placed))
+        Ok(Some((placed, data)))
     }
 
     /// Numbers up to `newest` that no record has are as durable as those before.

@@ -15,6 +15,7 @@
 //! | `waiters` | each thread that waits is woken alone |
 //! | `bound` | calls wait if the log is late |
 //! | `backlog` | the bytes that records in memory still want to have in the log |
+//! | `placed_data` | large data goes straight to its place in the image |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
@@ -34,6 +35,7 @@ mod image;
 mod logger;
 mod memory;
 pub(crate) mod open;
+mod placed_data;
 mod policy;
 mod reader;
 pub(crate) mod salvage;

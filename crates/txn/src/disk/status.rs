@@ -34,6 +34,8 @@ pub struct DiskLogStatus {
     pub checkpoint_age_seconds: Option<f64>,
     /// Bytes that they wrote.
     pub image_bytes: u64,
+    /// Bytes of data that went straight to their place in the image.
+    pub placed_bytes: u64,
     /// Calls that waited because the log was late, and the seconds that they waited in all.
     pub late_calls: u64,
     /// See [`late_calls`](Self::late_calls).
@@ -64,6 +66,7 @@ impl Logger {
             checkpoints: shared.counts.checkpoints.load(Ordering::Relaxed),
             checkpoint_age_seconds: ended.map(|ended| ended.elapsed().as_secs_f64()),
             image_bytes: shared.counts.image_bytes.load(Ordering::Relaxed),
+            placed_bytes: shared.counts.placed_bytes.load(Ordering::Relaxed),
             late_calls: shared.counts.late_calls.load(Ordering::Relaxed),
             late_seconds: shared.counts.late_ns.load(Ordering::Relaxed) as f64 / 1e9,
             dirty_blocks: shared.dirty.count(),

@@ -54,7 +54,7 @@ impl Tail<'_> {
             }
             let last = batch.last;
             let bytes = batch.payload_bytes();
-            let mut placed = self.log.place(batch.finish(), first, last, true);
+            let mut placed = self.log.place(batch.finish().0, first, last, true);
             if let Err(wal::Full(again)) = placed {
                 self.make_room()?;
                 placed = self.log.place(again, first, last, true);

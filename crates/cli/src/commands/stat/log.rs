@@ -36,6 +36,14 @@ fn lines(log: &LogStatus, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         Bytes(log.batch_bytes),
         log.writes_in_flight
     )?;
+    if log.placed_bytes > 0 {
+        writeln!(
+            out,
+            "           {} logged, {} of large data written straight to its place",
+            Bytes(log.logged_bytes),
+            Bytes(log.placed_bytes)
+        )?;
+    }
     if log.late_calls > 0 {
         writeln!(
             out,
