@@ -17,12 +17,16 @@
 //! payload is the number of bytes at that place which the record publishes (length 8), or gives
 //! back (length 16). They change nothing; they tell the log what to copy.
 
+mod notes;
+
 use crate::checksum::crc32c;
 use crate::homes::{HomeOffset, Homes};
 use crate::layout::{Geometry, Superblock};
 use crate::places::HalfPlace;
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset, WORD_BYTES};
 use zerocopy::IntoBytes;
+
+pub(crate) use notes::{Note, notes};
 
 /// Bytes of the record header.
 pub const HEADER_BYTES: usize = 16;
@@ -581,29 +585,6 @@ pub(crate) fn first_written(journal: &[u8]) -> Option<(u64, &[u8])> {
     let length = u64::from_le_bytes(header[1]) as u32 as usize;
     let bytes = journal.get(..length.max(HEADER_BYTES))?;
     Some((sequence, bytes))
-}
-
-/// A record tells the log of a range of data.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Note {
-    pub(crate) at: Offset,
-    pub(crate) bytes: u64,
-    /// Whether the record gives it back; else it publishes it.
-    pub(crate) is_freed: bool,
-}
-
-/// The notes at the start of `rest`.
-pub(crate) fn notes(rest: &[u8]) -> impl Iterator<Item = Note> + Clone {
-    let words = rest.as_chunks::<WORD_BYTES>().0;
-    let pairs = words.as_chunks::<NOTE_WORDS>().0.iter();
-    let pairs = pairs.map(|pair| pair.map(u64::from_le_bytes));
-    pairs
-        .take_while(|[head, _]| head & NOTE_FLAGS == NOTE_FLAGS)
-        .map(|[head, bytes]| Note {
-            at: EntryHead(head).at(),
-            bytes,
-            is_freed: EntryHead(head).length() == FREED_LENGTH,
-        })
 }
 
 #[cfg(test)]

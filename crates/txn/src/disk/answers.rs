@@ -40,8 +40,8 @@ impl Logger {
         !self.shared.changes.0.is_empty()
     }
 
-    /// This thread's record `sequence` changed these objects, whose locks are held, and publishes so
-    /// much data.
+    /// This thread's record `sequence` changed these objects, whose locks are held, and publishes
+    /// so much data.
     #[inline]
     pub(crate) fn note_changes(&self, sequence: u64, objects: &[u64], data_bytes: u64) {
         self.shared.bound.is_committed();

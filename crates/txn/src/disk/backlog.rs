@@ -2,13 +2,13 @@
 //!
 //! A checkpoint needs the log to have every record that memory has. So there is always room for
 //! these records: a change waits until the ring has room for its data beside the data of all
-//! records that are in no batch. The records themselves are no longer than the journals.
+//! records that are in no batch. The records themselves have the room of the journals.
 
 use super::logger::{LogFailed, Shared};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Changes with less data do not reserve room: what they add is small beside the part of the ring
+/// Changes with less data do not reserve room: their data is little beside the part of the ring
 /// that is kept free.
 pub const RESERVED_BYTES_MIN: usize = 64 << 10;
 /// Of the ring, the most data that one record publishes.
@@ -122,7 +122,8 @@ impl Shared {
         Ok(room)
     }
 
-    /// Before a change that reserves nothing: waits until there is room for the data that memory has.
+    /// Before a change that reserves nothing: waits until there is room for the data that memory
+    /// has.
     #[cold]
     pub(super) fn wait_until_uncrowded(&self) -> Result<(), LogFailed> {
         if self.has_threads() && !self.backlog.has_room(self.log.used_bytes()) {

@@ -112,8 +112,8 @@ impl<'b> BatchBuilder<'b> {
         })
     }
 
-    /// Copies data that a record publishes, but for blocks that a later one gives back. Long runs of
-    /// fresh blocks go to their place.
+    /// Copies data that a record publishes, but for blocks that a later one gives back. Long runs
+    /// of fresh blocks go to their place.
     fn copy_data(&mut self, at: Offset, bytes: u64, sequence: u64) {
         let logged = self
             .logged

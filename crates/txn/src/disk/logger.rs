@@ -6,13 +6,12 @@
 
 use super::answers::Changes;
 use super::backlog::{Backlog, Room};
-use super::batch::BatchBuilder;
 use super::bound::{Bound, THREADS_MAX};
+use super::cut::Cutter;
 use super::dirty::DirtyBlocks;
 use super::image::Image;
-use super::placed_data::{LoggedBlocks, PlacedRun};
+use super::placed_data::LoggedBlocks;
 use super::policy::Durability;
-use super::reader::{JournalReader, Read};
 use super::waiters::Waiters;
 use crate::domain::Domains;
 use crate::journal::Journals;
@@ -20,21 +19,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pmem::Region;
 use pmem::deliberate::{self, Bug};
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wal::{DiskSpeed, Log, LogError, Placed};
+use wal::{DiskSpeed, Log, LogError};
 
-/// Entries of a batch, in bytes, beyond which no further record is added unless it must be.
-const BATCH_BYTES_WANTED: u64 = 8 << 20;
-/// Of the ring, such a batch at most: the part that is kept free for the checkpoint has room for
-/// two.
-pub(super) const BATCHES_OF_RING: u64 = 32;
 /// How long a batch waits for room before the log counts as failed.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The log cannot go on: nothing more becomes durable, and the pool is read-only.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -79,7 +72,7 @@ pub(super) struct Shared {
     has_threads: AtomicBool,
     pub(super) backlog: Backlog,
     /// Checkpoints that wait for the log: a batch may use the room that is kept free for them.
-    checkpoints_waiting: AtomicU64,
+    pub(super) checkpoints_waiting: AtomicU64,
     /// One checkpoint of the image at a time: the root of a second one would promise what the first
     /// has not written yet.
     pub(super) checkpointing: Mutex<()>,
@@ -104,45 +97,6 @@ impl Counts {
         self.late_calls.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = since.elapsed().as_nanos() as u64;
         self.late_ns.fetch_add(nanoseconds, Ordering::Relaxed);
-    }
-}
-
-#[derive(Debug)]
-struct Cutter {
-    reader: JournalReader,
-    /// Records that are in no batch yet.
-    pending: VecDeque<Read>,
-    /// Of the segment table that the log has.
-    table_version: u64,
-    before_copy: BeforeCopy,
-}
-
-impl Cutter {
-    /// Takes records until a batch of them has so many bytes.
-    fn take(&mut self, bytes_wanted: u64) -> Vec<Read> {
-        let mut bytes = 0;
-        let is_wanted = |read: &&Read| {
-            let is_wanted = bytes < bytes_wanted;
-            bytes += read.bytes_in_log();
-            is_wanted
-        };
-        let count = self.pending.iter().take_while(is_wanted).count();
-        self.pending.drain(..count).collect()
-    }
-}
-
-/// The act of a test at the worst moment: a batch is about to get its records, and later copies
-/// of the data that they publish.
-#[derive(Default)]
-struct BeforeCopy(Option<Box<dyn FnOnce() + Send>>);
-
-impl fmt::Debug for BeforeCopy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if self.0.is_some() {
-            "BeforeCopy"
-        } else {
-            "nothing"
-        })
     }
 }
 
@@ -176,12 +130,7 @@ impl Shared {
     ) -> Shared {
         let sequence = journals.sequence();
         let backlog = Backlog::new(log.ring_bytes(), journals.bytes());
-        let cutter = Cutter {
-            reader: JournalReader::new(&journals),
-            pending: VecDeque::new(),
-            table_version: u64::MAX,
-            before_copy: BeforeCopy::default(),
-        };
+        let cutter = Cutter::new(&journals);
         Shared {
             logged: LoggedBlocks::new(log.ring_bytes()),
             bound: Bound::new(durability),
@@ -355,74 +304,8 @@ impl Shared {
         }
     }
 
-    /// Whether threads write batches and keep the image; otherwise the caller does.
-    pub(super) fn has_threads(&self) -> bool {
-        self.has_threads.load(Ordering::Relaxed)
-    }
-
-    /// The next batch, with its place in the log, and data that has to be at its own place before;
-    /// `None` if there is nothing to write.
-    fn cut(&self, cutter: &mut Cutter) -> Result<Option<(Placed, Vec<PlacedRun>)>, LogFailed> {
-        let time = Instant::now();
-        let (journals, region) = (&*self.journals, &*self.region);
-        let mut newest = cutter.reader.read(journals, region, &mut cutter.pending);
-        // A checkpoint that takes a mark from here on copies memory that has the change.
-        fence(Ordering::SeqCst);
-        let table_version = self.domains.table_version();
-        if cutter.pending.is_empty() && cutter.table_version == table_version {
-            self.settle_nothing(newest);
-            return Ok(None);
-        }
-        if let Some(act) = cutter.before_copy.0.take() {
-            act();
-        }
-        let mut batch =
-            BatchBuilder::new(region, &self.dirty, self.log.buffer()).place_fresh(&self.logged);
-        let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
-        let taken = cutter.take(wanted);
-        let mut data_bytes: u64 = taken.iter().map(Read::data_bytes).sum();
-        batch.add_all(&taken);
-        // Until no record that is not in the batch may have changed what was copied (L2).
-        loop {
-            newest = cutter.reader.read(journals, region, &mut cutter.pending);
-            fence(Ordering::SeqCst);
-            let changing = cutter
-                .pending
-                .iter()
-                .rposition(|read| batch.is_changed_by(read));
-            let Some(changing) = changing.filter(|_| !deliberate::is(Bug::CopyAheadOfCut)) else {
-                break;
-            };
-            let more: Vec<Read> = cutter.pending.drain(..=changing).collect();
-            data_bytes += more.iter().map(Read::data_bytes).sum::<u64>();
-            batch.add_all(&more);
-        }
-        // Not older than any record of the batch (L7).
-        if cutter.table_version == u64::MAX || !deliberate::is(Bug::ForgetTable) {
-            cutter.table_version = self
-                .domains
-                .read_table(|at, bytes| batch.copy(at, bytes), cutter.table_version);
-        }
-        let covered = cutter
-            .pending
-            .front()
-            .map_or(newest, |read| read.sequence - 1);
-        let first = if batch.first == 0 {
-            covered
-        } else {
-            batch.first
-        };
-        let (batch, data) = batch.finish();
-        let placed = self.place(batch, first, covered)?;
-        self.backlog.placed(data_bytes);
-        self.backlog.ring_is_used(self.log.used_bytes());
-        self.state.lock().cuts.push_back((covered, time));
-        self.placed.store(covered, Ordering::Release);
-        Ok(Some((placed, data)))
-    }
-
     /// Numbers up to `newest` that no record has are as durable as those before.
-    fn settle_nothing(&self, newest: u64) {
+    pub(super) fn settle_nothing(&self, newest: u64) {
         let state = self.state.lock();
         if state.cuts.is_empty() {
             self.placed.fetch_max(newest, Ordering::AcqRel);
@@ -430,32 +313,15 @@ impl Shared {
         }
     }
 
-    fn place(
-        &self,
-        mut buffer: wal::BatchBuffer,
-        first: u64,
-        last: u64,
-    ) -> Result<Placed, LogFailed> {
-        let start = Instant::now();
-        loop {
-            // With threads, new changes wait long before the ring is full.
-            let may_use_reserve =
-                self.has_threads() || self.checkpoints_waiting.load(Ordering::Relaxed) > 0;
-            match self.log.place(buffer, first, last, may_use_reserve) {
-                Ok(placed) => return Ok(placed),
-                Err(wal::Full(again)) => buffer = again,
-            }
-            if start.elapsed() > ROOM_PATIENCE {
-                return Err(self.fail(LogFault::Full));
-            }
-            let mut state = self.state.lock();
-            if let Some(fault) = &state.fault {
-                return Err(LogFailed(fault.clone()));
-            }
-            state.checkpoint_wanted = true;
-            self.changed.notify_all();
-            self.changed.wait_for(&mut state, Duration::from_millis(10));
-        }
+    /// A batch with the records up to this number has its place; it was cut at this moment.
+    pub(super) fn note_cut(&self, last: u64, time: Instant) {
+        self.state.lock().cuts.push_back((last, time));
+        self.placed.store(last, Ordering::Release);
+    }
+
+    /// Whether threads write batches and keep the image; otherwise the caller does.
+    pub(super) fn has_threads(&self) -> bool {
+        self.has_threads.load(Ordering::Relaxed)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Class `log`: memory that a log on an ordinary disk follows (docs/LOG.md has the design and the
-//! invariants L1–L8).
+//! invariants L1–L11).
 //!
 //! | module | idea |
 //! | --- | --- |
 //! | `policy` | when a call is durable |
 //! | `answers` | the changes that answers depend on |
 //! | `reader` | the records that journals in memory have and the log does not |
+//! | `cut` | records up to some number become the next batch |
 //! | `batch` | records and the data that they publish become a batch of the log |
 //! | `dirty` | the blocks that batches changed and the image does not have |
 //! | `image` | the pool's files on the disk, as one range of bytes |
@@ -28,6 +29,7 @@ mod backlog;
 mod batch;
 mod bound;
 mod checkpoint;
+mod cut;
 mod dirty;
 mod files;
 mod given;

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wal::AlignedBuffer;
 
-/// Runs of so many bytes go to their place: below, the second durable write costs more time than
-/// the bytes that are written once.
-const PLACED_BYTES_MIN: u64 = 256 << 10;
+/// In a batch with so much data: with less, the second durable write costs more time than bytes
+/// that are written twice.
+const BATCH_BYTES_MIN: u64 = 1 << 20;
 /// Of a small log, this part of the ring instead.
-const PART_OF_RING: u64 = 256;
+const PART_OF_RING: u64 = 64;
+/// Runs of this part of that.
+const RUNS_OF_BATCH: u64 = 16;
 
 /// Data that goes to its place: where, and a copy of it.
 #[derive(Debug)]
@@ -31,7 +33,9 @@ pub(super) struct PlacedRun {
 /// The blocks that entries of the log may change, from the root on the disk on.
 #[derive(Debug)]
 pub(super) struct LoggedBlocks {
-    /// Shortest run of fresh blocks that goes to its place.
+    /// In batches with so much data,
+    pub(super) batch_bytes_min: u64,
+    /// runs of so many fresh blocks go to their place.
     pub(super) blocks_min: u64,
     /// Besides the dirty blocks, those that the last two checkpoints took: entries that were
     /// marked before one took its blocks may lie behind its root, and lie before the next one's.
@@ -47,9 +51,10 @@ pub(super) struct Taken {
 
 impl LoggedBlocks {
     pub(super) fn new(ring_bytes: u64) -> LoggedBlocks {
-        let bytes_min = (ring_bytes / PART_OF_RING).min(PLACED_BYTES_MIN);
+        let batch_bytes_min = (ring_bytes / PART_OF_RING).min(BATCH_BYTES_MIN);
         LoggedBlocks {
-            blocks_min: (bytes_min / BLOCK_BYTES as u64).max(1),
+            batch_bytes_min,
+            blocks_min: (batch_bytes_min / RUNS_OF_BATCH / BLOCK_BYTES as u64).max(1),
             taken: Mutex::default(),
         }
     }
@@ -115,8 +120,8 @@ mod tests {
         dirty.mark(Offset::new(block * BLOCK), BLOCK);
     }
 
-    /// An entry that was marked before a checkpoint took its blocks may lie behind the root that the
-    /// checkpoint writes.
+    /// An entry that was marked before a checkpoint took its blocks may lie behind the root that
+    /// the checkpoint writes.
     #[test]
     fn a_block_is_logged_until_the_root_of_the_second_checkpoint_is_there() {
         let (logged, dirty) = (LoggedBlocks::new(64 << 20), DirtyBlocks::new(1 << 20));
@@ -136,9 +141,8 @@ mod tests {
 
     #[test]
     fn small_logs_place_smaller_runs() {
-        assert_eq!(LoggedBlocks::new(1 << 30).blocks_min, 64);
-        assert_eq!(LoggedBlocks::new(64 << 20).blocks_min, 64);
-        assert_eq!(LoggedBlocks::new(2 << 20).blocks_min, 2);
-        assert_eq!(LoggedBlocks::new(128 << 10).blocks_min, 1);
+        let blocks_min = |ring_bytes| LoggedBlocks::new(ring_bytes).blocks_min;
+        assert_eq!((blocks_min(1 << 30), blocks_min(64 << 20)), (16, 16));
+        assert_eq!((blocks_min(8 << 20), blocks_min(128 << 10)), (2, 1));
     }
 }

@@ -5,10 +5,10 @@
 //! memory cannot be written to the image instead: it has the records that the log lacks (L3).
 
 use super::batch::{self, BatchBuilder};
+use super::cut::BATCHES_OF_RING;
 use super::dirty::DirtyBlocks;
 use super::image::Image;
 use super::is_inside;
-use super::logger::BATCHES_OF_RING;
 use super::reader::Read;
 use crate::error::{Corruption, OpenError};
 use crate::layout::Superblock;
