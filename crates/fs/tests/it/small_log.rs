@@ -18,7 +18,7 @@ fn new_pool() -> Option<Pool> {
 
 /// Each word depends on its place and on its writer.
 fn content(writer: u64) -> Vec<u8> {
-    let words = (0..WRITE_BYTES as u64 / 8).map(|word| word * 0x9e37_79b9 ^ (writer << 56));
+    let words = (0..WRITE_BYTES as u64 / 8).map(|word| (word * 0x9e37_79b9) ^ (writer << 56));
     words.flat_map(u64::to_le_bytes).collect()
 }
 

@@ -20,7 +20,7 @@ impl Pool {
         }
         let options = FormatOptions {
             log: true,
-            ..options.clone()
+            ..*options
         };
         mkfs(&pool.path(), &options, (0, 0)).expect("mkfs");
         Some(pool)
