@@ -66,9 +66,9 @@ pub struct Appended {
 impl<S: Store> FileSystem<S> {
     /// Writes all of `data` at `offset`; a gap before it reads as zeros.
     ///
-    /// Durable at return. Up to [`ATOMIC_WRITE_BYTES_MAX`], and of class `log` an eighth of the log,
-    /// all or nothing after a power cut; a longer call is a sequence of such writes. Returns the
-    /// number of bytes written.
+    /// Durable at return. All or nothing after a power cut up to [`ATOMIC_WRITE_BYTES_MAX`], and of
+    /// class `log` up to an eighth of the log; a longer call is a sequence of such writes. Returns
+    /// the number of bytes written.
     ///
     /// # Errors
     ///

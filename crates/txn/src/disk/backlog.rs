@@ -77,10 +77,25 @@ impl Backlog {
         self.is_crowded.load(Ordering::Relaxed)
     }
 
-    /// Data for which there is no room beside batches that use so much.
-    fn has_room(&self, used_bytes: u64) -> bool {
+    /// Whether there is room for so much more data beside batches that use so much.
+    fn has_room(&self, used_bytes: u64, bytes: u64) -> bool {
+        self.fits(used_bytes, self.reserved.load(Ordering::Relaxed) + bytes)
+    }
+
+    fn fits(&self, used_bytes: u64, reserved: u64) -> bool {
         let committed = self.committed.load(Ordering::Relaxed).max(0) as u64;
-        used_bytes + committed + self.reserved.load(Ordering::Relaxed) <= self.limit
+        used_bytes + committed + reserved <= self.limit
+    }
+
+    /// Reserves room for so much data; `None` if there is not enough.
+    fn reserve(&self, used_bytes: u64, bytes: u64) -> Option<Room<'_>> {
+        let with_it = |reserved| Some(reserved + bytes).filter(|&all| self.fits(used_bytes, all));
+        let order = Ordering::Relaxed;
+        let reserved = self.reserved.fetch_update(order, order, with_it);
+        reserved.ok().map(|_| Room {
+            backlog: self,
+            bytes,
+        })
     }
 }
 
@@ -107,26 +122,23 @@ impl Shared {
     }
 
     /// Waits until the log has room for so much data of a change beside all that memory has.
+    /// `None` without threads, whose caller makes room.
     #[cold]
-    pub(super) fn reserve(&self, bytes: u64) -> Result<Room<'_>, LogFailed> {
-        let backlog = &self.backlog;
-        backlog.reserved.fetch_add(bytes, Ordering::Relaxed);
-        let room = Room { backlog, bytes };
-        while self.has_threads() && !backlog.has_room(self.log.used_bytes()) {
-            // As many as fit go on: the others take their reservation back meanwhile.
-            backlog.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            let outcome = self.make_room(bytes);
-            backlog.reserved.fetch_add(bytes, Ordering::Relaxed);
-            outcome?;
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Option<Room<'_>>, LogFailed> {
+        while self.has_threads() {
+            if let Some(room) = self.backlog.reserve(self.log.used_bytes(), bytes) {
+                return Ok(Some(room));
+            }
+            self.make_room(bytes)?;
         }
-        Ok(room)
+        Ok(None)
     }
 
     /// Before a change that reserves nothing: waits until there is room for the data that memory
     /// has.
     #[cold]
     pub(super) fn wait_until_uncrowded(&self) -> Result<(), LogFailed> {
-        if self.has_threads() && !self.backlog.has_room(self.log.used_bytes()) {
+        if self.has_threads() && !self.backlog.has_room(self.log.used_bytes(), 0) {
             self.make_room(0)?;
         }
         self.backlog.is_crowded.store(false, Ordering::Relaxed);
@@ -137,7 +149,7 @@ impl Shared {
     /// Writes batches and waits for checkpoints, until there seems to be room for so much data.
     fn make_room(&self, bytes: u64) -> Result<(), LogFailed> {
         let begin = Instant::now();
-        while !self.backlog.has_room(self.log.used_bytes() + bytes) {
+        while !self.backlog.has_room(self.log.used_bytes(), bytes) {
             if self.placed() < self.journals.sequence() {
                 self.wait(self.journals.sequence())?;
                 continue;
@@ -168,9 +180,23 @@ mod tests {
         backlog.add(RING / 4);
         assert!(!backlog.is_crowded());
         backlog.add(1);
-        assert!(backlog.is_crowded() && !backlog.has_room(RING / 2));
+        assert!(backlog.is_crowded() && !backlog.has_room(RING / 2, 0));
         backlog.placed(RING / 4);
-        assert!(backlog.has_room(RING / 2), "the ring's use is the caller's");
+        assert!(
+            backlog.has_room(RING / 2, 0),
+            "the ring's use is the caller's"
+        );
+    }
+
+    #[test]
+    fn room_is_reserved_until_it_is_given_back() {
+        let backlog = Backlog::new(RING, 1 << 20);
+        let room = backlog.reserve(RING / 2, RING / 8).expect("room");
+        assert!(backlog.has_room(RING / 2, RING / 8));
+        assert!(backlog.reserve(RING / 2, RING / 8 + 1).is_none());
+        assert!(backlog.has_room(RING / 2, RING / 8), "nothing was reserved");
+        drop(room);
+        assert!(backlog.reserve(RING / 2, RING / 4).is_some());
     }
 
     #[test]
@@ -186,8 +212,9 @@ mod tests {
     #[test]
     fn records_of_many_journals_have_room() {
         let backlog = Backlog::new(RING, RING / 3);
-        assert!(backlog.has_room(RING - RING / 3) && !backlog.has_room(RING - RING / 3 + 1));
+        let most = RING - RING / 3;
+        assert!(backlog.has_room(most, 0) && !backlog.has_room(most, 1));
         let small = Backlog::new(RING, 2 * RING);
-        assert!(small.has_room(RING / 2), "half of the ring is for data");
+        assert!(small.has_room(RING / 2, 0), "half of the ring is for data");
     }
 }

@@ -118,7 +118,7 @@ impl Shared {
         let mut batch = BatchBuilder::new(region, &self.dirty, self.log.buffer());
         let wanted = BATCH_BYTES_WANTED.min(self.log.ring_bytes() / BATCHES_OF_RING);
         let taken = cutter.take(wanted);
-        let mut data_bytes: u64 = taken.iter().map(Read::data_bytes).sum();
+        let mut data_bytes: u64 = taken.iter().map(|read| read.data_bytes).sum();
         if data_bytes >= self.logged.batch_bytes_min {
             batch = batch.place_fresh(&self.logged);
         }
@@ -133,7 +133,7 @@ impl Shared {
                 return (batch, data_bytes, newest);
             };
             let more: Vec<Read> = cutter.pending.drain(..=changing).collect();
-            data_bytes += more.iter().map(Read::data_bytes).sum::<u64>();
+            data_bytes += more.iter().map(|read| read.data_bytes).sum::<u64>();
             batch.add_all(&more);
         }
     }

@@ -42,6 +42,7 @@ impl DirtyBlocks {
         self.has_block(at.get() / BLOCK_BYTES as u64)
     }
 
+    /// Whether a block is dirty.
     pub(crate) fn has_block(&self, block: u64) -> bool {
         let word = self.words[(block / BITS) as usize].load(Ordering::Relaxed);
         word & 1 << (block % BITS) != 0

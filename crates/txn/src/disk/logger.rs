@@ -407,7 +407,7 @@ impl Logger {
     /// # Errors
     ///
     /// The log has failed.
-    pub fn reserve(&self, bytes: usize) -> Result<Room<'_>, LogFailed> {
+    pub fn reserve(&self, bytes: usize) -> Result<Option<Room<'_>>, LogFailed> {
         self.shared.reserve(bytes as u64)
     }
 

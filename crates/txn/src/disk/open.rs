@@ -365,10 +365,7 @@ pub(super) fn go_on(
     let places: Vec<_> = places.as_flattened().iter().copied().map(Some).collect();
     let live = Live::read(region, superblock, &places, checkpoint).happened(region);
     let tail = live.into_iter().filter(|record| record.sequence > known);
-    let tail = tail.map(|record| Read {
-        sequence: record.sequence,
-        bytes: record.into_bytes().into(),
-    });
+    let tail = tail.map(|record| Read::new(record.sequence, record.into_bytes().into()));
     let save = Tail {
         path,
         superblock,

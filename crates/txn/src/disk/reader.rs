@@ -10,21 +10,26 @@ use std::collections::VecDeque;
 pub(crate) struct Read {
     pub(crate) sequence: u64,
     pub(crate) bytes: Box<[u8]>,
+    /// Bytes of the data that it publishes.
+    pub(crate) data_bytes: u64,
 }
 
 impl Read {
-    /// Bytes of the data that it publishes.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        let mut entries = record::entries(&self.bytes);
+    pub(crate) fn new(sequence: u64, bytes: Box<[u8]>) -> Read {
+        let mut entries = record::entries(&bytes);
         entries.by_ref().for_each(drop);
         let notes = notes(entries.rest()).filter(|note| !note.is_freed);
-        let checked = record::data_check(&self.bytes).map_or(0, |data| data.length as u64);
-        notes.map(|note| note.bytes).sum::<u64>() + checked
+        let checked = record::data_check(&bytes).map_or(0, |data| data.length as u64);
+        Read {
+            sequence,
+            data_bytes: notes.map(|note| note.bytes).sum::<u64>() + checked,
+            bytes,
+        }
     }
 
     /// Most bytes that it adds to a batch.
     pub(crate) fn bytes_in_log(&self) -> u64 {
-        self.bytes.len() as u64 + self.data_bytes()
+        self.bytes.len() as u64 + self.data_bytes
     }
 }
 
@@ -127,10 +132,7 @@ impl JournalReader {
             if sequence > newest {
                 break;
             }
-            into.push_back(Read {
-                sequence,
-                bytes: bytes.into(),
-            });
+            into.push_back(Read::new(sequence, bytes.into()));
             place.bytes += bytes.len().next_multiple_of(LINE_BYTES);
         }
         place
