@@ -2,6 +2,7 @@
 
   clients.py watch SOCKET FILE        until it is killed: FILE has, for each process that was ever seen, its greatest counts
   clients.py count FILE [COMMAND]     direct reads and writes of all processes with this name, or of all: two numbers
+  clients.py await FILE READS WRITES COMMAND  until so many are counted, 20 s at most: a process that runs this as its last act is seen before it ends
   clients.py table FILE               for people
 """
 
@@ -58,9 +59,19 @@ def load(file):
         return {}
 
 
-def count(file, command=None):
+def counts(file, command):
     those = [client for client in load(file).values() if command is None or command in client["commands"]]
-    print(sum(client["reads"] for client in those), sum(client["writes"] for client in those))
+    return [sum(client[name] for client in those) for name in ("reads", "writes")]
+
+
+def count(file, command=None):
+    print(*counts(file, command))
+
+
+def wait(file, reads, writes, command):
+    end = time.monotonic() + 20
+    while time.monotonic() < end and any(found < int(least) for found, least in zip(counts(file, command), (reads, writes), strict=True)):
+        time.sleep(0.01)
 
 
 def table(file):
@@ -69,7 +80,7 @@ def table(file):
         print(f"{process:>8} {client['user']:>6} {'/'.join(client['commands']):<24} {client['reads']:>8} reads {client['writes']:>8} writes; kernel: {kernel}")
 
 
-COMMANDS = {"watch": (watch, (2,)), "count": (count, (1, 2)), "table": (table, (1,))}
+COMMANDS = {"watch": (watch, (2,)), "count": (count, (1, 2)), "await": (wait, (4,)), "table": (table, (1,))}
 if len(sys.argv) > 1 and sys.argv[1] in COMMANDS and len(sys.argv) - 2 in COMMANDS[sys.argv[1]][1]:
     COMMANDS[sys.argv[1]][0](*sys.argv[2:])
 else:

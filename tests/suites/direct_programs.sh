@@ -19,10 +19,12 @@ job() {
     jobs=$((jobs + 1))
 }
 fio_jobs() {
+    local least=1500
+    [ "${POOL_CLASS:-}" != log ] || least=0
     jobs=0
     for engine in psync sync vsync pvsync pvsync2; do
         watch_again
-        job $engine --ioengine=$engine
+        job $engine --ioengine=$engine --exec_postrun="env -u LD_PRELOAD python3 $repository/tests/load/clients.py await $clients 1000 $least fio"
         was_direct "fio $engine" 1000 1500 fio
     done
     job mixed --ioengine=psync --rw=randrw --bsrange=512-64k --bs_unaligned=1
