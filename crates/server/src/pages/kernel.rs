@@ -13,7 +13,7 @@ use fuser::{INodeNo, Notifier};
 const HANDLE_TYPE: i32 = 0x81;
 const HANDLE_WORDS: usize = 3;
 
-/// A page that the kernel has sent is with the server in less.
+/// A page that a thread of the server has taken from the queue is saved in less.
 const ON_ITS_WAY: Duration = Duration::from_millis(2);
 
 /// A FUSE inode as `open_by_handle_at` names it.
@@ -66,6 +66,7 @@ impl Kernel {
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     rustix::fs::syncfs(&root)?;
+                    pass_queue(&root);
                     match otherwise {
                         Otherwise::DropFrom(offset) => self.drop_range(inode, offset, 0),
                         Otherwise::Await(has_come) => await_page(has_come),
@@ -111,6 +112,14 @@ impl Kernel {
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
+}
+
+/// Waits until the server has taken all requests from the queue that are there now: the kernel
+/// puts this one behind them.
+fn pass_queue(root: &File) {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_FORCE_SYNC;
+    // A mount that is ending refuses it, and has no more pages then.
+    let _ = rustix::fs::statx(root, c"", flags, rustix::fs::StatxFlags::MODE);
 }
 
 /// Waits a moment for a page that may be on its way.
