@@ -66,12 +66,13 @@ pub(crate) fn open_once_saved<T, E>(
     loop {
         let opened = open();
         let patience = match opened.as_ref().err().and_then(&reason) {
-            Some(OpenError::InUse { owner: None, .. }) => UNKNOWN_PATIENCE,
-            Some(OpenError::InUse {
-                owner: Some(process),
-                ..
-            }) if is_saving(*process, pool) => SAVE_PATIENCE,
-            _ => return opened,
+            Some(OpenError::InUse { owner, .. }) => patience_with(*owner, pool),
+            // A server that ends lets go of the pool and of its memory one after the other.
+            Some(OpenError::MemoryInUse { .. }) => Some(UNKNOWN_PATIENCE),
+            _ => None,
+        };
+        let Some(patience) = patience else {
+            return opened;
         };
         if start.elapsed() >= patience {
             return opened;
@@ -80,12 +81,26 @@ pub(crate) fn open_once_saved<T, E>(
     }
 }
 
-/// Whether the process is a server without a mount: one that ends, or has not mounted yet.
-fn is_saving(process: u32, pool: &Path) -> bool {
+/// How long it pays to wait for the owner of a pool. `None`: it uses the pool.
+fn patience_with(owner: Option<u32>, pool: &Path) -> Option<Duration> {
+    let Some(process) = owner else {
+        return Some(UNKNOWN_PATIENCE);
+    };
     let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let is_server = command.split(|byte| *byte == 0).nth(1) == Some(b"mount");
-    let pool = pool.canonicalize();
-    is_server && pool.is_ok_and(|pool| matches!(server::is_mounted_for(process, &pool), Ok(false)))
+    if command.is_empty() {
+        // It has ended since it was met as the owner, so the pool is free or has another one.
+        return Some(UNKNOWN_PATIENCE);
+    }
+    if command.split(|byte| *byte == 0).nth(1) != Some(b"mount") {
+        return None;
+    }
+    match server::is_mounted_for(process, &pool.canonicalize().ok()?) {
+        Ok(true) => None,
+        // It saves the pool, or has not mounted it yet.
+        Ok(false) => Some(SAVE_PATIENCE),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(_) => Some(UNKNOWN_PATIENCE),
+    }
 }
 
 /// The file of a pool that its owner locks.
@@ -116,5 +131,30 @@ impl Process {
         };
         let mut waiting = [PollFd::new(&self.0, PollFlags::IN)];
         matches!(rustix::event::poll(&mut waiting, Some(&timeout)), Ok(count) if count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_ends_between_two_looks_is_no_failure() {
+        let mut ended = std::process::Command::new("true").spawn().expect("spawned");
+        let owner = Some(ended.id());
+        assert!(ended.wait().expect("ended").success());
+        let pool = Path::new("/pool");
+        let mut looks = 0;
+        let opened = open_once_saved(
+            pool,
+            || {
+                looks += 1;
+                let path = pool.to_path_buf();
+                let in_use = OpenError::InUse { path, owner };
+                if looks == 1 { Err(in_use) } else { Ok(()) }
+            },
+            |error| Some(error),
+        );
+        assert!(opened.is_ok(), "{opened:?}");
     }
 }
