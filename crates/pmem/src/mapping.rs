@@ -130,9 +130,19 @@ pub fn use_huge_pages(file: &File, length: u64) -> io::Result<()> {
     let huge = HUGE_PAGE_BYTES as u64;
     if is_tmpfs(file) && length >= huge && length.is_multiple_of(huge) {
         // Whatever is refused from here on, the file has small pages.
-        let _ = collapse(file, length as usize);
+        let _ = collapse(file, length as usize, true);
     }
     Ok(())
+}
+
+/// Makes huge pages of the pages of a file on tmpfs, all of which are there. A hint, which changes
+/// no content; `goes_on` is asked before each.
+pub fn join_pages(file: &File, length: u64, mut goes_on: impl FnMut() -> bool) {
+    let huge = HUGE_PAGE_BYTES as u64;
+    if length.is_multiple_of(huge) {
+        // Whatever is refused, the file has small pages.
+        let _ = collapse_while(file, length as usize, false, &mut goes_on);
+    }
 }
 
 /// Whether a file is memory, and gone with the machine's power.
@@ -141,7 +151,16 @@ pub fn is_tmpfs(file: &File) -> bool {
 }
 
 /// Asks for the huge pages one by one: where no memory is left in such pieces, those before stay.
-fn collapse(file: &File, length: usize) -> io::Result<()> {
+fn collapse(file: &File, length: usize, is_empty: bool) -> io::Result<()> {
+    collapse_while(file, length, is_empty, &mut || true)
+}
+
+fn collapse_while(
+    file: &File,
+    length: usize,
+    is_empty: bool,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> io::Result<()> {
     let mapping = Mapping::reserve(length, HUGE_PAGE_BYTES)?;
     let (read_write, shared) = (
         ProtFlags::READ | ProtFlags::WRITE,
@@ -151,8 +170,13 @@ fn collapse(file: &File, length: usize) -> io::Result<()> {
     // SAFETY: replaces only our own reservation.
     unsafe { mmap(base.cast(), length, read_write, shared, file, 0)? };
     for at in (0..length).step_by(HUGE_PAGE_BYTES) {
-        // The kernel makes one of small pages, so there has to be one.
-        file.write_all_at(&[0], at as u64)?;
+        if !goes_on() {
+            break;
+        }
+        if is_empty {
+            // The kernel makes one of small pages, so there has to be one.
+            file.write_all_at(&[0], at as u64)?;
+        }
         let page = base.wrapping_add(at).cast();
         // SAFETY: inside our own mapping; the content stays as it is. The kernel has this since Linux 6.1.
         if unsafe { libc::madvise(page, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) } != 0 {

@@ -56,7 +56,8 @@ pub mod users;
 pub use content::Content;
 pub use directory::PoolDirectory;
 pub use disk::{
-    DiskLogStatus, Disks, Durability, LogFailed, Logger, Mixture, ParseDurabilityError,
+    DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,
+    ParseDurabilityError, ParseLoadingError,
 };
 #[doc(hidden)]
 pub use disk::{ImageStamp, STAMP_AT};

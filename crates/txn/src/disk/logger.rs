@@ -9,6 +9,7 @@ use super::batch::BatchBuilder;
 use super::bound::{Bound, THREADS_MAX};
 use super::dirty::DirtyBlocks;
 use super::image::Image;
+use super::loader::Loader;
 use super::policy::Durability;
 use super::reader::{JournalReader, Read};
 use super::waiters::Waiters;
@@ -56,7 +57,9 @@ pub(super) struct Shared {
     pub(super) region: Arc<Region>,
     pub(super) journals: Arc<Journals>,
     pub(super) domains: Arc<Domains>,
-    pub(super) image: Image,
+    pub(super) image: Arc<Image>,
+    /// Of memory that is loaded while it is used.
+    pub(super) loader: Option<Arc<Loader>>,
     pub(super) dirty: DirtyBlocks,
     pub(super) durability: Durability,
     pub(super) bound: Bound,
@@ -161,7 +164,7 @@ impl Shared {
         log: Log,
         region: Arc<Region>,
         (journals, domains): (Arc<Journals>, Arc<Domains>),
-        (image, dirty): (Image, DirtyBlocks),
+        (image, loader, dirty): (Arc<Image>, Option<Arc<Loader>>, DirtyBlocks),
         durability: Durability,
         speed: Option<DiskSpeed>,
     ) -> Shared {
@@ -180,6 +183,7 @@ impl Shared {
             journals,
             domains,
             image,
+            loader,
             dirty,
             durability,
             speed,

@@ -15,6 +15,7 @@
 //! | `waiters` | each thread that waits is woken alone |
 //! | `bound` | calls wait if the log is late |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
+//! | `loader` | memory is used while the image is read into it |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
 //! | `tail` | the records that only a killed server's memory has |
@@ -29,6 +30,7 @@ mod dirty;
 mod files;
 mod given;
 mod image;
+mod loader;
 mod logger;
 mod memory;
 pub(crate) mod open;
@@ -44,8 +46,9 @@ use crate::layout::Geometry;
 use pmem::{BLOCK_BYTES, Offset};
 
 pub use given::Disks;
+pub use loader::{Loading, ParseLoadingError};
 pub use logger::{LogFailed, Logger};
-pub use policy::{Durability, ParseDurabilityError};
+pub use policy::{Durability, LogOptions, ParseDurabilityError};
 pub use stamp::Mixture;
 #[doc(hidden)]
 pub use stamp::{ImageStamp, STAMP_AT};
