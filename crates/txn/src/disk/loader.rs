@@ -41,6 +41,8 @@ const PAUSES: [Duration; 3] = [
 /// Until a part of the image that cannot be read is tried again, and memory is looked for again.
 const LATER: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(2);
+/// The thread in the background is so much nicer than others.
+const NICE: i32 = 10;
 /// The thread in the background leaves the disk to accesses for so long, before each piece.
 const WAY_MAX: Duration = Duration::from_millis(5);
 const WAY_STEP: Duration = Duration::from_micros(200);
@@ -393,6 +395,8 @@ impl Loader {
         if !self.wait_to_begin() {
             return;
         }
+        // Threads of the pool's users go first.
+        let _ = rustix::process::nice(NICE);
         let begin = Instant::now();
         while !self.stops() {
             let mut failed = false;
@@ -551,3 +555,6 @@ fn is_zero(block: &[u8]) -> bool {
 fn is_there(file: &File, range: &Range<u64>) -> bool {
     seek(file, SeekFrom::Hole(range.start)).is_ok_and(|hole| hole >= range.end)
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,12 +66,11 @@ impl Logger {
         self.loader().is_none_or(|loader| loader.is_loaded(segment))
     }
 
-    /// A test says that the rest is loaded from now on.
+    /// A test that calls it has the rest loaded.
     #[doc(hidden)]
-    pub fn load_rest(&self) {
-        if let Some(loader) = self.loader() {
-            loader.begin();
-        }
+    pub fn rest(&self) -> impl Fn() + Send + Sync + use<> {
+        let loader = self.shared.loader.clone();
+        move || loader.iter().for_each(|loader| loader.begin())
     }
 
     /// State and counts.

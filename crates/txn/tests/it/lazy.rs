@@ -57,7 +57,7 @@ fn shuffled(blocks: &[u64]) -> Vec<u64> {
 }
 
 fn load_rest(store: &PmemStore) {
-    logger(store).load_rest();
+    logger(store).rest()();
     let begin = Instant::now();
     while logger(store).status().unloaded_bytes > 0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "it never ends");
