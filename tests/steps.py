@@ -87,8 +87,9 @@ STEPS = [
     suite("direct_spoilers", cores=0.5),
     on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50))),
     on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)), "log_kill9_call", "--durable call", "POWER_CUTS=1"),
-    on_disk(suite("direct_mmap", 60, SERVER_KILLS=(2, 5))),
-    on_disk(suite("direct_fsx", 60, FSX_OPERATIONS=(3_000, 20_000), COHERENCE_ROUNDS=(100, 250), DIRECT_READS=("any", "any"))),
+    # Programs are to find all segments loaded when they begin.
+    on_disk(suite("direct_mmap", 60, SERVER_KILLS=(2, 5)), options="--load first"),
+    on_disk(suite("direct_fsx", 60, FSX_OPERATIONS=(3_000, 20_000), COHERENCE_ROUNDS=(100, 250), DIRECT_READS=("any", "any")), options="--load first"),
     on_disk(suite("fsx", 100, FSX_OPERATIONS=(5_000, 100_000))),
     on_disk(suite("pjdfstest")),
     on_disk(suite("sqlite")),

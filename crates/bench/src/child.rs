@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use txn::{Mode, PmemStore, Store};
+use txn::{Damage, Loading, LogOptions, Mode, PmemStore, Store};
 
 /// First argument of the process; nothing that a user would type.
 const ARGUMENT: &str = "--perdure-bench-idle-mount";
@@ -49,7 +49,13 @@ pub fn serve_child() -> Option<ExitCode> {
 
 /// Mounts, tells so, and unmounts when stdin ends.
 fn idle(pool: OsString, mountpoint: OsString, in_place: bool) -> Result<(), Box<dyn Error>> {
-    let store = PmemStore::open(Path::new(&pool), Mode::ReadWrite, true)?;
+    // What is measured is not to wait for the image.
+    let log = LogOptions {
+        loading: Loading::First,
+        ..LogOptions::default()
+    };
+    let path = Path::new(&pool);
+    let store = PmemStore::open_with(path, Mode::ReadWrite, true, Damage::Refuse, log)?;
     let waiting_threads = store.logger().map_or(0, |_| WAITING_THREADS);
     let files = FileSystem::mount(store, MountOptions::default())?;
     let mounting = Mounting {

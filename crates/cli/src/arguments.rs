@@ -175,6 +175,11 @@ pub(crate) struct Mount {
     /// fsync:TIME, at the next fsync, or after that time at the latest, and in order
     #[arg(long, value_name = "WHEN", default_value_t = txn::Durability::default())]
     pub(crate) durable: txn::Durability,
+    /// When a pool on an ordinary disk (class log) is read into memory, unless a killed server has
+    /// left its memory: background, while it is used; first, before it is used; demand, what is
+    /// accessed and nothing else
+    #[arg(long, value_name = "WHEN", default_value_t = txn::Loading::default())]
+    pub(crate) load: txn::Loading,
     /// After how long without a write a file is taken back from a program that writes it directly and keeps it open, at the
     /// latest after twice that: so that it does not keep room (2.5 MiB a file); 0 = never
     #[arg(long, value_name = "SECONDS", default_value_t = LeaseTimeout(Some(server::LEASE_TIMEOUT)))]

@@ -55,10 +55,11 @@ fn main() -> ExitCode {
 #[cfg(feature = "deliberate-bugs")]
 fn deliberate_bug() {
     use pmem::deliberate::Bug;
-    const BUGS: [Bug; 3] = [
+    const BUGS: [Bug; 4] = [
         Bug::AcknowledgeBeforeSync,
         Bug::TrimBeforeFlush,
         Bug::ReplayBatchesBackwards,
+        Bug::TakeHolesForZeros,
     ];
     let Ok(name) = std::env::var("PERDURE_DELIBERATE_BUG") else {
         return;

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use txn::pool::is_pool;
-use txn::{Damage, DiskLogStatus, Durability, FormatOptions, Logger, Mode, OpenError};
+use txn::{Damage, DiskLogStatus, Durability, FormatOptions, LogOptions, Logger, Mode, OpenError};
 use txn::{PmemStore, PoolDirectory, Store};
 
 /// How [`Pool::create`] lays out a new pool.
@@ -167,7 +167,7 @@ pub struct PoolOptions {
     volatile: bool,
     owner: Option<(u32, u32)>,
     umask: u32,
-    durability: Durability,
+    pub(crate) log: LogOptions,
     mount: MountOptions,
 }
 
@@ -181,7 +181,7 @@ impl PoolOptions {
             volatile: false,
             owner: None,
             umask: 0o022,
-            durability: Durability::Call,
+            log: Durability::Call.into(),
             mount: MountOptions {
                 read_cache: ReadCacheOptions {
                     mode: ReadCacheMode::Auto,
@@ -213,7 +213,7 @@ impl PoolOptions {
     /// in order, and [`Pool::sync`] waits.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> PoolOptions {
-        self.durability = durability;
+        self.log.durability = durability;
         self
     }
 
@@ -302,7 +302,7 @@ impl PoolOptions {
             true => Damage::Drop,
             false => Damage::Refuse,
         };
-        let store = PmemStore::open_with(path, mode, self.volatile, damage, self.durability);
+        let store = PmemStore::open_with(path, mode, self.volatile, damage, self.log);
         let store = store.map_err(failed)?;
         let mut mount = self.mount;
         mount.read_only = self.read_only;

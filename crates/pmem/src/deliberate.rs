@@ -154,6 +154,14 @@ pub enum Bug {
     ReadBeforeLog,
     /// A process of class `log` gets segments whose former content was cleared in memory alone.
     ShowImageResidue,
+    /// A block of the image is loaded over what is in memory already.
+    LoadOverChanges,
+    /// Blocks beside the one that is asked for count as loaded, and were not read.
+    CountUnread,
+    /// A server takes the memory of a killed one for whole, although it was being loaded.
+    TakeHolesForZeros,
+    /// A process gets a segment that is not loaded yet.
+    ShowUnloaded,
 }
 
 #[cfg(feature = "deliberate-bugs")]

@@ -59,6 +59,7 @@ mod crc32c;
 pub mod deliberate;
 mod dram;
 pub mod emulator;
+mod faults;
 mod instructions;
 mod mapping;
 mod media;
@@ -74,8 +75,11 @@ pub use counters::Counters;
 pub use crc32c::{crc32c, crc32c_of_line};
 pub use dram::{Dram, prefetch, prefetch_for_write};
 pub use emulator::Emulator;
+pub use faults::{Faults, Put, Reach};
 pub use instructions::{FlushInstruction, StreamInstruction, full_fence};
-pub use mapping::{HUGE_PAGE_BYTES, MapError, Part, is_tmpfs, medium_length, use_huge_pages};
+pub use mapping::{
+    HUGE_PAGE_BYTES, MapError, Part, is_tmpfs, join_pages, medium_length, use_huge_pages,
+};
 pub use media::{MediaModel, MediaModelError, ticks, ticks_per_nanosecond};
 pub use order::{Dirty, Durable, Flushed};
 pub use region::Region;

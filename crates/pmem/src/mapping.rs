@@ -135,6 +135,26 @@ pub fn use_huge_pages(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes huge pages of the pages of a file on tmpfs, all of which are there. A hint, which changes
+/// no content; `goes_on` is asked now and then.
+pub fn join_pages(file: &File, length: u64, goes_on: impl Fn() -> bool) {
+    /// The kernel looks at all processors' lists of pages once for each call.
+    const CALL_BYTES: usize = 32 << 20;
+    let length = length as usize;
+    if !length.is_multiple_of(HUGE_PAGE_BYTES) {
+        return;
+    }
+    // Whatever is refused, the file has small pages.
+    let Ok(mapping) = map_all(file, length) else {
+        return;
+    };
+    for at in (0..length).step_by(CALL_BYTES) {
+        if !goes_on() || mapping.collapse(at, CALL_BYTES.min(length - at)).is_err() {
+            return;
+        }
+    }
+}
+
 /// Whether a file is memory, and gone with the machine's power.
 pub fn is_tmpfs(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
@@ -142,24 +162,33 @@ pub fn is_tmpfs(file: &File) -> bool {
 
 /// Asks for the huge pages one by one: where no memory is left in such pieces, those before stay.
 fn collapse(file: &File, length: usize) -> io::Result<()> {
+    let mapping = map_all(file, length)?;
+    for at in (0..length).step_by(HUGE_PAGE_BYTES) {
+        // The kernel makes one of small pages, so there has to be one.
+        file.write_all_at(&[0], at as u64)?;
+        mapping.collapse(at, HUGE_PAGE_BYTES)?;
+    }
+    Ok(())
+}
+
+fn map_all(file: &File, length: usize) -> io::Result<Mapping> {
     let mapping = Mapping::reserve(length, HUGE_PAGE_BYTES)?;
     let (read_write, shared) = (
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::SHARED | MapFlags::FIXED,
     );
-    let base = mapping.base.as_ptr();
     // SAFETY: replaces only our own reservation.
-    unsafe { mmap(base.cast(), length, read_write, shared, file, 0)? };
-    for at in (0..length).step_by(HUGE_PAGE_BYTES) {
-        // The kernel makes one of small pages, so there has to be one.
-        file.write_all_at(&[0], at as u64)?;
-        let page = base.wrapping_add(at).cast();
-        // SAFETY: inside our own mapping; the content stays as it is. The kernel has this since Linux 6.1.
-        if unsafe { libc::madvise(page, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    unsafe {
+        mmap(
+            mapping.base.as_ptr().cast(),
+            length,
+            read_write,
+            shared,
+            file,
+            0,
+        )?
+    };
+    Ok(mapping)
 }
 
 /// What the kernel tells about a file that is to be mapped.
@@ -294,6 +323,17 @@ impl Mapping {
         // What it described has moved.
         std::mem::forget(elsewhere);
         Ok(())
+    }
+
+    /// Has the kernel make huge pages of a range; the content stays as it is.
+    fn collapse(&self, at: usize, length: usize) -> io::Result<()> {
+        debug_assert!(at + length <= self.length);
+        let page = self.base.as_ptr().wrapping_add(at).cast();
+        // SAFETY: inside our own mapping. The kernel has this since Linux 6.1.
+        match unsafe { libc::madvise(page, length, libc::MADV_COLLAPSE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Has the kernel map the pages of a range now, so that their first accesses do not each wait for it. A hint.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromBytes;
@@ -33,6 +34,8 @@ pub struct Region {
     identity: u32,
     pub(crate) flags: Flags,
     pub(crate) watch: Box<Watch>,
+    /// This is dropped before the memory is unmapped.
+    companion: OnceLock<Box<dyn Send + Sync>>,
     memory: Mapping,
 }
 
@@ -207,8 +210,16 @@ impl Region {
                 Flags::NONE
             }),
             watch: Box::new(Watch::new(emulator)),
+            companion: OnceLock::new(),
             memory,
         }
+    }
+
+    /// The region keeps a value that has its addresses, and drops it before the memory is unmapped.
+    /// Once for each region; a second value is dropped at once.
+    pub fn keep(&self, companion: Box<dyn Send + Sync>) {
+        let is_first = self.companion.set(companion).is_ok();
+        debug_assert!(is_first, "a region has one companion");
     }
 
     /// Replaces the whole content, as if the region were new: nothing is counted, and an emulated medium holds the image

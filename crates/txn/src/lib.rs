@@ -56,8 +56,8 @@ pub mod users;
 pub use content::Content;
 pub use directory::PoolDirectory;
 pub use disk::{
-    DiskLogStatus, Disks, Durability, LogFailed, Logger, Mixture, ParseDurabilityError,
-    RESERVED_BYTES_MIN, Room,
+    DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,
+    ParseDurabilityError, ParseLoadingError, RESERVED_BYTES_MIN, Room,
 };
 #[doc(hidden)]
 pub use disk::{ImageStamp, STAMP_AT};

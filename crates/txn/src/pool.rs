@@ -5,7 +5,7 @@ mod logged;
 use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
 use crate::directory::{Foreign, PoolDirectory, open_device};
-use crate::disk::{self, Durability};
+use crate::disk::{self, LogOptions};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::held::{SegmentFiles, Usage, usage};
@@ -161,7 +161,7 @@ pub(crate) fn map(
     path: &Path,
     mode: Mode,
     volatile: bool,
-    (damage, durability): (Damage, Durability),
+    (damage, options): (Damage, LogOptions),
 ) -> Result<Mapped, OpenError> {
     let Head {
         file: head,
@@ -172,7 +172,7 @@ pub(crate) fn map(
         given,
     } = open_head(path, mode)?;
     if let Some(directory) = directory.as_ref().filter(|_| superblock.is_logged()) {
-        let how = (mode, damage, durability);
+        let how = (mode, damage, options);
         return logged::map(Arc::clone(directory), superblock, lock, given, how);
     }
     let geometry = superblock.geometry();

@@ -1,6 +1,6 @@
 //! How fast a pool is read.
 
-use pmem::{BLOCK_BYTES, BlockNumber, Dram, Region, ticks, ticks_per_nanosecond};
+use pmem::{BLOCK_BYTES, BlockNumber, Dram, DurabilityClass, Region, ticks, ticks_per_nanosecond};
 
 use crate::layout::Geometry;
 
@@ -18,6 +18,7 @@ pub struct ReadSpeed {
 
 impl ReadSpeed {
     /// Reads some blocks of the pool and of DRAM by turns. Takes less than a millisecond, and writes nothing to the pool.
+    /// Of memory that is being loaded, only the header is read.
     pub(crate) fn measure(region: &Region, geometry: &Geometry) -> ReadSpeed {
         let Ok(dram) = Dram::new(SAMPLES * BLOCK_BYTES) else {
             // Without that much memory there is nothing to cache in either.
@@ -26,12 +27,18 @@ impl ReadSpeed {
                 dram_ns: 0.0,
             };
         };
-        let blocks = u64::from(geometry.segments) * geometry.segment_blocks;
+        let (first, blocks) = match region.class() {
+            DurabilityClass::Log => (BlockNumber::new(0), geometry.header_blocks),
+            _ => {
+                let blocks = u64::from(geometry.segments) * geometry.segment_blocks;
+                (geometry.first_block(), blocks)
+            }
+        };
         let mut block = [1; BLOCK_BYTES];
         let mut medium = Vec::with_capacity(SAMPLES);
         let mut plain = Vec::with_capacity(SAMPLES);
         for sample in 0..SAMPLES {
-            let at: BlockNumber = geometry.first_block() + blocks * sample as u64 / SAMPLES as u64;
+            let at: BlockNumber = first + blocks * sample as u64 / SAMPLES as u64;
             let copy_at = sample * BLOCK_BYTES;
             dram.copy_in(copy_at, &block);
             // The first access finds the page, the second is the one that counts.

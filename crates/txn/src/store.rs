@@ -395,6 +395,13 @@ impl Store for PmemStore {
     }
 
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64) {
+        if self
+            .logger
+            .as_ref()
+            .is_some_and(|it| !it.is_loaded(segment.0))
+        {
+            return (false, 0);
+        }
         let is_there = |block| self.segment_of(block) == Some(segment);
         // Of class `log` the process cannot change it.
         if self.logger.is_none()
@@ -549,6 +556,7 @@ impl Store for PmemStore {
     fn mark_mounted(&self) {
         let at = STATE_BLOCK.offset() + CLEAN_AT;
         self.region.fence(self.region.store_u64(at, 0).flush());
+        self.logger.iter().for_each(Logger::is_mounted);
     }
 
     fn close(&self, state: &[u8]) {
@@ -576,20 +584,5 @@ impl Store for PmemStore {
                 .held()
                 .empty(|segment| self.seen.were_left(&self.blocks_of(segment)));
         }
-    }
-}
-
-impl PmemStore {
-    /// Gives the region back, e.g. to open it again. `None` if something still refers to it.
-    pub fn into_region(self) -> Option<Region> {
-        let PmemStore {
-            region,
-            journals,
-            domains,
-            allocator,
-            ..
-        } = self;
-        drop((journals, domains, allocator));
-        Arc::into_inner(region)
     }
 }

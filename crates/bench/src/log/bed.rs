@@ -10,7 +10,9 @@ use crate::evaluation::Found;
 use crate::measure::{Rounds, median};
 use crate::memory::require_room;
 use crate::ops::bed::{on_tmpfs, work_directory};
-use perdure::{CreateOptions, Durability, Pool, PoolOptions, ReadCacheMode, ReadCacheOptions};
+use perdure::{
+    CreateOptions, Durability, Loading, Pool, PoolOptions, ReadCacheMode, ReadCacheOptions,
+};
 use std::cell::OnceCell;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -208,7 +210,8 @@ impl LibraryPool {
         place: TempDir,
         durability: Durability,
     ) -> Result<LibraryPool, BenchError> {
-        let pool = opened(durability).open(path)?;
+        let options = opened(durability).loading(Loading::First);
+        let pool = options.open(path)?;
         Ok(LibraryPool {
             _memory: Leftover::of(&pool),
             pool,

@@ -8,7 +8,7 @@ use crate::arguments::Mount;
 use crate::arguments::background::Background;
 use crate::failure::{Failure, Status, failure_of_open};
 use crate::mounts;
-use crate::output;
+use crate::output::{self, Bytes};
 use fs::FileSystem;
 use options::Options;
 use rustix::mount::MountFlags;
@@ -18,7 +18,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
-use txn::{Damage, DiskLogStatus, Durability, Logger, Mode, OpenError, PmemStore, Store};
+use txn::{
+    Damage, DiskLogStatus, Durability, LogOptions, Logger, Mode, OpenError, PmemStore, Store,
+};
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {
     let options = Options::parse(arguments)?;
@@ -155,7 +157,11 @@ fn log_line(log: &DiskLogStatus) -> String {
     let disk = log
         .measured_sync_us
         .map(|time| format!(", a sync in {time:.0} us"));
-    format!("class log ({policy}{})", disk.unwrap_or_default())
+    let loading = match log.unloaded_bytes {
+        0 => String::new(),
+        bytes => format!(", {} of memory not loaded yet", Bytes(bytes)),
+    };
+    format!("class log ({policy}{}){loading}", disk.unwrap_or_default())
 }
 
 /// The part of the server's line about what an ordinary user's pool is not trusted with.
@@ -179,8 +185,12 @@ fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
         false => Damage::Refuse,
     };
     let failed = |error: OpenError| failure_of_open(pool, error);
-    let (volatile, durability) = (options.volatile, options.durability);
-    let open = || PmemStore::open_with(pool, mode, volatile, damage, durability);
+    let volatile = options.volatile;
+    let log = LogOptions {
+        durability: options.durability,
+        loading: options.loading,
+    };
+    let open = || PmemStore::open_with(pool, mode, volatile, damage, log);
     let store = mounts::open_once_saved(pool, open, |error| Some(error)).map_err(failed)?;
     let mount_options = fs::MountOptions {
         read_only: options.read_only,

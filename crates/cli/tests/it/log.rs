@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A pool on the disk of the build directory, and a mount point.
-struct OnDisk {
+pub(crate) struct OnDisk {
     place: TempDir,
     pool: PathBuf,
     mountpoint: PathBuf,
@@ -17,7 +17,7 @@ struct OnDisk {
 
 impl OnDisk {
     /// `None` if nothing can be mounted here, or there is no disk.
-    fn new() -> Option<OnDisk> {
+    pub(crate) fn new() -> Option<OnDisk> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounting needs root and /dev/fuse");
             return None;
@@ -40,20 +40,20 @@ impl OnDisk {
         Some(scene)
     }
 
-    fn pool(&self) -> &str {
+    pub(crate) fn pool(&self) -> &str {
         self.pool.to_str().expect("a path of text")
     }
 
-    fn mnt(&self) -> &str {
+    pub(crate) fn mnt(&self) -> &str {
         self.mountpoint.to_str().expect("a path of text")
     }
 
-    fn mount(&self, options: &[&str]) -> String {
+    pub(crate) fn mount(&self, options: &[&str]) -> String {
         let words = ["mount", self.pool(), self.mnt()];
         succeed(words.iter().chain(options)).stdout
     }
 
-    fn unmount(&self) {
+    pub(crate) fn unmount(&self) {
         let begin = Instant::now();
         // A command that another test starts at this moment holds our open files until it executes.
         while run(["umount", self.mnt()]).code == 4 {
@@ -61,7 +61,7 @@ impl OnDisk {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.mountpoint.join(name)
     }
 
@@ -74,7 +74,7 @@ impl OnDisk {
         Path::new("/dev/shm").join(format!("perdure-{name}"))
     }
 
-    fn kill_server(&self) {
+    pub(crate) fn kill_server(&self) {
         let status = succeed(["stat", self.mnt(), "--json"]).stdout;
         let status: serde_json::Value = serde_json::from_str(&status).expect("a report");
         let process = status["process"].as_i64().expect("a process") as i32;
@@ -90,7 +90,7 @@ impl OnDisk {
     }
 
     /// All that is not on the disk is gone.
-    fn fail_power(&self) {
+    pub(crate) fn fail_power(&self) {
         self.kill_server();
         fs::remove_dir_all(self.memory()).expect("memory");
     }

@@ -44,7 +44,13 @@ pub struct LogStatus {
     pub checkpoint_age_seconds: Option<f64>,
     /// Bytes that the image does not have yet.
     pub dirty_bytes: u64,
-    /// Seconds of a recovery at a gibibyte a second, besides reading the image.
+    /// Bytes of memory that are not loaded from the image, or not reserved, yet.
+    #[serde(default)]
+    pub unloaded_bytes: u64,
+    /// Accesses that have waited until their block was loaded.
+    #[serde(default)]
+    pub load_waits: u64,
+    /// Seconds of a recovery at a gibibyte a second, besides blocks of the image that it needs.
     pub recovery_seconds: f64,
     /// Why nothing becomes durable any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +78,8 @@ impl LogStatus {
             checkpoints: status.checkpoints,
             checkpoint_age_seconds: status.checkpoint_age_seconds,
             dirty_bytes: status.dirty_blocks * pmem::BLOCK_BYTES as u64,
+            unloaded_bytes: status.unloaded_bytes,
+            load_waits: status.load_waits,
             recovery_seconds: status.used_bytes as f64 / f64::from(1 << 30),
             failure: status.failure.clone(),
         }

@@ -32,6 +32,11 @@ pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
             "Calls that waited because the log was late",
             log.late_calls,
         ),
+        (
+            "perdure_log_load_waits_total",
+            "Accesses that have waited until their block was loaded",
+            log.load_waits,
+        ),
     ];
     for (name, description, value) in counters {
         describe_counter!(name, description);
@@ -57,6 +62,11 @@ fn publish_state(log: &LogStatus, mountpoint: &str) {
             "perdure_log_dirty_bytes",
             "Bytes that the image on the disk does not have yet",
             log.dirty_bytes as f64,
+        ),
+        (
+            "perdure_log_unloaded_bytes",
+            "Bytes of memory that are not loaded or not reserved yet",
+            log.unloaded_bytes as f64,
         ),
         (
             "perdure_log_sync_p50_microseconds",

@@ -19,7 +19,7 @@ use perdure_server::spawn;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use tempfile::TempDir;
 use txn::lost::Damage;
-use txn::{Durability, Mode, PmemStore};
+use txn::{Durability, Loading, LogOptions, Mode, PmemStore};
 
 /// What `statfs` calls tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
@@ -40,7 +40,10 @@ fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
         Mode::ReadWrite,
         false,
         Damage::Refuse,
-        durability,
+        LogOptions {
+            durability,
+            loading: Loading::First,
+        },
     );
     let files = FileSystem::mount(store.expect("opened"), MountOptions::default());
     let running = spawn(files.expect("mounted"), &place.mounting()).expect("served");
@@ -51,7 +54,7 @@ fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
 }
 
 /// A block of the file, and whether it was read directly.
-fn block(own: &Own, index: u64) -> (u8, bool) {
+pub(crate) fn block(own: &Own, index: u64) -> (u8, bool) {
     let (mut data, offset) = ([0; BLOCK], index * BLOCK as u64);
     let slices = &mut [IoSliceMut::new(&mut data)];
     let read = own.direct.read_at(own.file.as_fd(), slices, offset);

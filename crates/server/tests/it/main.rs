@@ -10,6 +10,7 @@ mod hostile;
 mod in_place;
 mod kept;
 mod life;
+mod loading;
 mod logged;
 mod poser;
 mod posix;

@@ -5,6 +5,7 @@
 //! behind the cut.
 
 use super::dirty::DirtyBlocks;
+use super::loader::Loader;
 use super::placed_data::{LoggedBlocks, PlacedRun, Taken};
 use super::reader::Read;
 use crate::record::{self, EntryHead, notes};
@@ -214,9 +215,10 @@ pub(crate) struct BadEntry {
 }
 
 /// Applies a batch to memory; marks what it changed. Any bytes are accepted: an entry outside of
-/// the pool or in its superblocks is refused before anything is stored.
+/// the pool or in its superblocks is refused before anything is stored. Where pages may be absent a
+/// loader need not read blocks that are overwritten whole.
 pub(crate) fn apply(
-    region: &Region,
+    (region, loader): (&Region, Option<&Loader>),
     dirty: &DirtyBlocks,
     is_inside: impl Fn(Offset, usize) -> bool,
     payload: &[u8],
@@ -244,6 +246,7 @@ pub(crate) fn apply(
     }
     for (head, entry) in record::all_entries(payload) {
         match entry.payload {
+            Some(bytes) if loader.is_some_and(|loader| loader.put_whole(entry.at, bytes)) => {}
             Some(bytes) => region.store(entry.at, bytes).leave_to_checkpoint(),
             None => region
                 .fill_zero(entry.at, entry.length as u64)

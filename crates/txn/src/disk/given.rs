@@ -2,6 +2,7 @@
 
 use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart};
+use super::loader::{Loader, Loading};
 use super::open::{Opened, begin_use, go_on, replay, write_image};
 use super::policy::Durability;
 use super::stamp::Mixture;
@@ -101,6 +102,39 @@ enum Memory {
     Used(Arc<Region>),
     /// The memory that a killed server has left.
     Left(Arc<Region>),
+    /// The image is read while the pool is used.
+    Lazy(Loading),
+}
+
+impl Memory {
+    /// The image in memory that is new or used.
+    fn load(
+        self,
+        superblock: &Superblock,
+        image: &Arc<Image>,
+    ) -> io::Result<(Arc<Region>, Option<Arc<Loader>>)> {
+        let geometry = superblock.geometry();
+        let bytes = geometry.total_bytes();
+        let new = || Arc::new(Region::anonymous_of(bytes, DurabilityClass::Log));
+        match self {
+            Memory::Used(region) if region.length() == bytes => {
+                image.load_over(&region)?;
+                Ok((region, None))
+            }
+            Memory::Lazy(loading) => {
+                let region = new();
+                let segments: Vec<u32> = (0..geometry.segments).collect();
+                let loader = Loader::start(&region, image, (geometry, &segments), None, loading)?;
+                image.load_range(&region, 0..geometry.header_blocks * BLOCK_BYTES as u64)?;
+                Ok((region, Some(loader)))
+            }
+            _ => {
+                let region = new();
+                image.load(&region)?;
+                Ok((region, None))
+            }
+        }
+    }
 }
 
 impl PmemStore {
@@ -133,6 +167,19 @@ impl PmemStore {
         PmemStore::open_in(disks, Memory::Used(memory), durability)
     }
 
+    /// The same, in memory that is loaded while the pool is used.
+    ///
+    /// # Errors
+    ///
+    /// As [`PmemStore::open`], and of the kernel if it does not let this process wait for pages.
+    pub fn open_disks_lazily(
+        disks: &Disks,
+        loading: Loading,
+        durability: Durability,
+    ) -> Result<PmemStore, OpenError> {
+        PmemStore::open_in(disks, Memory::Lazy(loading), durability)
+    }
+
     fn open_in(
         disks: &Disks,
         memory: Memory,
@@ -146,29 +193,20 @@ impl PmemStore {
             error,
         };
         let log = OpenLog::open(Arc::clone(&disks.log), superblock.uuid).map_err(failed)?;
-        let image = disks.image_beside(&superblock, &log, path)?;
+        let image = Arc::new(disks.image_beside(&superblock, &log, path)?);
         let bytes = superblock.geometry().total_bytes();
         let dirty = DirtyBlocks::new(bytes);
-        let (region, log) = match memory {
+        let (region, log, loader) = match memory {
             Memory::Left(region) => {
                 let log = go_on(path, &superblock, &region, &dirty, (log, &image))?;
-                (region, log)
+                (region, log, None)
             }
             memory => {
-                let (region, loaded) = match memory {
-                    Memory::Used(region) if region.length() == bytes => {
-                        let loaded = image.load_over(&region);
-                        (region, loaded)
-                    }
-                    _ => {
-                        let region = Region::anonymous_of(bytes, DurabilityClass::Log);
-                        let loaded = image.load(&region);
-                        (Arc::new(region), loaded)
-                    }
-                };
-                loaded.map_err(|source| disks.unreadable(source))?;
-                let log = replay(path, &superblock, &region, &dirty, (log, &image))?;
-                (region, log)
+                let loaded = memory.load(&superblock, &image);
+                let (region, loader) = loaded.map_err(|source| disks.unreadable(source))?;
+                let to = (&*region, loader.as_deref());
+                let log = replay(path, &superblock, to, &dirty, (log, &image))?;
+                (region, log, loader)
             }
         };
         let token = log.epoch() << 1;
@@ -176,6 +214,7 @@ impl PmemStore {
         let opened = Opened {
             log,
             image,
+            loader,
             dirty,
             durability,
             speed: None,

@@ -42,6 +42,13 @@ impl ImagePart {
         }
     }
 
+    /// The blocks of a range of the file, in the region.
+    fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
+        let block = BLOCK_BYTES as u64;
+        let start = self.first_byte + range.start / block * block;
+        start..self.first_byte + range.end.next_multiple_of(block)
+    }
+
     /// A flush that fails is not repeated before the part is written again, because its state is
     /// unknown then.
     fn flush(&self) -> io::Result<bool> {
@@ -69,6 +76,15 @@ pub(crate) fn data_ranges(file: &File, length: u64) -> Vec<Range<u64>> {
         }
     }
     ranges
+}
+
+/// A range of the image holds one of these.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Run {
+    /// Anything.
+    Data,
+    /// Zeros, which need not be read.
+    Zeros,
 }
 
 /// The image of a region.
@@ -230,17 +246,18 @@ impl Image {
         })
     }
 
-    /// The blocks that may be something else than zeros, in pieces of at most `piece_bytes`.
-    pub(crate) fn data_pieces(&self, piece_bytes: usize) -> Vec<Range<u64>> {
-        let whole = |part: &ImagePart, range: &Range<u64>| {
-            let block = BLOCK_BYTES as u64;
-            let start = part.first_byte + range.start / block * block;
-            start..part.first_byte + range.end.next_multiple_of(block)
-        };
-        let ranges = self
+    /// The blocks of a range of whole blocks that may be something else than zeros, in pieces of
+    /// at most `piece_bytes`.
+    pub(super) fn pieces_of(&self, within: Range<u64>, piece_bytes: usize) -> Vec<Range<u64>> {
+        let first = self
             .parts
-            .iter()
-            .flat_map(|part| part.data.iter().map(move |range| whole(part, range)));
+            .partition_point(|part| part.first_byte <= within.start);
+        let parts = self.parts[first.saturating_sub(1)..].iter();
+        let parts = parts.take_while(|part| part.first_byte < within.end);
+        let ranges = parts.flat_map(|part| part.data.iter().map(|range| part.blocks_of(range)));
+        let ranges = ranges
+            .map(|range| range.start.max(within.start)..range.end.min(within.end))
+            .filter(|range| !range.is_empty());
         let cut_up = |range: Range<u64>| {
             let end = range.end;
             range
@@ -250,6 +267,39 @@ impl Image {
         ranges.flat_map(cut_up).collect()
     }
 
+    /// Finds what the image has around a byte: at least its block, within a window.
+    pub(super) fn run_around(&self, at: u64, window: Range<u64>) -> (Run, Range<u64>) {
+        let part = &self.parts[self.part_of(at)];
+        let end = part.first_byte + part.disk.length_bytes();
+        let window = window.start.max(part.first_byte)..window.end.min(end);
+        // Blocks that the range before has a part of count to it.
+        let next = part
+            .data
+            .partition_point(|range| part.blocks_of(range).end <= at);
+        match part.data.get(next).map(|range| part.blocks_of(range)) {
+            Some(data) if data.start <= at => {
+                let range = data.start.max(window.start)..data.end.min(window.end);
+                (Run::Data, range)
+            }
+            data => {
+                let before = next.checked_sub(1).map(|before| &part.data[before]);
+                let start = before.map_or(0, |range| part.blocks_of(range).end);
+                let end = data.map_or(u64::MAX, |data| data.start);
+                let range = start.max(window.start)..end.min(window.end);
+                (Run::Zeros, range)
+            }
+        }
+    }
+
+    /// Name of the file that has a byte, for messages.
+    pub(super) fn name_at(&self, at: u64) -> String {
+        self.parts[self.part_of(at)].disk.name()
+    }
+
+    fn part_of(&self, at: u64) -> usize {
+        self.parts.partition_point(|part| part.first_byte <= at) - 1
+    }
+
     fn for_each(
         &self,
         at: u64,
@@ -257,7 +307,7 @@ impl Image {
         mut act: impl FnMut(&ImagePart, u64, std::ops::Range<usize>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut done = 0;
-        let mut index = self.parts.partition_point(|part| part.first_byte <= at) - 1;
+        let mut index = self.part_of(at);
         while done < length {
             let part = &self.parts[index];
             let inside = at + done - part.first_byte;
@@ -271,23 +321,29 @@ impl Image {
 
     /// Reads all of the image that is not zero into memory, which is zeros.
     pub(crate) fn load(&self, region: &Region) -> io::Result<()> {
-        self.load_blocks(region, |_, block| *block != [0; BLOCK_BYTES])
+        self.load_range(region, 0..u64::MAX)
+    }
+
+    /// The same of a range of whole blocks.
+    pub(super) fn load_range(&self, region: &Region, range: Range<u64>) -> io::Result<()> {
+        self.load_blocks(region, range, |_, block| *block != [0; BLOCK_BYTES])
     }
 
     /// Reads the image into memory that holds anything.
     pub(crate) fn load_over(&self, region: &Region) -> io::Result<()> {
-        self.load_blocks(region, |at, block| !region.equals(at, block))
+        self.load_blocks(region, 0..u64::MAX, |at, block| !region.equals(at, block))
     }
 
     fn load_blocks(
         &self,
         region: &Region,
+        range: Range<u64>,
         is_wanted: impl Fn(Offset, &[u8]) -> bool + Sync,
     ) -> io::Result<()> {
-        let mut pieces = self.data_pieces(PIECE_BYTES);
+        let mut pieces = self.pieces_of(range.clone(), PIECE_BYTES);
         let is_small = pieces.len() <= 1;
         let piece_bytes = if is_small {
-            pieces = self.data_pieces(SMALL_PIECE_BYTES);
+            pieces = self.pieces_of(range, SMALL_PIECE_BYTES);
             SMALL_PIECE_BYTES
         } else {
             PIECE_BYTES

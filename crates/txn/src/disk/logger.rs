@@ -10,6 +10,7 @@ use super::bound::{Bound, THREADS_MAX};
 use super::cut::Cutter;
 use super::dirty::DirtyBlocks;
 use super::image::Image;
+use super::loader::Loader;
 use super::placed_data::LoggedBlocks;
 use super::policy::Durability;
 use super::waiters::Waiters;
@@ -51,7 +52,9 @@ pub(super) struct Shared {
     pub(super) region: Arc<Region>,
     pub(super) journals: Arc<Journals>,
     pub(super) domains: Arc<Domains>,
-    pub(super) image: Image,
+    pub(super) image: Arc<Image>,
+    /// Of memory that is loaded while it is used.
+    pub(super) loader: Option<Arc<Loader>>,
     pub(super) dirty: DirtyBlocks,
     pub(super) logged: LoggedBlocks,
     pub(super) durability: Durability,
@@ -124,7 +127,7 @@ impl Shared {
         log: Log,
         region: Arc<Region>,
         (journals, domains): (Arc<Journals>, Arc<Domains>),
-        (image, dirty): (Image, DirtyBlocks),
+        (image, loader, dirty): (Arc<Image>, Option<Arc<Loader>>, DirtyBlocks),
         durability: Durability,
         speed: Option<DiskSpeed>,
     ) -> Shared {
@@ -140,6 +143,7 @@ impl Shared {
             journals,
             domains,
             image,
+            loader,
             dirty,
             durability,
             speed,

@@ -18,6 +18,7 @@
 //! | `backlog` | the bytes that records in memory still want to have in the log |
 //! | `placed_data` | large data goes straight to its place in the image |
 //! | `checkpoint` | the image catches up, and the log is trimmed |
+//! | `loader` | memory is used while the image is read into it |
 //! | `memory` | the memory's files, which outlive a killed server |
 //! | `open` | mkfs and recovery |
 //! | `tail` | the records that only a killed server's memory has |
@@ -34,6 +35,7 @@ mod dirty;
 mod files;
 mod given;
 mod image;
+mod loader;
 mod logger;
 mod memory;
 pub(crate) mod open;
@@ -51,8 +53,9 @@ use pmem::{BLOCK_BYTES, Offset};
 
 pub use backlog::{RESERVED_BYTES_MIN, Room};
 pub use given::Disks;
+pub use loader::{Loading, ParseLoadingError};
 pub use logger::{LogFailed, Logger};
-pub use policy::{Durability, ParseDurabilityError};
+pub use policy::{Durability, LogOptions, ParseDurabilityError};
 pub use stamp::Mixture;
 #[doc(hidden)]
 pub use stamp::{ImageStamp, STAMP_AT};

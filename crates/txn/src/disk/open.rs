@@ -4,9 +4,10 @@ use super::batch;
 use super::dirty::DirtyBlocks;
 use super::files::{PoolFiles, has_enough, has_possible_end, open_image};
 use super::image::Image;
+use super::loader::{Loader, Loading};
 use super::logger::{Logger, Shared};
 use super::memory::{Memory, Stamp};
-use super::policy::Durability;
+use super::policy::{Durability, LogOptions};
 use super::reader::Read;
 use super::tail::Tail;
 use super::{CLEAN, LOG_FILE, is_inside};
@@ -40,7 +41,9 @@ const MEASURE_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) log: Log,
-    pub(super) image: Image,
+    pub(super) image: Arc<Image>,
+    /// Of memory that is loaded while it is used.
+    pub(super) loader: Option<Arc<Loader>>,
     pub(super) dirty: DirtyBlocks,
     pub(super) durability: Durability,
     pub(super) speed: Option<DiskSpeed>,
@@ -54,45 +57,40 @@ pub(crate) fn map(
     pool: &Arc<PoolDirectory>,
     superblock: &Superblock,
     mode: Mode,
-    (damage, durability): (Damage, Durability),
+    (damage, options): (Damage, LogOptions),
 ) -> Result<(Region, Option<(Opened, Memory)>), OpenError> {
-    let files = PoolFiles::open(pool, superblock, mode)?;
-    let are_copies = files.are_copies();
-    if are_copies && damage == Damage::Refuse {
-        let path = pool.path().to_path_buf();
-        return Err(OpenError::Copied { path });
-    }
-    files.check_stamp()?;
+    let (files, left) = open_files(pool, superblock, mode, damage)?;
     let root = files.log.root();
-    // The original's memory may be in use.
-    let left = match are_copies {
-        true => None,
-        false => has_left(superblock, &root, mode)?,
-    };
     if mode == Mode::ReadOnly {
         let region = match left {
-            Some((memory, _)) => map_memory(&memory, Access::PrivateCopy)?,
+            Some(left) => look_at_left(left, superblock, &files.image)?,
             None => read_alone(superblock, &files)?,
         };
         return Ok((region, None));
     }
     let dirty = DirtyBlocks::new(superblock.geometry().total_bytes());
     let (births, token) = (files.births, new_token());
-    let (path, image, log) = (files.path, files.image, files.log);
+    let (path, image, log) = (files.path, Arc::new(files.image), files.log);
     let stamp = Stamp::new(superblock, token, root.user);
-    let (memory, region, log) = match left {
-        Some((memory, _)) => {
+    let (memory, (region, loader), log) = match left {
+        Some((memory, old)) => {
+            let stamp = stamp.with_holes(old.has_holes());
             memory.stamp(&stamp)?;
-            let region = map_memory(&memory, Access::ReadWrite)?;
-            let log = go_on(&path, superblock, &region, &dirty, (log, &image))?;
-            (memory, region, log)
+            let mapped = map_left(&memory, stamp, superblock, &image, options.loading)?;
+            let log = go_on(&path, superblock, &mapped.0, &dirty, (log, &image))?;
+            (memory, mapped, log)
         }
         None => {
             let memory = Memory::make(superblock)?;
-            let (region, log) = fill(&memory, superblock, &path, &dirty, (log, &image))
-                .inspect_err(|_| Memory::remove(superblock))?;
-            memory.stamp(&stamp)?;
-            (memory, region, log)
+            let made = fill((&memory, stamp), superblock, &path, &image, options.loading);
+            let filled = made.and_then(|mapped| {
+                let to = (&mapped.0, mapped.1.as_deref());
+                let log = replay(&path, superblock, to, &dirty, (log, &image))?;
+                Ok((mapped, log))
+            });
+            let (mapped, log) = filled.inspect_err(|_| Memory::remove(superblock))?;
+            memory.stamp(&stamp.with_holes(mapped.1.is_some()))?;
+            (memory, mapped, log)
         }
     };
     begin_use(&log, &image, token, births).map_err(|error| error.over(&path))?;
@@ -100,28 +98,101 @@ pub(crate) fn map(
     let opened = Opened {
         log,
         image,
+        loader,
         dirty,
-        durability,
+        durability: options.durability,
         speed,
         memory: None,
     };
     Ok((region, Some((opened, memory))))
 }
 
-/// Image and log in new memory.
-fn fill(
+/// Log and image, and the memory that a killed server has left.
+fn open_files(
+    pool: &PoolDirectory,
+    superblock: &Superblock,
+    mode: Mode,
+    damage: Damage,
+) -> Result<(PoolFiles, Option<(Memory, Stamp)>), OpenError> {
+    let files = PoolFiles::open(pool, superblock, mode)?;
+    let are_copies = files.are_copies();
+    if are_copies && damage == Damage::Refuse {
+        let path = pool.path().to_path_buf();
+        return Err(OpenError::Copied { path });
+    }
+    files.check_stamp()?;
+    // The original's memory may be in use.
+    let left = match are_copies {
+        true => None,
+        false => has_left(superblock, &files.log.root(), mode)?,
+    };
+    Ok((files, left))
+}
+
+/// A region, and the loader of its absent pages if there are any.
+type Loaded = (Region, Option<Arc<Loader>>);
+
+/// The memory of a killed server.
+fn map_left(
     memory: &Memory,
+    stamp: Stamp,
+    superblock: &Superblock,
+    image: &Arc<Image>,
+    loading: Loading,
+) -> Result<Loaded, OpenError> {
+    let map = || map_memory(memory, Access::ReadWrite);
+    let unloaded = match stamp.has_holes() {
+        true => memory.unloaded(),
+        false => Vec::new(),
+    };
+    if !unloaded.is_empty() && loading != Loading::First {
+        memory.check_room()?;
+        let region = map()?;
+        let geometry = superblock.geometry();
+        let started = memory.files_to_load(stamp).and_then(|files| {
+            Loader::start(&region, image, (geometry, &unloaded), Some(files), loading)
+        });
+        match started {
+            Ok(loader) => return Ok((region, Some(loader))),
+            // Nothing of the region was touched.
+            Err(error) => tracing::info!(%error, "the pool is loaded before it is used"),
+        }
+    }
+    if stamp.has_holes() {
+        memory.complete(image)?;
+        memory.stamp(&stamp.with_holes(false))?;
+    }
+    Ok((map()?, None))
+}
+
+/// The image in new memory.
+fn fill(
+    (memory, stamp): (&Memory, Stamp),
     superblock: &Superblock,
     path: &Path,
-    dirty: &DirtyBlocks,
-    (log, image): (OpenLog, &Image),
-) -> Result<(Region, Log), OpenError> {
+    image: &Arc<Image>,
+    loading: Loading,
+) -> Result<Loaded, OpenError> {
     let region = map_memory(memory, Access::ReadWrite)?;
-    image
-        .load(&region)
-        .map_err(io_error(path, "read the image beside it"))?;
-    let log = replay(path, superblock, &region, dirty, (log, image))?;
-    Ok((region, log))
+    let failed = |error| io_error(path, "read the image beside it")(error);
+    let geometry = superblock.geometry();
+    if loading != Loading::First {
+        let segments: Vec<u32> = (0..geometry.segments).collect();
+        let started = memory.files_to_load(stamp).and_then(|files| {
+            Loader::start(&region, image, (geometry, &segments), Some(files), loading)
+        });
+        match started {
+            Ok(loader) => {
+                let header = 0..geometry.header_blocks * BLOCK_BYTES as u64;
+                image.load_range(&region, header).map_err(failed)?;
+                return Ok((region, Some(loader)));
+            }
+            Err(error) => tracing::info!(%error, "the pool is loaded before it is used"),
+        }
+    }
+    memory.reserve_all()?;
+    image.load(&region).map_err(failed)?;
+    Ok((region, None))
 }
 
 /// Why a use of the pool cannot begin.
@@ -179,7 +250,7 @@ impl Opened {
             self.log,
             Arc::clone(region),
             (Arc::clone(journals), Arc::clone(domains)),
-            (self.image, self.dirty),
+            (self.image, self.loader, self.dirty),
             self.durability,
             self.speed,
         );
@@ -196,6 +267,9 @@ impl Logger {
     pub(crate) fn close(&self, superblock: &Superblock, is_saved: bool) -> bool {
         let shared = &self.shared;
         self.stop();
+        if let Some(loader) = &shared.loader {
+            loader.stop();
+        }
         let flag = if is_saved { CLEAN } else { 0 };
         let region = &shared.region;
         let header = superblock.geometry().header_blocks * BLOCK_BYTES as u64;
@@ -241,11 +315,29 @@ pub(super) fn has_left(
     Ok(left.filter(|(_, stamp)| [stamp.token, stamp.former].contains(&root.user)))
 }
 
+/// The memory of a killed server, for processes that only look.
+pub(super) fn look_at_left(
+    (memory, stamp): (Memory, Stamp),
+    superblock: &Superblock,
+    image: &Image,
+) -> Result<Region, OpenError> {
+    if !stamp.has_holes() {
+        return map_memory(&memory, Access::PrivateCopy);
+    }
+    // A look into a hole of a mapping, also of a private one, would make zeros of it.
+    let bytes = superblock.geometry().total_bytes();
+    let region = Region::anonymous_of(bytes, DurabilityClass::Log);
+    let read = image.load(&region);
+    read.map_err(io_error(memory.path(), "read the image for it"))?;
+    memory.read_over(&region)?;
+    Ok(region)
+}
+
 /// A pool's memory is new: the log brings the image up to date.
 pub(super) fn replay(
     path: &Path,
     superblock: &Superblock,
-    region: &Region,
+    (region, loader): (&Region, Option<&Loader>),
     dirty: &DirtyBlocks,
     (log, image): (OpenLog, &Image),
 ) -> Result<Log, OpenError> {
@@ -253,7 +345,7 @@ pub(super) fn replay(
     let fault = Cell::new(None);
     let apply = |payload: &[u8]| {
         let inside = |at, length| is_inside(&superblock.geometry(), at, length);
-        if let Err(error) = batch::apply(region, dirty, inside, payload) {
+        if let Err(error) = batch::apply((region, loader), dirty, inside, payload) {
             fault.set(Some(fault.take().unwrap_or(error)));
         }
     };
@@ -297,7 +389,7 @@ pub(super) fn read_both(
     let mut fault = None;
     let read = log.read(&mut |batch| {
         let inside = |at, length| is_inside(&superblock.geometry(), at, length);
-        if let Err(error) = batch::apply(&region, &dirty, inside, batch.payload) {
+        if let Err(error) = batch::apply((&region, None), &dirty, inside, batch.payload) {
             fault.get_or_insert(error);
         }
     });

@@ -1,5 +1,6 @@
 //! When a call is durable.
 
+use super::loader::Loading;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,6 +21,24 @@ const BOUND_MAX: Duration = Duration::from_secs(60);
 impl Default for Durability {
     fn default() -> Durability {
         Durability::Fsync(BOUND_DEFAULT)
+    }
+}
+
+/// How a pool of class `log` is opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LogOptions {
+    /// When calls are durable.
+    pub durability: Durability,
+    /// When it is read into memory.
+    pub loading: Loading,
+}
+
+impl From<Durability> for LogOptions {
+    fn from(durability: Durability) -> LogOptions {
+        LogOptions {
+            durability,
+            ..LogOptions::default()
+        }
     }
 }
 

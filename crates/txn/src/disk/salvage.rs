@@ -6,14 +6,14 @@ use super::CLEAN;
 use super::files::PoolFiles;
 use super::image::Image;
 use super::memory::Memory;
-use super::open::{has_left, map_memory, new_token, read_alone, read_both};
+use super::open::{has_left, look_at_left, new_token, read_alone, read_both};
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
 use crate::layout::Superblock;
 use crate::pool::{Mode, io_error};
 use crate::recovery;
 use parking_lot::Mutex;
-use pmem::{Access, BLOCK_BYTES, Offset, Region};
+use pmem::{BLOCK_BYTES, Offset, Region};
 use std::io;
 use std::path::PathBuf;
 use wal::{AlignedBuffer, OpenLog, Root};
@@ -62,7 +62,7 @@ fn look_at(
     }
     files.check_stamp()?;
     match has_left(superblock, &files.log.root(), Mode::ReadOnly)? {
-        Some((memory, _)) => map_memory(&memory, Access::PrivateCopy),
+        Some(left) => look_at_left(left, superblock, &files.image),
         None => read_alone(superblock, files),
     }
 }
@@ -71,8 +71,8 @@ fn look_at(
 fn take_as_it_is(superblock: &Superblock, files: &PoolFiles) -> Result<Region, OpenError> {
     if files.are_copies() {
         tracing::warn!("the files were copied before the pool was unmounted");
-    } else if let Some((memory, _)) = has_left(superblock, &files.log.root(), Mode::ReadOnly)? {
-        return map_memory(&memory, Access::PrivateCopy);
+    } else if let Some(left) = has_left(superblock, &files.log.root(), Mode::ReadOnly)? {
+        return look_at_left(left, superblock, &files.image);
     }
     let (region, replayed) = read_both(superblock, files)?;
     let stamped = files.check_stamp();

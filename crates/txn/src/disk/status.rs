@@ -1,5 +1,6 @@
 //! What `perdure stat` tells of a log.
 
+use super::loader::Loader;
 use super::logger::Logger;
 use super::policy::Durability;
 use std::sync::atomic::Ordering;
@@ -42,11 +43,38 @@ pub struct DiskLogStatus {
     pub late_seconds: f64,
     /// Blocks that the image does not have yet.
     pub dirty_blocks: u64,
+    /// Bytes of memory that are not loaded or not reserved yet.
+    pub unloaded_bytes: u64,
+    /// Accesses that have waited until their block was loaded.
+    pub load_waits: u64,
     /// Why nothing becomes durable any more.
     pub failure: Option<String>,
 }
 
 impl Logger {
+    fn loader(&self) -> Option<&Loader> {
+        self.shared.loader.as_deref()
+    }
+
+    /// The pool is mounted: loading what is left needs the disk less than recovery did.
+    pub(crate) fn is_mounted(&self) {
+        if let Some(loader) = self.loader() {
+            loader.is_mounted();
+        }
+    }
+
+    /// Whether mappings of other processes show all of a segment: to them absent pages are zeros.
+    pub(crate) fn is_loaded(&self, segment: u32) -> bool {
+        self.loader().is_none_or(|loader| loader.is_loaded(segment))
+    }
+
+    /// A test that calls it has the rest loaded.
+    #[doc(hidden)]
+    pub fn rest(&self) -> impl Fn() + Send + Sync + use<> {
+        let loader = self.shared.loader.clone();
+        move || loader.iter().for_each(|loader| loader.begin())
+    }
+
     /// State and counts.
     pub fn status(&self) -> DiskLogStatus {
         let shared = &self.shared;
@@ -70,6 +98,8 @@ impl Logger {
             late_calls: shared.counts.late_calls.load(Ordering::Relaxed),
             late_seconds: shared.counts.late_ns.load(Ordering::Relaxed) as f64 / 1e9,
             dirty_blocks: shared.dirty.count(),
+            unloaded_bytes: self.loader().map_or(0, Loader::absent_bytes),
+            load_waits: self.loader().map_or(0, Loader::answered),
             failure: shared.failure().map(|failure| failure.to_string()),
         }
     }

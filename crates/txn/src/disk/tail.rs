@@ -130,7 +130,7 @@ impl Tail<'_> {
             }
         }
         let inside = |at, length| is_inside(&geometry, at, length);
-        batch::apply(state, loaded, inside, payload).map_err(|fault| {
+        batch::apply((state, None), loaded, inside, payload).map_err(|fault| {
             Corruption::new(self.path.display().to_string(), fault.to_string()).into()
         })
     }

@@ -3,7 +3,7 @@
 use super::{Mapped, Mode, create_files, format_io, is_device, make_directory, read_superblock};
 use crate::content::Content;
 use crate::directory::PoolDirectory;
-use crate::disk::{self, Durability};
+use crate::disk::{self, LogOptions};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
 use crate::layout::Superblock;
@@ -22,9 +22,9 @@ pub(super) fn map(
     superblock: Superblock,
     lock: Lock,
     given: Given,
-    (mode, damage, durability): (Mode, Damage, Durability),
+    (mode, damage, options): (Mode, Damage, LogOptions),
 ) -> Result<Mapped, OpenError> {
-    let how = (damage, durability);
+    let how = (damage, options);
     let (region, opened) = disk::open::map(&directory, &superblock, mode, how)?;
     let mut mapped = Mapped {
         region,

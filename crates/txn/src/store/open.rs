@@ -1,7 +1,7 @@
 //! Opening a pool.
 
 use super::PmemStore;
-use crate::disk::Durability;
+use crate::disk::LogOptions;
 use crate::disk::open::Opened;
 use crate::domain::Domains;
 use crate::error::OpenError;
@@ -29,11 +29,12 @@ impl PmemStore {
     ///
     /// [`OpenError`] names the file and the remedy. Nothing was written then.
     pub fn open(pool: &Path, mode: Mode, volatile: bool) -> Result<PmemStore, OpenError> {
-        PmemStore::open_with(pool, mode, volatile, Damage::Refuse, Durability::default())
+        let options = LogOptions::default();
+        PmemStore::open_with(pool, mode, volatile, Damage::Refuse, options)
     }
 
-    /// As [`open`](Self::open), and refuses or drops damaged records. A pool of class `log` has
-    /// that `durability`.
+    /// As [`open`](Self::open), and refuses or drops damaged records. A pool of class `log` is
+    /// opened with these `options`.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl PmemStore {
         mode: Mode,
         volatile: bool,
         damage: Damage,
-        durability: Durability,
+        options: impl Into<LogOptions>,
     ) -> Result<PmemStore, OpenError> {
         let Mapped {
             region,
@@ -54,7 +55,7 @@ impl PmemStore {
             segments,
             had,
             log,
-        } = pool::map(pool, mode, volatile, (damage, durability))?;
+        } = pool::map(pool, mode, volatile, (damage, options.into()))?;
         let lost = before_opening(pool, &region, &superblock, mode, damage)?;
         let mut store = PmemStore::over(Arc::new(region), superblock, mode, Some(lock), lost)?;
         (store.directory, store.memory) = (directory, memory);
@@ -151,5 +152,20 @@ impl PmemStore {
             lost,
             _lock: lock,
         })
+    }
+}
+
+impl PmemStore {
+    /// Gives the region back, e.g. to open it again. `None` if something still refers to it.
+    pub fn into_region(self) -> Option<Region> {
+        let PmemStore {
+            region,
+            journals,
+            domains,
+            allocator,
+            ..
+        } = self;
+        drop((journals, domains, allocator));
+        Arc::into_inner(region)
     }
 }

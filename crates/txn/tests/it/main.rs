@@ -9,6 +9,7 @@ mod format_document;
 mod held;
 mod homes;
 mod journals_move;
+mod lazy;
 mod mixed;
 mod repaired;
 mod tail;

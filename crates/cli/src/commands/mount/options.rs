@@ -9,7 +9,7 @@ use rustix::mount::MountFlags;
 use server::Mounting;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use txn::{Durability, ParseDurabilityError};
+use txn::{Durability, Loading, ParseDurabilityError, ParseLoadingError};
 
 #[derive(Debug)]
 pub(super) struct Options {
@@ -27,6 +27,7 @@ pub(super) struct Options {
     pub(super) lease_timeout: LeaseTimeout,
     /// Of a pool of class `log`.
     pub(super) durability: Durability,
+    pub(super) loading: Loading,
     pub(super) threads: usize,
     /// `None`: as the server thinks right for this user.
     pub(super) allow_other: Option<bool>,
@@ -53,6 +54,7 @@ impl Options {
             in_place: arguments.in_place,
             lease_timeout: arguments.lease_timeout,
             durability: arguments.durable,
+            loading: arguments.load,
             threads: arguments.threads,
             allow_other: None,
             access_time: AccessTime::default(),
@@ -117,7 +119,7 @@ impl Options {
             ("dev", None) => self.lift(MountFlags::NODEV),
             ("exec", None) => self.lift(MountFlags::NOEXEC),
             ("threads", Some(value)) => self.threads = value.parse().map_err(no_number)?,
-            ("lease_timeout" | "durable", Some(value)) => self
+            ("lease_timeout" | "durable" | "load", Some(value)) => self
                 .apply_time(name, value)
                 .map_err(|reason| nonsense(option, &reason))?,
             ("log", Some(value)) => self.log = Some(PathBuf::from(value)),
@@ -167,11 +169,17 @@ impl Options {
     }
 
     fn apply_time(&mut self, name: &str, value: &str) -> Result<(), String> {
-        if name == "lease_timeout" {
-            self.lease_timeout = value.parse()?;
-        } else {
-            let parsed = value.parse();
-            self.durability = parsed.map_err(|error: ParseDurabilityError| error.to_string())?;
+        match name {
+            "lease_timeout" => self.lease_timeout = value.parse()?,
+            "load" => {
+                let parsed = value.parse();
+                self.loading = parsed.map_err(|error: ParseLoadingError| error.to_string())?;
+            }
+            _ => {
+                let parsed = value.parse();
+                self.durability =
+                    parsed.map_err(|error: ParseDurabilityError| error.to_string())?;
+            }
         }
         Ok(())
     }
@@ -219,6 +227,7 @@ impl Options {
         list.push(format!("threads={}", self.threads));
         list.push(format!("lease_timeout={}", self.lease_timeout));
         list.push(format!("durable={}", self.durability));
+        list.push(format!("load={}", self.loading));
         let cache = &self.read_cache;
         let choice = ReadCacheChoice {
             mode: cache.mode,

@@ -61,6 +61,14 @@ fn lines(log: &LogStatus, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         Some(age) => writeln!(out, ", the last {age:.0} s ago")?,
         None => writeln!(out)?,
     }
+    if log.unloaded_bytes > 0 {
+        writeln!(
+            out,
+            "           {} of memory not loaded yet; {} accesses waited for their block",
+            Bytes(log.unloaded_bytes),
+            log.load_waits
+        )?;
+    }
     match &log.failure {
         Some(failure) => writeln!(out, "           FAILED: {failure}"),
         None => Ok(()),
