@@ -67,7 +67,7 @@ pub(crate) fn open_once_saved<T, E>(
         let opened = open();
         let patience = match opened.as_ref().err().and_then(&reason) {
             Some(OpenError::InUse { owner, .. }) => patience_with(*owner, pool),
-            // A server that ends lets go of the pool and of its memory one after the other.
+            // A server that ends unlocks the pool and its memory one after the other.
             Some(OpenError::MemoryInUse { .. }) => Some(UNKNOWN_PATIENCE),
             _ => None,
         };
