@@ -287,7 +287,10 @@ impl Filesystem for Files {
             Err(error) => return reply.error(error.into()),
         };
         if let Some(backing) = known.or(made.as_ref()) {
-            reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO, backing);
+            // A server that is killed with such a file open would wait for its own answer to the
+            // flush, and never end.
+            let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+            reply.opened_passthrough(FileHandle(0), how, backing);
         }
         match made {
             Some(backing) if number.0 < PROCESSES_FIRST => {
