@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 
 /// Numbers of writes in flight that are tried.
 const DEPTHS: [usize; 4] = [1, 2, 4, 8];
+/// Units that are under way at a time in each trial, in as many writes as its depth: batches are
+/// the larger the fewer of them are under way.
+const GROUP_UNITS: u64 = 16;
+/// Of the rate with one write in flight: what arrives during it waits for its end, so threads that
+/// wait for each write use every second one.
+const ALONE: f64 = 0.6;
 /// The longest trial.
 const TRIAL_MAX: Duration = Duration::from_millis(30);
 /// A depth is enough if it reaches this share of the best rate.
@@ -42,7 +48,7 @@ pub fn measure_depth(log: &Log, patience: Duration) -> Result<DiskSpeed, LogErro
     let result = {
         let order = shared.order();
         let scratch = Scratch::behind(&order, &*shared.disk, shared.ring)?;
-        scratch.measure((patience / (DEPTHS.len() as u32 + 1)).min(TRIAL_MAX))
+        scratch.measure((patience / (DEPTHS.len() as u32 + 2)).min(TRIAL_MAX))
     };
     result.map_err(|(at, bytes, error)| {
         shared.latch(LogError::Write {
@@ -88,16 +94,14 @@ impl<'a> Scratch<'a> {
     }
 
     fn measure(&self, trial: Duration) -> Result<DiskSpeed, Failure> {
-        let mut single = Vec::new();
         let mut rates = [0.0; DEPTHS.len()];
-        for (rate, depth) in rates.iter_mut().zip(DEPTHS) {
-            let (writes_per_second, times) = self.rate(depth, trial)?;
-            *rate = writes_per_second;
-            if depth == 1 {
-                single = times;
-            }
-        }
+        let mut single = self.rate(1, 1, trial)?.1;
         single.sort_unstable();
+        for (rate, depth) in rates.iter_mut().zip(DEPTHS) {
+            let units = GROUP_UNITS / depth as u64;
+            *rate = self.rate(depth, units, trial)?.0 * units as f64;
+        }
+        rates[0] *= ALONE;
         Ok(DiskSpeed {
             depth: smallest_enough(rates),
             sync_us: single[single.len() / 2].as_secs_f64() * 1e6,
@@ -105,16 +109,22 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Writes per second with `depth` threads, and how long each write took.
-    fn rate(&self, depth: usize, trial: Duration) -> Result<(f64, Vec<Duration>), Failure> {
+    /// Writes of so many units per second with `depth` threads, and how long each write took.
+    fn rate(
+        &self,
+        depth: usize,
+        units: u64,
+        trial: Duration,
+    ) -> Result<(f64, Vec<Duration>), Failure> {
+        let slots = self.units / units;
         let next = AtomicU64::new(0);
         let started = Instant::now();
         let one = || {
             let mut unit = AlignedBuffer::new();
-            unit.resize(UNIT_BYTES);
+            unit.resize(units as usize * UNIT_BYTES);
             let mut times = Vec::new();
             while times.is_empty() || started.elapsed() < trial {
-                let index = next.fetch_add(1, Ordering::Relaxed) % self.units;
+                let index = next.fetch_add(1, Ordering::Relaxed) % slots * units;
                 let begun = Instant::now();
                 self.write(self.position + index * UNIT_BYTES as u64, &unit)?;
                 times.push(begun.elapsed());

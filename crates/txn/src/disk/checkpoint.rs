@@ -144,7 +144,12 @@ impl Shared {
         let mut begin = Instant::now();
         let mut blocks = 0;
         for (run, copy) in runs.iter().zip(&copies) {
-            if let Err(error) = self.image.write(run.start * BLOCK_BYTES as u64, copy) {
+            let at = run.start * BLOCK_BYTES as u64;
+            let written = match self.is_hasty(goal) {
+                true => self.image.write(at, copy),
+                false => self.image.write_durable(at, copy),
+            };
+            if let Err(error) = written {
                 return Ok(Err(error));
             }
             self.counts
@@ -161,11 +166,16 @@ impl Shared {
         Ok(Ok(()))
     }
 
+    /// Whether the image has to be done soon, whatever the log waits for.
+    fn is_hasty(&self, goal: &Goal) -> bool {
+        goal.is_late(&self.log) || self.state().ends
+    }
+
     /// Leaves the disk to the log for a while, unless the image has to hurry. It was used since
     /// `begin`.
     fn pause(&self, goal: &Goal, begin: Instant) {
         let pause = (begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
-        if pause >= PAUSE_MIN && !goal.is_late(&self.log) && !self.state().ends {
+        if pause >= PAUSE_MIN && !self.is_hasty(goal) {
             std::thread::sleep(pause);
         }
     }

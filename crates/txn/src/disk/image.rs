@@ -173,8 +173,7 @@ impl Image {
     /// The stamp stays.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(BLOCK_BYTES as u64));
-        let end = at + bytes.len() as u64;
-        if !(at..end).contains(&self.stamped_at) {
+        if !self.has_stamp(at, bytes) {
             return self.write_parts(at, bytes);
         }
         let (before, rest) = bytes.split_at((self.stamped_at - at) as usize);
@@ -189,6 +188,21 @@ impl Image {
         self.write_parts(self.stamped_at + BLOCK_BYTES as u64, behind)
     }
 
+    /// The same; the blocks are durable when this returns, unless one of them has the stamp. A
+    /// flush of many blocks holds up the log longer than a durable write of few.
+    pub(super) fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.has_stamp(at, bytes) {
+            return self.write(at, bytes);
+        }
+        self.for_each(at, bytes.len() as u64, |part, at, range| {
+            part.disk.write_durable(at, &bytes[range])
+        })
+    }
+
+    fn has_stamp(&self, at: u64, bytes: &[u8]) -> bool {
+        (at..at + bytes.len() as u64).contains(&self.stamped_at)
+    }
+
     fn write_parts(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.for_each(at, bytes.len() as u64, |part, at, range| {
             part.is_written.store(true, Ordering::Release);
@@ -197,11 +211,9 @@ impl Image {
     }
 
     /// Writes whole blocks, none of which has the stamp; they are durable when this returns.
-    pub(super) fn write_durable(&self, runs: &[PlacedRun]) -> io::Result<()> {
+    pub(super) fn write_runs(&self, runs: &[PlacedRun]) -> io::Result<()> {
         if let [run] = runs {
-            return self.for_each(run.at, run.data.len() as u64, |part, at, range| {
-                part.disk.write_durable(at, &run.data[range])
-            });
+            return self.write_durable(run.at, &run.data);
         }
         let mut written = Vec::new();
         for run in runs {

@@ -101,7 +101,7 @@ impl Shared {
         let durable = self.log.durable_sequence();
         let stamped = self.image.change_stamp(|stamp| stamp.get_changes(durable));
         stamped
-            .and_then(|()| self.image.write_durable(runs))
+            .and_then(|()| self.image.write_runs(runs))
             .map_err(|error| self.fail(LogFault::Image(Arc::new(error))))?;
         let bytes: u64 = runs.iter().map(|run| run.data.len() as u64).sum();
         self.counts.placed_bytes.fetch_add(bytes, Ordering::Relaxed);
