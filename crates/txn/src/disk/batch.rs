@@ -214,6 +214,10 @@ pub(crate) struct BadEntry {
     place: u64,
 }
 
+fn put_whole(loader: Option<&Loader>, at: Offset, bytes: &[u8]) -> bool {
+    loader.is_some_and(|loader| loader.put_whole(at, bytes))
+}
+
 /// Applies a batch to memory; marks what it changed. Any bytes are accepted: an entry outside of
 /// the pool or in its superblocks is refused before anything is stored. Where pages may be absent a
 /// loader need not read blocks that are overwritten whole.
@@ -246,7 +250,8 @@ pub(crate) fn apply(
     }
     for (head, entry) in record::all_entries(payload) {
         match entry.payload {
-            Some(bytes) if loader.is_some_and(|loader| loader.put_whole(entry.at, bytes)) => {}
+            // What was changed before is there.
+            Some(bytes) if !dirty.has(entry.at) && put_whole(loader, entry.at, bytes) => {}
             Some(bytes) => region.store(entry.at, bytes).leave_to_checkpoint(),
             None => region
                 .fill_zero(entry.at, entry.length as u64)

@@ -3,8 +3,9 @@
 use super::dirty::DirtyBlocks;
 use super::image::{Image, ImagePart};
 use super::loader::{Loader, Loading};
-use super::open::{Opened, begin_use, go_on, replay, write_image};
+use super::open::{Opened, begin_use, go_on, write_image};
 use super::policy::Durability;
+use super::replay::replay;
 use super::stamp::Mixture;
 use crate::error::{FormatError, OpenError};
 use crate::layout::Superblock;

@@ -42,6 +42,7 @@ pub(crate) mod open;
 mod placed_data;
 mod policy;
 mod reader;
+mod replay;
 pub(crate) mod salvage;
 mod stamp;
 mod status;

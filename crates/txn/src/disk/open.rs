@@ -9,24 +9,21 @@ use super::logger::{Logger, Shared};
 use super::memory::{Memory, Stamp};
 use super::policy::{Durability, LogOptions};
 use super::reader::Read;
+use super::replay::{replay, settle};
 use super::tail::Tail;
 use super::{CLEAN, LOG_FILE, is_inside};
-use crate::checkpoint::write_checkpoint;
-use crate::checksum::{Seal, unseal};
 use crate::directory::PoolDirectory;
 use crate::domain::Domains;
 use crate::error::{Corruption, FormatError, OpenError};
 use crate::journal::Journals;
-use crate::layout::{CHECKPOINT_AT, CLEAN_AT, SAVED_AT, STATE_BLOCK, SavedHeader, Superblock};
+use crate::layout::{SAVED_AT, STATE_BLOCK, SavedHeader, Superblock};
 use crate::live::Live;
 use crate::lost::Damage;
 use crate::places::read_places;
 use crate::pool::{Mode, io_error};
 use crate::recovery;
-use pmem::deliberate::{self, Bug};
 use pmem::{Access, BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -333,38 +330,6 @@ pub(super) fn look_at_left(
     Ok(region)
 }
 
-/// A pool's memory is new: the log brings the image up to date.
-pub(super) fn replay(
-    path: &Path,
-    superblock: &Superblock,
-    (region, loader): (&Region, Option<&Loader>),
-    dirty: &DirtyBlocks,
-    (log, image): (OpenLog, &Image),
-) -> Result<Log, OpenError> {
-    let root = log.root();
-    let fault = Cell::new(None);
-    let apply = |payload: &[u8]| {
-        let inside = |at, length| is_inside(&superblock.geometry(), at, length);
-        if let Err(error) = batch::apply((region, loader), dirty, inside, payload) {
-            fault.set(Some(fault.take().unwrap_or(error)));
-        }
-    };
-    let mut backwards: Vec<Vec<u8>> = Vec::new();
-    let mut take = |batch: &wal::Batch<'_>| match deliberate::is(Bug::ReplayBatchesBackwards) {
-        true => backwards.push(batch.payload.to_vec()),
-        false => apply(batch.payload),
-    };
-    let log = log.replay_if(&mut take, |replayed| match fault.take() {
-        Some(fault) => Err(Corruption::new(path.display().to_string(), fault.to_string()).into()),
-        None => has_enough(path, image, replayed),
-    });
-    let log = log.map_err(|error| log_error(path, error))??;
-    backwards.iter().rev().for_each(|payload| apply(payload));
-    let replayed = log.replayed();
-    settle(region, &root, replayed.batches, replayed.last_sequence);
-    Ok(log)
-}
-
 /// Image and log in private memory, for processes that only look.
 pub(super) fn read_alone(superblock: &Superblock, files: &PoolFiles) -> Result<Region, OpenError> {
     let (region, replayed) = read_both(superblock, files)?;
@@ -405,32 +370,6 @@ pub(super) fn read_both(
         replayed.last_sequence,
     );
     Ok((region, replayed))
-}
-
-/// The state block describes the journals of the memory that wrote it: in this one all
-/// journals are empty, and every record up to `sequence` is retired.
-fn settle(region: &Region, root: &Root, batches: u64, last_sequence: u64) {
-    let sequence = match batches {
-        0 => root.sequence,
-        _ => last_sequence,
-    };
-    let clean = unseal(
-        region.load_u64(STATE_BLOCK.offset() + CLEAN_AT),
-        Seal::Clean,
-        0,
-    );
-    let checkpoint = unseal(
-        region.load_u64(STATE_BLOCK.offset() + CHECKPOINT_AT),
-        Seal::Checkpoint,
-        0,
-    );
-    let is_clean = batches == 0 && root.user & CLEAN != 0 && clean == checkpoint;
-    if is_clean {
-        return;
-    }
-    let at = STATE_BLOCK.offset() + CLEAN_AT;
-    region.fence(region.store_u64(at, 0).flush());
-    write_checkpoint(region, sequence);
 }
 
 /// A killed server's memory has all that the log has, and maybe more.
@@ -474,7 +413,7 @@ pub(super) fn map_memory(memory: &Memory, access: Access) -> Result<Region, Open
     Ok(Region::map(&memory.parts(), DurabilityClass::Log, access)?)
 }
 
-fn log_error(path: &Path, error: LogError) -> OpenError {
+pub(super) fn log_error(path: &Path, error: LogError) -> OpenError {
     OpenError::Log {
         path: path.to_path_buf(),
         error,
