@@ -9,6 +9,7 @@
 //! | `remount` | a mount in use turns read-only and back |
 //! | `connection` | what we agree with the kernel when a connection starts |
 //! | `handler` | one method for each FUSE request |
+//! | `gate` | which threads read requests, if they may wait for a disk |
 //! | `nodes` | inodes that the kernel knows, with lookup counts |
 //! | `pages` | what the kernel's page cache holds and the file system does not know |
 //! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
@@ -35,6 +36,7 @@ mod connection;
 pub mod control;
 mod direct;
 mod edge;
+mod gate;
 mod handler;
 #[doc(hidden)]
 pub mod instances;

@@ -19,6 +19,7 @@ use crate::answers::Asked;
 use crate::attach::{self, AttachError, Attachment, Detach};
 use crate::control::{ControlSocket, ControlThread, Temporary};
 use crate::direct::Direct;
+use crate::gate::Gate;
 use crate::handler::{Handler, Shared};
 use crate::mount_table;
 use crate::mountpoint::{self, MountpointError};
@@ -225,7 +226,14 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
         ended: Arc::default(),
     };
     let failing = stopper.clone();
-    let shared = Arc::new(Shared::new(fs, Box::new(move || failing.detach_later())));
+    let mut shared = Shared::new(fs, Box::new(move || failing.detach_later()));
+    if mounting.threads == 0 && mounting.waiting_threads > 0 {
+        shared.gate = Arc::new(Gate::for_cores());
+    }
+    if let Some(logger) = shared.fs.store().logger() {
+        logger.watch_waits(shared.gate.clone());
+    }
+    let shared = Arc::new(shared);
     match start(&shared, mounting, stopper) {
         Ok((session, stopper, notifier)) => {
             start_questions(&shared, mounting, &stopper, notifier.clone());
@@ -374,7 +382,7 @@ fn start_questions<S: Store>(
     notifier: Notifier,
 ) {
     let (place, minor) = (stopper.mountpoint.clone(), stopper.device_minor);
-    let threads = mounting.thread_count();
+    let threads = shared.gate.readers(mounting.thread_count());
     if let Err(error) = shared.questions.start(place, minor, notifier, threads) {
         tracing::warn!(%error, "no threads to ask the kernel: stores into mappings are seen after msync");
     }

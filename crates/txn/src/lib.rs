@@ -57,7 +57,7 @@ pub use content::Content;
 pub use directory::PoolDirectory;
 pub use disk::{
     DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,
-    ParseDurabilityError, ParseLoadingError, RESERVED_BYTES_MIN, Room,
+    ParseDurabilityError, ParseLoadingError, RESERVED_BYTES_MIN, Room, Waits,
 };
 #[doc(hidden)]
 pub use disk::{ImageStamp, STAMP_AT};

@@ -26,6 +26,7 @@ use crate::attributes::{self, PERMISSION_BITS};
 use crate::connection::Agreement;
 use crate::direct::Registry;
 use crate::edge::{Refusal, Subject};
+use crate::gate::{Gate, Turn};
 use crate::nodes::NodeTable;
 use crate::pages::{Milliseconds, Questions, Unsaved};
 use crate::statistics::{Operation, Statistics};
@@ -41,6 +42,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) questions: Questions,
     /// Dirty pages that found no room.
     pub(crate) unsaved: Unsaved,
+    /// Which threads read requests.
+    pub(crate) gate: Arc<Gate>,
     started: Instant,
     failed: AtomicBool,
     on_failure: Box<dyn Fn() + Send + Sync>,
@@ -57,6 +60,7 @@ impl<S: Store> Shared<S> {
             direct: Arc::default(),
             questions: Questions::default(),
             unsaved: Unsaved::default(),
+            gate: Arc::new(Gate::open()),
             started: Instant::now(),
             failed: AtomicBool::new(false),
             on_failure,
@@ -122,6 +126,11 @@ impl<S: Store> Handler<S> {
 
     fn fs(&self) -> &FileSystem<S> {
         &self.shared.fs
+    }
+
+    /// Begins a request: the answer is sent before the end of the turn.
+    fn turn(&self) -> Turn<'_> {
+        self.shared.gate.turn()
     }
 
     /// The node of an inode that the kernel names in a request.

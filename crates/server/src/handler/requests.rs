@@ -38,6 +38,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn();
         let found = self.perform(Operation::Lookup, Subject::named(parent, name), || {
             self.find(parent, name)
         });
@@ -50,6 +51,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, references: u64) {
+        let _turn = self.turn();
         // Nobody waits for an answer. A panic is logged by the guard.
         let _ = self.guard("forget", Subject::inode(number), || {
             self.forget_pages(number, || {
@@ -70,6 +72,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turn();
         self.answer_attributes(request.pid(), number, reply);
     }
 
@@ -91,6 +94,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turn();
         let change = SetAttributes {
             mode: mode.map(|mode| mode & PERMISSION_BITS),
             uid,
@@ -103,6 +107,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        let _turn = self.turn();
         let target = self.perform(Operation::ReadLink, Subject::inode(number), || {
             Ok(self.fs().read_link(&self.node(number)?)?)
         });
@@ -122,6 +127,7 @@ impl<S: Store> Filesystem for Handler<S> {
         device: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turn();
         let made = self.perform(Operation::MakeNode, Subject::named(parent, name), || {
             self.make(request, parent, name, &Blueprint::Plain { mode, device })
         });
@@ -145,6 +151,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turn();
         let made = self.perform(
             Operation::MakeDirectory,
             Subject::named(parent, name),
@@ -154,6 +161,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn();
         let done = self.perform(Operation::Unlink, Subject::named(parent, name), || {
             Ok(self.fs().unlink(&self.node(parent)?, name.as_bytes())?)
         });
@@ -161,6 +169,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn();
         let done = self.perform(
             Operation::RemoveDirectory,
             Subject::named(parent, name),
@@ -181,6 +190,7 @@ impl<S: Store> Filesystem for Handler<S> {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turn();
         let made = self.perform(Operation::Symlink, Subject::named(parent, name), || {
             self.make(
                 request,
@@ -204,6 +214,7 @@ impl<S: Store> Filesystem for Handler<S> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         let done = self.perform(Operation::Rename, Subject::named(parent, name), || {
             self.move_name((parent, name), (new_parent, new_name), flags)
         });
@@ -218,6 +229,7 @@ impl<S: Store> Filesystem for Handler<S> {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turn();
         let linked = self.perform(
             Operation::Link,
             Subject::named(new_parent, new_name),
@@ -227,6 +239,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn();
         if self.agreement.opens_without_request {
             reply.error(Errno::ENOSYS);
         } else {
@@ -244,6 +257,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.turn();
         // MKNOD does the same without a handle that must be released later.
         reply.error(Errno::ENOSYS);
     }
@@ -259,6 +273,7 @@ impl<S: Store> Filesystem for Handler<S> {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turn();
         if lock_owner.is_none() {
             self.note_pages(number, flags);
         }
@@ -290,6 +305,7 @@ impl<S: Store> Filesystem for Handler<S> {
         lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn();
         let written = Written {
             number,
             user: request.uid(),
@@ -310,6 +326,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         reply.error(Errno::ENOSYS);
     }
 
@@ -323,6 +340,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         let synced = self.perform(Operation::Sync, Subject::inode(number), || {
             self.save_pages(number)?;
             Ok(self.fs().sync()?)
@@ -331,6 +349,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn();
         if self.agreement.opens_directories_without_request {
             reply.error(Errno::ENOSYS);
         } else {
@@ -349,6 +368,7 @@ impl<S: Store> Filesystem for Handler<S> {
         cookie: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.turn();
         let listed = self.perform(Operation::ReadDirectory, Subject::inode(number), || {
             self.list(number, cookie, &mut reply)
         });
@@ -366,6 +386,7 @@ impl<S: Store> Filesystem for Handler<S> {
         cookie: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.turn();
         let listed = self.perform(Operation::ReadDirectoryPlus, Subject::inode(number), || {
             self.list_with_attributes(number, cookie, &mut reply)
         });
@@ -384,6 +405,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         if self.fs().store().logger().is_none() {
             return reply.error(Errno::ENOSYS);
         }
@@ -394,6 +416,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turn();
         let space = self.perform(Operation::StatFs, Subject::inode(number), || {
             Ok(self.fs().statistics_for(request.uid()))
         });
@@ -422,6 +445,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         let done = self.perform(Operation::SetXattr, Subject::named(number, name), || {
             self.change_xattr(number, name, value, flags)
         });
@@ -436,6 +460,7 @@ impl<S: Store> Filesystem for Handler<S> {
         size: u32,
         reply: ReplyXattr,
     ) {
+        let _turn = self.turn();
         let value = self.perform(Operation::GetXattr, Subject::named(number, name), || {
             self.xattr(number, name)
         });
@@ -443,6 +468,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn();
         let names = self.perform(Operation::ListXattr, Subject::inode(number), || {
             self.xattr_names(number, request.uid())
         });
@@ -450,6 +476,7 @@ impl<S: Store> Filesystem for Handler<S> {
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn();
         let done = self.perform(Operation::RemoveXattr, Subject::named(number, name), || {
             self.drop_xattr(number, name)
         });
@@ -467,6 +494,7 @@ impl<S: Store> Filesystem for Handler<S> {
         output_bytes: u32,
         reply: ReplyIoctl,
     ) {
+        let _turn = self.turn();
         let discovery = self.shared.direct.discovery();
         let answer = zerocopy::IntoBytes::as_bytes(&discovery);
         if command == DISCOVER && output_bytes as usize == answer.len() {
@@ -489,6 +517,7 @@ impl<S: Store> Filesystem for Handler<S> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn();
         let done = self.perform(Operation::Allocate, Subject::inode(number), || {
             self.allocate_range(number, offset, length, mode)
         });
@@ -504,6 +533,7 @@ impl<S: Store> Filesystem for Handler<S> {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.turn();
         self.answer_seek(number, offset, whence, reply);
     }
 
@@ -520,6 +550,7 @@ impl<S: Store> Filesystem for Handler<S> {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn();
         let copied = self.perform(Operation::CopyRange, Subject::inode(to), || {
             self.copy_range((from, from_offset), (to, to_offset), length)
         });

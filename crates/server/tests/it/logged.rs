@@ -15,7 +15,7 @@ use crate::kept::{FOR_READING, FOR_WRITING, Talk, await_that, make};
 use direct::Client;
 use direct::protocol::{Attached, Kind, Refusal, Row};
 use fs::{FileSystem, MountOptions};
-use perdure_server::spawn;
+use perdure_server::{Mounting, spawn};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use tempfile::TempDir;
 use txn::lost::Damage;
@@ -30,6 +30,15 @@ fn mount(durability: Durability) -> Option<Mounted> {
 }
 
 fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
+    let mounting = place.mounting();
+    mount_as(place, durability, &mounting)
+}
+
+pub(crate) fn mount_as(
+    place: Place,
+    durability: Durability,
+    mounting: &Mounting,
+) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: mounting needs root");
         return None;
@@ -46,7 +55,7 @@ fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
         },
     );
     let files = FileSystem::mount(store.expect("opened"), MountOptions::default());
-    let running = spawn(files.expect("mounted"), &place.mounting()).expect("served");
+    let running = spawn(files.expect("mounted"), mounting).expect("served");
     Some(Mounted {
         running: Some(running),
         place,
@@ -255,10 +264,10 @@ fn remount(mounted: Mounted) -> Mounted {
 }
 
 /// A file system of its own on a disk that can be made to stand still.
-struct Standstill(TempDir);
+pub(crate) struct Standstill(TempDir);
 
 impl Standstill {
-    fn new() -> Option<Standstill> {
+    pub(crate) fn new() -> Option<Standstill> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounting needs root");
             return None;
@@ -284,12 +293,12 @@ impl Standstill {
         Some(Standstill(folder))
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    pub(crate) fn path(&self) -> std::path::PathBuf {
         self.0.path().join("disk")
     }
 
     /// From here on no write of the log ends, until [`Still`] is dropped.
-    fn stop(&self) -> Still {
+    pub(crate) fn stop(&self) -> Still {
         let still = Still(self.path());
         let frozen = Command::new("fsfreeze").arg("-f").arg(&still.0).status();
         assert!(frozen.expect("fsfreeze").success());
@@ -303,7 +312,7 @@ impl Drop for Standstill {
     }
 }
 
-struct Still(std::path::PathBuf);
+pub(crate) struct Still(std::path::PathBuf);
 
 impl Drop for Still {
     fn drop(&mut self) {

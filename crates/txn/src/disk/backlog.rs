@@ -154,6 +154,7 @@ impl Shared {
                 self.wait(self.journals.sequence())?;
                 continue;
             }
+            let _waiting = self.watch.begin();
             let mut state = self.state();
             if let Some(failed) = state.failed() {
                 return Err(failed);

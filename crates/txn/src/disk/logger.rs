@@ -14,6 +14,7 @@ use super::loader::Loader;
 use super::placed_data::LoggedBlocks;
 use super::policy::Durability;
 use super::waiters::Waiters;
+use super::waits::Watch;
 use crate::domain::Domains;
 use crate::journal::Journals;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -82,6 +83,7 @@ pub(super) struct Shared {
     /// Writes of the image that fail are tried again at once.
     pub(super) is_impatient: AtomicBool,
     pub(super) counts: Counts,
+    pub(super) watch: Watch,
 }
 
 /// For the status.
@@ -159,6 +161,7 @@ impl Shared {
             checkpointing: Mutex::default(),
             is_impatient: AtomicBool::new(false),
             counts: Counts::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -219,6 +222,7 @@ impl Shared {
         if self.durable() >= sequence {
             return Ok(());
         }
+        let _waiting = self.watch.begin();
         let mut state = self.state.lock();
         loop {
             if let Some(fault) = &state.fault {

@@ -48,6 +48,7 @@ mod stamp;
 mod status;
 mod tail;
 mod waiters;
+mod waits;
 
 use crate::layout::Geometry;
 use pmem::{BLOCK_BYTES, Offset};
@@ -61,6 +62,7 @@ pub use stamp::Mixture;
 #[doc(hidden)]
 pub use stamp::{ImageStamp, STAMP_AT};
 pub use status::DiskLogStatus;
+pub use waits::Waits;
 
 /// Name of the log's file in the pool's directory.
 pub const LOG_FILE: &str = "log";

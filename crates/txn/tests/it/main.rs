@@ -14,3 +14,4 @@ mod mixed;
 mod repaired;
 mod tail;
 mod torn;
+mod waits;
