@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ::direct::protocol::DISCOVER;
 use fs::SetAttributes;
@@ -316,6 +316,9 @@ impl<S: Store> Filesystem for Handler<S> {
             is_direct: lock_owner.is_some(),
         };
         self.answer_write(&written, reply);
+        if let Some(logger) = self.fs().store().logger() {
+            logger.written(number.0, Instant::now());
+        }
     }
 
     fn flush(
@@ -341,6 +344,9 @@ impl<S: Store> Filesystem for Handler<S> {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn();
+        if let Some(logger) = self.fs().store().logger() {
+            logger.synced(number.0, Instant::now());
+        }
         let synced = self.perform(Operation::Sync, Subject::inode(number), || {
             self.save_pages(number)?;
             Ok(self.fs().sync()?)

@@ -29,7 +29,7 @@ fn mount(durability: Durability) -> Option<Mounted> {
     mount_on(Place::new_on_disk()?, durability)
 }
 
-fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
+pub(crate) fn mount_on(place: Place, durability: Durability) -> Option<Mounted> {
     let mounting = place.mounting();
     mount_as(place, durability, &mounting)
 }

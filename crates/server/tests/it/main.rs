@@ -6,6 +6,7 @@ mod damaged_names;
 mod direct;
 mod direct_maps;
 mod direct_status;
+mod early;
 mod gate;
 mod hostile;
 mod in_place;

@@ -9,6 +9,7 @@ use super::backlog::{Backlog, Room};
 use super::bound::{Bound, THREADS_MAX};
 use super::cut::Cutter;
 use super::dirty::DirtyBlocks;
+use super::early::Habits;
 use super::image::Image;
 use super::loader::Loader;
 use super::placed_data::LoggedBlocks;
@@ -84,6 +85,7 @@ pub(super) struct Shared {
     pub(super) is_impatient: AtomicBool,
     pub(super) counts: Counts,
     pub(super) watch: Watch,
+    pub(super) habits: Habits,
 }
 
 /// For the status.
@@ -108,7 +110,7 @@ impl Counts {
 /// The work that is under way, behind one lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    in_flight: usize,
+    pub(super) in_flight: usize,
     waiters: Waiters,
     /// Batches that are not durable yet: up to which record, and when they were cut.
     cuts: VecDeque<(u64, Instant)>,
@@ -162,6 +164,7 @@ impl Shared {
             is_impatient: AtomicBool::new(false),
             counts: Counts::default(),
             watch: Watch::default(),
+            habits: Habits::new(durability),
         }
     }
 
@@ -249,7 +252,7 @@ impl Shared {
 
     /// A write has ended: wakes the threads whose records are durable, and one that writes the next
     /// batch.
-    fn end_write(&self) {
+    pub(super) fn end_write(&self) {
         let mut state = self.state.lock();
         state.in_flight -= 1;
         let placed = match state.cuts.is_empty() {
@@ -272,7 +275,7 @@ impl Shared {
     }
 
     /// Cuts a batch and writes it, if there is anything to write.
-    fn write_batch(&self) -> Result<(), LogFailed> {
+    pub(super) fn write_batch(&self) -> Result<(), LogFailed> {
         let placed = {
             let mut cutter = self.cutter.lock();
             self.cut(&mut cutter)?

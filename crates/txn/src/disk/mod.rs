@@ -32,6 +32,7 @@ mod bound;
 mod checkpoint;
 mod cut;
 mod dirty;
+mod early;
 mod files;
 mod given;
 mod image;

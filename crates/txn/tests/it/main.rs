@@ -4,6 +4,7 @@
 mod bites;
 mod common;
 mod disk;
+mod early;
 mod format_document;
 #[cfg(feature = "deliberate-bugs")]
 mod held;
