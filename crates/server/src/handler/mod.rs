@@ -99,6 +99,8 @@ struct Described {
     attributes: Attributes,
     /// How long it may keep that.
     lifetime: Duration,
+    /// How long it may keep the name that the inode was found by.
+    name_lifetime: Duration,
 }
 
 /// The file system as `fuser` sees it.
@@ -190,6 +192,7 @@ impl<S: Store> Handler<S> {
         Ok(Described {
             attributes,
             lifetime: before.min(lifetime()),
+            name_lifetime: self.name_lifetime(node.number().get()),
         })
     }
 
@@ -216,6 +219,7 @@ impl<S: Store> Handler<S> {
         Ok(Described {
             attributes,
             lifetime: self.lifetime(number.0),
+            name_lifetime: self.name_lifetime(number.0),
         })
     }
 

@@ -35,13 +35,18 @@ impl<S: Store> Handler<S> {
         shared.direct.lifetime(number).min(of_pages)
     }
 
-    /// The kernel reads or writes pages of a file.
-    pub(super) fn note_pages(&self, number: INodeNo, flags: OpenFlags) {
+    /// How long the kernel may keep a name of an inode.
+    pub(super) fn name_lifetime(&self, number: u64) -> std::time::Duration {
+        self.shared.direct.lifetime(number)
+    }
+
+    /// The kernel reads pages of a file, or writes some and has a whole one then or not.
+    pub(super) fn note_pages(&self, number: INodeNo, flags: OpenFlags, has_whole: bool) {
         let is_writable = flags.0 & libc::O_ACCMODE == libc::O_RDWR;
         let now = self.shared.now();
-        self.shared
-            .nodes
-            .pages(number.0, |pages| pages.note_pages(is_writable, now));
+        self.shared.nodes.pages(number.0, |pages| {
+            pages.note_pages(is_writable, has_whole, now)
+        });
     }
 
     fn is_cached(&self, number: INodeNo) -> bool {
@@ -215,7 +220,9 @@ impl<S: Store> Handler<S> {
         if went_to != offset
             && let Some(&last_byte) = data.last()
         {
-            // The kernel believes that the file ended earlier, and may have kept the data there.
+            // The kernel believes that the file ended earlier, and may have kept the data there. It
+            // is told of the end by a byte, which makes a page whole if it is its only one.
+            self.note_pages(number, request.open_flags, true);
             let end = End {
                 size_bytes: went_to + data.len() as u64,
                 last_byte,
@@ -231,7 +238,10 @@ impl<S: Store> Handler<S> {
                 .nodes
                 .pages(request.number.0, |pages| pages.note_dirty_page(now));
         } else if !request.is_direct {
-            self.note_pages(request.number, request.open_flags);
+            let end = request.offset.saturating_add(request.data.len() as u64);
+            let first_page = request.offset.div_ceil(PAGE_BYTES);
+            let has_whole = first_page < end / PAGE_BYTES;
+            self.note_pages(request.number, request.open_flags, has_whole);
         }
     }
 

@@ -7,8 +7,9 @@ use crate::attributes;
 
 pub(super) fn reply_entry(found: Result<Described, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(found) => reply.entry(
+        Ok(found) => reply.entry_with_ttls(
             &found.lifetime,
+            &found.name_lifetime,
             &attributes::to_fuse(&found.attributes),
             attributes::generation(&found.attributes),
         ),

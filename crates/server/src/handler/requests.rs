@@ -275,7 +275,7 @@ impl<S: Store> Filesystem for Handler<S> {
     ) {
         let _turn = self.turn();
         if lock_owner.is_none() {
-            self.note_pages(number, flags);
+            self.note_pages(number, flags, true);
         }
         let Some(bytes) = checked_read_length(size) else {
             return reply.error(Errno::EINVAL);

@@ -2,13 +2,14 @@
 //!
 //! The kernel does not tell the server of opens (docs/DESIGN.md), so the server concludes. A page
 //! in the cache came from a READ or a WRITE of the page cache. A store can dirty a page without a
-//! request only through a descriptor that is open for reading and writing. When a dirty page
-//! arrives, the file certainly has a writable mapping.
+//! request only through a descriptor that is open for reading and writing, and only a page that the
+//! kernel has whole: by a READ, or a WRITE of all of it. When a dirty page arrives, the file
+//! certainly has a writable mapping.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The kernel may have pages of the file.
+/// The kernel may have whole pages of the file: it reads any other one before a store.
 const CACHED: u8 = 1;
 /// A dirty page came: the file has, or had, a writable shared mapping.
 const MAPPED: u8 = 2;
@@ -44,9 +45,10 @@ pub(crate) struct PageUse {
 
 impl PageUse {
     /// Notes that the kernel reads or writes pages. `is_writable`: the descriptor is open for both.
+    /// `has_whole`: it may have a whole page afterwards.
     #[inline]
-    pub(crate) fn note_pages(&self, is_writable: bool, now: Milliseconds) {
-        if !self.is_cached() {
+    pub(crate) fn note_pages(&self, is_writable: bool, has_whole: bool, now: Milliseconds) {
+        if has_whole && !self.is_cached() {
             self.flags.fetch_or(CACHED, Ordering::Relaxed);
         }
         self.paged_ms.store(now.0, Ordering::Relaxed);
@@ -62,7 +64,7 @@ impl PageUse {
         self.clean_questions.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the kernel may have pages at all.
+    /// Whether the kernel may have whole pages at all.
     pub(crate) fn is_cached(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & CACHED != 0
     }
@@ -85,7 +87,7 @@ impl PageUse {
     /// Whether a page may be dirty that the file system has not seen.
     fn may_be_dirty(&self, now: Milliseconds) -> bool {
         let signed = self.signed_ms.load(Ordering::Relaxed);
-        signed != 0 && now.0.saturating_sub(signed) < SIGN_LASTS_MS
+        self.is_cached() && signed != 0 && now.0.saturating_sub(signed) < SIGN_LASTS_MS
     }
 
     /// Whether the kernel is to write dirty pages back before attributes are told.
@@ -134,16 +136,31 @@ mod tests {
         let pages = PageUse::default();
         assert!(!pages.is_cached());
         assert_eq!(pages.lifetime(BEGIN), None);
-        pages.note_pages(false, BEGIN);
+        pages.note_pages(false, true, BEGIN);
         assert!(pages.is_cached());
         assert!(!pages.should_ask(BEGIN));
         assert_eq!(pages.lifetime(BEGIN), None);
     }
 
     #[test]
+    fn a_file_without_whole_pages_is_asked_about_once_it_has_one() {
+        let pages = PageUse::default();
+        pages.note_pages(true, false, BEGIN);
+        assert!(!pages.is_cached());
+        assert!(!pages.should_ask(BEGIN));
+        assert_eq!(pages.lifetime(BEGIN), None);
+        // The sign of the writable descriptor still counts.
+        pages.note_pages(false, true, later(1));
+        assert!(pages.should_ask(later(1)));
+        assert_eq!(pages.lifetime(later(1)), Some(Duration::ZERO));
+        pages.note_pages(true, false, later(2));
+        assert!(pages.should_ask(later(SIGN_LASTS_MS + 1)));
+    }
+
+    #[test]
     fn a_file_that_is_never_dirty_is_asked_about_seldom() {
         let pages = PageUse::default();
-        pages.note_pages(true, BEGIN);
+        pages.note_pages(true, true, BEGIN);
         for _ in 0..CLEAN_QUESTIONS {
             assert!(pages.should_ask(BEGIN));
             assert_eq!(pages.lifetime(BEGIN), Some(Duration::ZERO));

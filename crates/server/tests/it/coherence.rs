@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, Remote, ServerProcess};
+use crate::common::direct::status;
+use crate::common::{Mounted, Place, Remote, ServerProcess};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 /// A mapping of a file's first bytes.
@@ -64,6 +65,41 @@ fn open(path: &Path) -> File {
         .truncate(false)
         .open(path)
         .expect("open")
+}
+
+/// Names that the kernel has asked for.
+fn lookups(mounted: &Mounted) -> u64 {
+    let operations = status(mounted).statistics.operations;
+    let lookups = operations.iter().filter(|one| one.operation == "lookup");
+    lookups.map(|one| one.count).sum()
+}
+
+/// A question to the kernel opens the file by its handle, which makes the kernel forget its name.
+#[test]
+fn a_file_that_has_no_whole_page_is_not_asked_about() {
+    let mounted = Mounted::new();
+    let path = mounted.path("journal");
+    let file = open(&path);
+    let before = lookups(&mounted);
+    for (offset, bytes) in [(0, 512), (512, 4), (516, 4096), (4612, 4)] {
+        file.write_all_at(&vec![1; bytes], offset).expect("write");
+        let size = file.metadata().expect("stat").len();
+        assert_eq!(size, offset + bytes as u64);
+    }
+    fs::remove_file(&path).expect("remove");
+    assert_eq!(lookups(&mounted), before);
+}
+
+#[test]
+fn names_of_a_file_that_may_be_mapped_are_kept() {
+    let mounted = Mounted::new();
+    let file = open(&mounted.path("mapped"));
+    file.write_all_at(&[1; 8192], 0).expect("write");
+    let other = mounted.path("other");
+    fs::hard_link(mounted.path("mapped"), &other).expect("link");
+    let before = lookups(&mounted);
+    fs::remove_file(&other).expect("remove");
+    assert_eq!(lookups(&mounted), before);
 }
 
 #[test]
