@@ -14,8 +14,8 @@ const DEPTHS: [usize; 4] = [1, 2, 4, 8];
 /// Units that are under way at a time in each trial, in as many writes as its depth: batches are
 /// the larger the fewer of them are under way.
 const GROUP_UNITS: u64 = 16;
-/// Of the rate with one write in flight: what arrives during it waits for its end, so threads that
-/// wait for each write use every second one.
+/// This part of the rate with one write in flight counts: threads that arrive during a write wait
+/// for its end, so each of them uses every second one.
 const ALONE: f64 = 0.6;
 /// The longest trial.
 const TRIAL_MAX: Duration = Duration::from_millis(30);

@@ -250,7 +250,7 @@ pub(crate) fn apply(
     }
     for (head, entry) in record::all_entries(payload) {
         match entry.payload {
-            // What was changed before is there.
+            // A block that was changed before is there.
             Some(bytes) if !dirty.has(entry.at) && put_whole(loader, entry.at, bytes) => {}
             Some(bytes) => region.store(entry.at, bytes).leave_to_checkpoint(),
             None => region
