@@ -1,12 +1,12 @@
 //! Pools of class `log` that are used while they are read into memory, through kills and power
 //! failures.
 
-#[cfg(feature = "deliberate-bugs")]
-use crate::common::perdure;
-use crate::common::{run, succeed};
+use crate::common::{perdure, run, succeed};
 use crate::log::OnDisk;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 #[cfg(feature = "deliberate-bugs")]
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -153,6 +153,64 @@ fn an_unmount_does_not_wait_until_all_is_loaded() {
     assert!(line.contains("clean"), "{line}");
     expected.check(&scene);
     scene.unmount();
+}
+
+/// As in most containers: a program that waits for pages is refused (seccomp).
+fn forbid_faults(command: &mut Command) {
+    let look = |code: u32, k: u32, (jt, jf): (u8, u8)| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let call = libc::SYS_userfaultfd as u32;
+    let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut program = [
+        look(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, (0, 0)),
+        look(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call, (0, 1)),
+        look(libc::BPF_RET | libc::BPF_K, refusal, (0, 0)),
+        look(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, (0, 0)),
+    ];
+    let forbid = move || {
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        let mode = libc::SECCOMP_MODE_FILTER;
+        // SAFETY: the filter and its program live until the call returns.
+        match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(forbid) };
+}
+
+#[test]
+fn where_waiting_for_pages_is_forbidden_a_pool_is_loaded_before_its_use() {
+    let Some(scene) = filled() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: such a filter needs root");
+        return;
+    }
+    let mut expected = Expected::new();
+    for was_killed in [false, true] {
+        if was_killed {
+            scene.mount(&["-o", "load=demand"]);
+            expected.change(&scene, 17);
+            scene.kill_server();
+        }
+        let mut command = perdure();
+        command.args(["mount", scene.pool(), scene.mnt()]);
+        forbid_faults(&mut command);
+        let outcome = command.output().expect("a program");
+        let line = String::from_utf8_lossy(&outcome.stdout);
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert!(!line.contains("not loaded"), "{line}");
+        expected.check(&scene);
+        scene.unmount();
+    }
 }
 
 #[cfg(feature = "deliberate-bugs")]
