@@ -17,7 +17,7 @@ const RUN_BLOCKS_MAX: u64 = 32;
 /// Blocks after which the disk is left to the log.
 const BURST_BLOCKS: u64 = 8;
 /// For so many times as long as a write of the image took, the disk is left to the log.
-const PAUSE_FACTOR: u32 = 3;
+const PAUSE_FACTOR: u32 = 8;
 /// A shorter pause is none: a thread wakes later than it asks for.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -171,11 +171,12 @@ impl Shared {
         goal.is_late(&self.log) || self.state().ends
     }
 
-    /// Leaves the disk to the log for a while, unless the image has to hurry. It was used since
-    /// `begin`.
+    /// Leaves the disk to the log for a while, if the log uses it and the image need not hurry. It
+    /// was used since `begin`.
     fn pause(&self, goal: &Goal, begin: Instant) {
         let pause = (begin.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
-        if pause >= PAUSE_MIN && !self.is_hasty(goal) {
+        let is_used = goal.sees_news(&self.log) || self.state().in_flight > 0;
+        if is_used && pause >= PAUSE_MIN && !self.is_hasty(goal) {
             std::thread::sleep(pause);
         }
     }
@@ -212,6 +213,8 @@ struct Goal {
     used_bytes: u64,
     blocks: u64,
     written: AtomicU64,
+    /// Newest durable record at the last pause.
+    seen: AtomicU64,
 }
 
 impl Goal {
@@ -221,11 +224,18 @@ impl Goal {
             used_bytes: log.used_bytes(),
             blocks: runs.iter().map(|run| run.end - run.start).sum(),
             written: AtomicU64::new(0),
+            seen: AtomicU64::new(log.durable_sequence()),
         }
     }
 
     fn has_written(&self, blocks: u64) {
         self.written.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Whether the log has written since the last time.
+    fn sees_news(&self, log: &Log) -> bool {
+        let durable = log.durable_sequence();
+        self.seen.swap(durable, Ordering::Relaxed) != durable
     }
 
     /// The log fills faster than the image catches up.
