@@ -59,7 +59,8 @@ fn as_many_threads_answer_as_there_are_cores() {
     let Some(mounted) = Place::new_on_disk().and_then(mount) else {
         return;
     };
-    // A new thread has its parent's name for a moment. The mount that hands out segments has one, too.
+    // A new thread has its parent's name for a moment. The mount that hands out segments may have
+    // one by then.
     await_that("other threads", || sleeps().len() >= cores() + WAITING);
     await_that("threads beyond the cores go on answering", || {
         ask(&mounted.place.mountpoint(), 100);
