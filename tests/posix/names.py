@@ -97,7 +97,7 @@ class Links(Case):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self.skipTest("no O_TMPFILE: fuser 0.18 does not know FUSE_TMPFILE; the library is tested for it")
+            self.skipTest("no O_TMPFILE: the mount refuses FUSE_TMPFILE; the library is tested for it")
 
     def test_nameless_file_can_get_a_name(self):
         fd = self.nameless()

@@ -124,8 +124,8 @@ pub(crate) struct Mkfs {
 The command returns when the mount can be used; the server goes on in the background. After a crash of the server or of
 the machine, the same command recovers the pool and cleans up the dead mount.
 
-Options after -o: remount, ro, noatime, relatime, strictatime, allow_other, volatile, no_direct, in_place, force_recovery,
-threads=N, log=FILE, durable=WHEN, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
+Options after -o: remount, ro, noatime, relatime, strictatime, allow_other, volatile, no_uring, enable_uring, no_direct, in_place,
+force_recovery, threads=N, log=FILE, durable=WHEN, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
 ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
@@ -135,6 +135,7 @@ Examples:
   perdure mount /mnt/pmem/pool /mnt --read-cache 8G
   perdure mount /mnt/pmem/pool /mnt --in-place
   perdure mount ~/pool ~/files --durable call
+  perdure mount ~/pool ~/files --enable-uring
   perdure mount -o remount,ro /mnt/pmem/pool /mnt
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
 pub(crate) struct Mount {
@@ -162,6 +163,13 @@ pub(crate) struct Mount {
     /// Accept memory that a power cut empties although the pool was made for persistent memory
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// Take requests from the kernel's classic queue, although this system has FUSE over io_uring
+    #[arg(long)]
+    pub(crate) no_uring: bool,
+    /// Switch FUSE over io_uring on in this system first, for all mounts until the next boot; only
+    /// root may
+    #[arg(long, conflicts_with = "no_uring")]
+    pub(crate) enable_uring: bool,
     /// Do not let programs use files directly (`perdure run`): what they get is judged by their user alone, not by security
     /// modules, nor by what of the mount they can see
     #[arg(long, conflicts_with = "in_place")]

@@ -229,6 +229,12 @@ impl Held {
     }
 }
 
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 impl<S: Store> FileSystem<S> {
     /// What [`read`](Self::read) would read, held in DRAM instead of copied, if it lies in one block that has a copy there. The bytes are the file's at some
     /// moment of the call, and do not change afterwards; hold them for a moment only, because the copy cannot go as long.

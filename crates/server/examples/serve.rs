@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         class,
         ..Mounting::new(pool, &mountpoint)
     };
-    server::serve(files, &mounting, || println!("ready"))?;
+    server::serve(files, &mounting, |_| println!("ready"))?;
     println!("clean");
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Mounting and unmounting a FUSE connection.
 //!
-//! Done here instead of by `fuser`, because its unmount at the end of a session takes a mount that is
-//! already gone for one that is present and unmounts whatever lies at the path by then.
-//! Root calls `mount(2)`; everybody else goes through the setuid helper `fusermount3`, which
+//! A mount that somebody else has taken away is not looked for at its path: something else may be
+//! mounted there by then. Root calls `mount(2)`; everybody else goes through the setuid helper `fusermount3`, which
 //! sends the descriptor of `/dev/fuse` back over a socket.
 
 use std::ffi::{CString, OsString};

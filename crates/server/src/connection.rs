@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fuser::{InitFlags, KernelConfig};
+use fuse::{Config, InitFlags};
 
 /// How long the kernel may keep names and attributes. All changes go through this mount, so they
 /// never grow stale by themselves; a year stands for "until told otherwise".
@@ -19,13 +19,13 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// Wanted, and used only if the kernel offers it.
 const WANTED: [InitFlags; 7] = [
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::ASYNC_DIO,
+    InitFlags::CACHE_SYMLINKS,
+    InitFlags::DO_READDIRPLUS.union(InitFlags::READDIRPLUS_AUTO),
+    InitFlags::EXPLICIT_INVAL_DATA,
+    InitFlags::EXPORT_SUPPORT,
+    InitFlags::HANDLE_KILLPRIV_V2,
+    InitFlags::PARALLEL_DIROPS,
 ];
 
 /// What the kernel agreed to.
@@ -38,21 +38,17 @@ pub(crate) struct Agreement {
 }
 
 /// Asks for all we want and notes what we get.
-pub(crate) fn negotiate(config: &mut KernelConfig) -> Agreement {
+pub(crate) fn negotiate(config: &mut Config) -> Agreement {
     for flags in WANTED {
-        if let Err(missing) = config.add_capabilities(flags) {
-            tracing::debug!(
-                ?missing,
-                "the kernel does not offer a FUSE feature; doing without it"
-            );
+        if !config.want(flags) {
+            tracing::debug!(?flags, "the kernel does not offer this; doing without it");
         }
     }
-    // The setters return the nearest legal value as their error. These constants are legal.
-    let _ = config.set_max_write(WRITE_BYTES_MAX);
-    let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
-    let offered = config.capabilities();
+    config.max_write_bytes = WRITE_BYTES_MAX;
+    config.max_background = BACKGROUND_REQUESTS_MAX;
+    let offered = config.offered();
     Agreement {
-        opens_without_request: offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT),
-        opens_directories_without_request: offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT),
+        opens_without_request: offered.contains(InitFlags::NO_OPEN_SUPPORT),
+        opens_directories_without_request: offered.contains(InitFlags::NO_OPENDIR_SUPPORT),
     }
 }

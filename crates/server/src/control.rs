@@ -67,6 +67,9 @@ pub struct Status {
     pub read_only: bool,
     /// Threads that answer requests.
     pub threads: usize,
+    /// How requests come: `io_uring` or `classic`; empty if the server is too old to say.
+    #[serde(default)]
+    pub transport: String,
     /// Seconds since the mount.
     pub uptime_seconds: u64,
     /// Inodes that the kernel holds references to.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 
 use fs::FsError;
-use fuser::Errno;
+use fuse::Errno;
 
 /// Why a request is refused.
 #[derive(Debug)]
@@ -66,14 +66,14 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    pub(crate) fn inode(inode: fuser::INodeNo) -> Subject<'a> {
+    pub(crate) fn inode(inode: fuse::INodeNo) -> Subject<'a> {
         Subject {
             inode: inode.0,
             name: None,
         }
     }
 
-    pub(crate) fn named(directory: fuser::INodeNo, name: &'a OsStr) -> Subject<'a> {
+    pub(crate) fn named(directory: fuse::INodeNo, name: &'a OsStr) -> Subject<'a> {
         Subject {
             inode: directory.0,
             name: Some(name),

@@ -3,6 +3,8 @@
 //! The kernel hands requests to the threads that read in turn, so threads beyond the number of
 //! cores cost each request a cold cache. A thread too many parks behind its answer. A thread that
 //! is about to wait for the log wakes a parked one if too few would be left.
+//! Over io_uring each processor has threads of its own, so the gate is open: who waits tells its
+//! queue, which gets a further thread if it has none left.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -217,6 +219,7 @@ impl Drop for Turn<'_> {
 
 impl txn::Waits for Gate {
     fn begins(&self) {
+        fuse::begins_to_wait();
         if let Some(most) = self.most.filter(|_| self.is_own()) {
             let woken = self.change(|state| state.waits(most));
             if let Some(bed) = woken {
@@ -226,6 +229,7 @@ impl txn::Waits for Gate {
     }
 
     fn ends(&self) {
+        fuse::ends_waiting();
         if self.is_own() {
             self.change(State::joins);
         }

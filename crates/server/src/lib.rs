@@ -13,11 +13,11 @@
 //! | `nodes` | inodes that the kernel knows, with lookup counts |
 //! | `pages` | what the kernel's page cache holds and the file system does not know |
 //! | `attributes`, `edge` | conversions between FUSE's terms and the file system's |
+//! | `transport` | how requests come to this mount |
 //! | `statistics` | counters and latencies, cheap enough for every request |
 //! | `direct` | files that processes read and write without asking: sessions, attachments |
 //! | `control` | the socket through which `perdure stat MNT` asks a live server |
 //! | `answers` | what it answers |
-//! | `unanswered` | methods for requests that are refused |
 //! | `null_server` | a FUSE file system that only moves bytes: the benches' floor |
 //!
 //! # Durability
@@ -49,7 +49,7 @@ mod remount;
 mod serve;
 mod statistics;
 mod telemetry;
-mod unanswered;
+mod transport;
 
 pub use crate::attach::{AttachError, unmount};
 pub use crate::mount_table::{PoolMount, is_mounted_for, mounts_of, pool_mounted_at};

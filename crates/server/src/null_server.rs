@@ -3,7 +3,6 @@
 //! It is mounted and served exactly as Perdure is: the same connection settings, threads, and
 //! opens without requests. What a request costs here is the price of FUSE itself.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,17 +10,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, ReplyWrite,
-    Request, WriteFlags,
+use fuse::{
+    At, Config, Errno, FileAttr, FileType, Filesystem, Filled, Generation, INodeNo, Opcode, Read,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyWrite, Request, Write,
 };
 use parking_lot::RwLock;
 
 use crate::attributes::made_up;
 use crate::connection::{self, CACHE_LIFETIME};
 use crate::serve::{self, Mounting, ServeError, Stopper};
-use crate::unanswered::refuse;
 
 /// Name of the only file.
 pub const FILE_NAME: &str = "null";
@@ -54,6 +51,7 @@ impl NullServer {
         let session = serve::connect(
             NullFileSystem::new(file_bytes),
             &mounting,
+            mounting.options(),
             mounting.restrictions,
             &place,
         )?;
@@ -62,18 +60,7 @@ impl NullServer {
             device_minor: None,
             ended: Arc::default(),
         };
-        let ended = stopper.ended.clone();
-        let thread = std::thread::Builder::new()
-            .name("null-session".to_owned())
-            .spawn(move || {
-                let outcome = session.run();
-                ended.store(true, std::sync::atomic::Ordering::Release);
-                outcome
-            })
-            .map_err(|error| {
-                stopper.stop(&mut || true);
-                ServeError::Start(error)
-            })?;
+        let thread = serve::run(session, &stopper).inspect_err(|_| stopper.stop(&mut || true))?;
         Ok(NullServer {
             stopper,
             session: Some(thread),
@@ -139,98 +126,64 @@ impl NullFileSystem {
     fn attributes(&self, number: INodeNo) -> Option<FileAttr> {
         let (kind, perm, size) = match number {
             INodeNo::ROOT => (FileType::Directory, 0o755, 0),
-            FILE => (FileType::RegularFile, 0o666, self.bytes as u64),
+            FILE => (FileType::Regular, 0o666, self.bytes as u64),
             _ => return None,
         };
         Some(made_up(number, kind, perm, size))
     }
 }
 
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Filesystem for NullFileSystem {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&mut self, config: &mut Config) -> io::Result<()> {
         connection::negotiate(config);
         Ok(())
+    }
+
+    fn refusal(&self, opcode: Opcode) -> Errno {
+        match opcode {
+            Opcode::Getxattr | Opcode::Removexattr => Errno::ENODATA,
+            Opcode::Mknod | Opcode::Mkdir | Opcode::Unlink | Opcode::Rmdir | Opcode::Symlink => {
+                Errno::EPERM
+            }
+            Opcode::Rename2 | Opcode::Link | Opcode::Setxattr => Errno::EPERM,
+            Opcode::Readlink => Errno::EINVAL,
+            Opcode::Ioctl => Errno::ENOTTY,
+            _ => Errno::ENOSYS,
+        }
     }
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.attributes(FILE) {
             Some(attributes) if name == FILE_NAME => {
-                reply.entry(&CACHE_LIFETIME, &attributes, Generation(0))
+                let lifetime = &CACHE_LIFETIME;
+                reply.entry(lifetime, lifetime, &attributes, Generation(0));
             }
             _ => reply.error(Errno::ENOENT),
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _request: &Request, number: INodeNo, reply: ReplyAttr) {
         match self.attributes(number) {
             Some(attributes) => reply.attr(&CACHE_LIFETIME, &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    refuse! {
-        ENOSYS: flush fsync fsyncdir setattr readdirplus listxattr access create getlk setlk bmap poll fallocate lseek copy_file_range;
-        ENODATA: getxattr removexattr;
-        EPERM: mknod mkdir unlink rmdir symlink rename link setxattr;
-        EINVAL: readlink;
-        ENOTTY: ioctl;
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < size as usize {
-                buffer.resize(size as usize, 0);
-            }
-            let bytes = self.for_each(offset, size as usize, |piece, range, distance| {
+    fn read(&self, _request: &Request, at: At, read: Read, reply: ReplyData) {
+        let bytes = read.bytes as usize;
+        reply.fill::<Vec<u8>>(bytes, |room| {
+            let filled = self.for_each(at.offset, bytes, |piece, range, distance| {
                 let length = range.len();
-                buffer[distance..distance + length]
-                    .copy_from_slice(&self.pieces[piece].read()[range]);
+                let content = &self.pieces[piece].read()[range];
+                room[distance..distance + length].copy_from_slice(content);
             });
-            reply.data(&buffer[..bytes]);
+            Ok(Filled::Room(filled))
         });
     }
 
-    fn write(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let bytes = self.for_each(offset, data.len(), |piece, range, distance| {
+    fn write(&self, _request: &Request, at: At, write: Write<'_>, reply: ReplyWrite) {
+        let data = write.data;
+        let bytes = self.for_each(at.offset, data.len(), |piece, range, distance| {
             let length = range.len();
             self.pieces[piece].write()[range].copy_from_slice(&data[distance..distance + length]);
         });
@@ -240,24 +193,15 @@ impl Filesystem for NullFileSystem {
         }
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        _number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, at: At, mut reply: ReplyDirectory) {
         let entries = [
             (INodeNo::ROOT, FileType::Directory, "."),
             (INodeNo::ROOT, FileType::Directory, ".."),
-            (FILE, FileType::RegularFile, FILE_NAME),
+            (FILE, FileType::Regular, FILE_NAME),
         ];
-        for (index, (number, kind, name)) in (1..)
-            .zip(entries)
-            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
-        {
-            if reply.add(number, index, kind, name) {
+        let before = usize::try_from(at.offset).unwrap_or(usize::MAX);
+        for (next, (number, kind, name)) in (1..).zip(entries).skip(before) {
+            if reply.add(number, next, kind, name.as_ref()) {
                 break;
             }
         }

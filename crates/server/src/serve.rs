@@ -1,5 +1,7 @@
 //! A mount's life: checks, mount, threads, signals, clean unmount.
 
+mod companions;
+
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,27 +10,30 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fs::FileSystem;
-use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
+use fuse::{Filesystem, Options, Session};
 use rustix::mount::MountFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use txn::Store;
 
-use crate::answers::Asked;
 use crate::attach::{self, AttachError, Attachment, Detach};
-use crate::control::{ControlSocket, ControlThread, Temporary};
-use crate::direct::Direct;
+use crate::control::Temporary;
 use crate::gate::Gate;
 use crate::handler::{Handler, Shared};
 use crate::mount_table;
 use crate::mountpoint::{self, MountpointError};
+use crate::transport::{self, Transport};
+use companions::Companions;
 
 /// How long a mount that is in use is left to its users after the first signal.
 const GRACE: Duration = Duration::from_secs(3);
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// A forced unmount ends the session at once; longer means that it had no effect.
 const FORCED_END: Duration = Duration::from_secs(5);
+
+/// One of a processor's threads may wait for the kernel, which waits for another.
+const STATIONS_MIN: usize = 2;
 
 /// Descriptors that a server needs besides those of its threads, if few processes use files directly.
 const DESCRIPTORS_BESIDE: u64 = 64;
@@ -57,6 +62,8 @@ pub struct Mounting {
     pub restrictions: MountFlags,
     /// Restrictions to leave out although the pool is not root's ([`Mounting::restrictions_of`]).
     pub lifted: MountFlags,
+    /// Requests come over io_uring if that can be ([`fuse::check_io_uring`]).
+    pub uring: bool,
     /// Whether processes may use files directly. What they get is judged by their user alone: not by security modules, nor by what of the mount they can see.
     pub direct: bool,
     /// Processes that write directly overwrite in place: a power cut may leave part of an overwrite. `false`: a write is all or nothing.
@@ -81,6 +88,7 @@ impl Mounting {
             allow_other: None,
             restrictions: MountFlags::empty(),
             lifted: MountFlags::empty(),
+            uring: true,
             direct: true,
             in_place: false,
             lease_timeout: Some(LEASE_TIMEOUT),
@@ -99,10 +107,16 @@ impl Mounting {
         }
     }
 
-    pub(crate) fn thread_count(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from) + self.waiting_threads,
-            threads => threads,
+    pub(crate) fn options(&self) -> Options {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (threads, stations) = match self.threads {
+            0 => (cores + self.waiting_threads, fuse::STATIONS_PER_PROCESSOR),
+            threads => (threads, threads.div_ceil(cores).max(STATIONS_MIN)),
+        };
+        Options {
+            threads,
+            over_io_uring: self.uring && fuse::check_io_uring().is_ok(),
+            stations,
         }
     }
 }
@@ -163,7 +177,8 @@ pub enum ServeError {
 /// Mounts `fs` and serves it until it is unmounted: by `umount` or `fusermount3 -u`, or by SIGTERM, SIGINT
 /// or SIGHUP to this process. Then closes `fs` cleanly and returns.
 ///
-/// `ready` is called once, when the mount can be used: the moment to tell a parent process.
+/// `ready` is called once, when the mount can be used: the moment to tell a parent process. It
+/// learns how requests come, as a part of a sentence.
 ///
 /// This process must not map files of the mount: `munmap` would wait for the server while it holds the lock of the address
 /// space that the server may need.
@@ -177,7 +192,7 @@ pub enum ServeError {
 pub fn serve<S: Store>(
     fs: FileSystem<S>,
     mounting: &Mounting,
-    ready: impl FnOnce(),
+    ready: impl FnOnce(&str),
 ) -> Result<(), ServeError> {
     let mut signals = match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
         Ok(signals) => signals,
@@ -201,7 +216,9 @@ pub fn serve<S: Store>(
     };
     let started = running.wait_for_threads();
     if started.is_ok() {
-        ready();
+        let transport = running.shared.as_ref().map(|shared| shared.transport.get());
+        let transport = transport.map(|found| transport::describe(found, mounting.uring));
+        ready(&transport.unwrap_or_default());
     }
     let outcome = running.wait();
     handle.close();
@@ -227,31 +244,43 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
     };
     let failing = stopper.clone();
     let mut shared = Shared::new(fs, Box::new(move || failing.detach_later()));
-    if mounting.threads == 0 && mounting.waiting_threads > 0 {
+    let options = mounting.options();
+    if !options.over_io_uring && mounting.threads == 0 && mounting.waiting_threads > 0 {
         shared.gate = Arc::new(Gate::for_cores());
     }
     if let Some(logger) = shared.fs.store().logger() {
         logger.watch_waits(shared.gate.clone());
     }
     let shared = Arc::new(shared);
-    match start(&shared, mounting, stopper) {
-        Ok((session, stopper, notifier)) => {
-            start_questions(&shared, mounting, &stopper, notifier.clone());
-            let direct = open_direct(&shared, mounting, &stopper, notifier);
-            let control = open_control(&shared, mounting, &stopper.mountpoint);
+    let (session, stopper) = match begin(&shared, mounting, options, stopper) {
+        Ok(begun) => begun,
+        Err(error) => return Err(closed(shared, error)),
+    };
+    // Before the first request is answered: a process that finds the mount finds all of it.
+    let companions = Companions::start(&shared, mounting, &stopper, &session.notifier());
+    match run(session, &stopper) {
+        Ok(session) => {
             tracing::info!(pool = %mounting.pool.display(), mountpoint = %stopper.mountpoint.display(), "mounted");
             Ok(Running {
                 shared: Some(shared),
                 session: Some(session),
                 stopper,
-                control,
-                direct,
+                companions: Some(companions),
             })
         }
-        Err(error) => Err(match Arc::into_inner(shared) {
-            Some(shared) => closing(shared.into_file_system(), error),
-            None => error,
-        }),
+        Err(error) => {
+            stopper.stop(&mut || true);
+            companions.end(&shared);
+            Err(closed(shared, error))
+        }
+    }
+}
+
+/// Closes a file system that nothing else uses any more, and passes the reason on.
+fn closed<S: Store>(shared: Arc<Shared<S>>, reason: ServeError) -> ServeError {
+    match Arc::into_inner(shared) {
+        Some(shared) => closing(shared.into_file_system(), reason),
+        None => reason,
     }
 }
 
@@ -272,31 +301,47 @@ pub(crate) fn place_for(mounting: &Mounting) -> Result<PathBuf, ServeError> {
     Ok(place)
 }
 
-fn start<S: Store>(
+/// Mounts and shakes hands. No request is answered yet.
+fn begin<S: Store>(
     shared: &Arc<Shared<S>>,
     mounting: &Mounting,
+    options: Options,
     mut stopper: Stopper,
-) -> Result<(JoinHandle<io::Result<()>>, Stopper, Notifier), ServeError> {
+) -> Result<(Session<Handler<S>>, Stopper), ServeError> {
     let handler = Handler::new(shared.clone());
     let restrictions = mounting.restrictions_of(pool_owner(shared.fs.store(), &mounting.pool));
-    let session = connect(handler, mounting, restrictions, &stopper.mountpoint)?;
+    let session = connect(
+        handler,
+        mounting,
+        options,
+        restrictions,
+        &stopper.mountpoint,
+    )?;
+    shared.transport.set(match session.is_over_io_uring() {
+        true => Transport::IoUring(options.stations),
+        false => Transport::Classic(options.threads),
+    });
     stopper.device_minor = mount_table::topmost(&stopper.mountpoint)
         .ok()
         .flatten()
         .map(|entry| entry.device_minor);
-    let (ended, notifier) = (stopper.ended.clone(), session.notifier());
-    let thread = std::thread::Builder::new()
+    Ok((session, stopper))
+}
+
+/// Answers requests on threads of the session's own.
+pub(crate) fn run<F: Filesystem>(
+    session: Session<F>,
+    stopper: &Stopper,
+) -> Result<JoinHandle<io::Result<()>>, ServeError> {
+    let (ended, failing) = (stopper.ended.clone(), stopper.clone());
+    std::thread::Builder::new()
         .name("perdure-session".to_owned())
         .spawn(move || {
-            let outcome = session.run();
+            let outcome = session.run(|| failing.detach_later());
             ended.store(true, std::sync::atomic::Ordering::Release);
             outcome
         })
-        .map_err(|error| {
-            stopper.stop(&mut || true);
-            ServeError::Start(error)
-        })?;
-    Ok((thread, stopper, notifier))
+        .map_err(ServeError::Start)
 }
 
 /// The user that can write a pool's files past the mount; root for memory without files.
@@ -311,13 +356,14 @@ fn pool_owner(store: &impl Store, pool: &Path) -> u32 {
 pub(crate) fn connect<F: Filesystem>(
     filesystem: F,
     mounting: &Mounting,
+    options: Options,
     restrictions: MountFlags,
     place: &Path,
 ) -> Result<Session<F>, ServeError> {
     let allow_other = mounting
         .allow_other
         .unwrap_or_else(|| rustix::process::geteuid().is_root());
-    make_room(mounting.thread_count())?;
+    make_room(options.threads)?;
     let device = attach::attach(&Attachment {
         source: &mounting.pool,
         mountpoint: place,
@@ -325,15 +371,7 @@ pub(crate) fn connect<F: Filesystem>(
         allow_other,
         restrictions,
     })?;
-    let mut config = Config::default();
-    config.n_threads = Some(mounting.thread_count());
-    config.clone_fd = true;
-    let acl = if allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    Session::from_fd(filesystem, device, acl, config).map_err(|error| {
+    Session::new(filesystem, device, options).map_err(|error| {
         if let Err(error) = attach::detach(place, Detach::Lazy) {
             tracing::error!(mountpoint = %place.display(), %error, "a mount that failed is left behind");
         }
@@ -358,59 +396,6 @@ fn make_room(threads: usize) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn open_control<S: Store>(
-    shared: &Arc<Shared<S>>,
-    mounting: &Mounting,
-    place: &Path,
-) -> Option<ControlThread> {
-    let asked = Asked::new(shared.clone(), mounting, place);
-    let directory = shared.fs.store().directory();
-    let control = ControlSocket::bind(&mounting.pool, directory);
-    let control = control.and_then(|socket| socket.start(asked));
-    control
-        .inspect_err(|error| {
-            tracing::warn!(pool = %mounting.pool.display(), %error, "no control socket: `perdure stat` will not see this mount");
-        })
-        .ok()
-}
-
-/// Starts the threads that ask the kernel for dirty pages.
-fn start_questions<S: Store>(
-    shared: &Shared<S>,
-    mounting: &Mounting,
-    stopper: &Stopper,
-    notifier: Notifier,
-) {
-    let (place, minor) = (stopper.mountpoint.clone(), stopper.device_minor);
-    let threads = shared.gate.readers(mounting.thread_count());
-    if let Err(error) = shared.questions.start(place, minor, notifier, threads) {
-        tracing::warn!(%error, "no threads to ask the kernel: stores into mappings are seen after msync");
-    }
-}
-
-/// Offers direct access, if it is wanted, unless nothing can be written or the pool has no file for
-/// each segment. Of class `log` processes only read: their stores would be in nobody's log.
-fn open_direct<S: Store>(
-    shared: &Arc<Shared<S>>,
-    mounting: &Mounting,
-    stopper: &Stopper,
-    notifier: Notifier,
-) -> Option<Direct> {
-    let device_minor = stopper.device_minor?;
-    let store = shared.fs.store();
-    if !mounting.direct || mounting.read_only || store.directory().is_none() {
-        return None;
-    }
-    if mounting.in_place && store.logger().is_some() {
-        tracing::warn!(pool = %mounting.pool.display(), "--in-place changes nothing: programs write a pool of class log through the kernel");
-    }
-    Direct::start(shared, mounting, device_minor, notifier)
-        .inspect_err(|error| {
-            tracing::warn!(pool = %mounting.pool.display(), %error, "no direct access: programs use the mount through the kernel");
-        })
-        .ok()
-}
-
 /// Closes a file system that was not mounted, and passes the reason on.
 fn closing<S: Store>(fs: FileSystem<S>, reason: ServeError) -> ServeError {
     fs.unmount();
@@ -422,8 +407,7 @@ pub struct Running<S: Store> {
     shared: Option<Arc<Shared<S>>>,
     session: Option<JoinHandle<io::Result<()>>>,
     stopper: Stopper,
-    control: Option<ControlThread>,
-    direct: Option<Direct>,
+    companions: Option<Companions>,
 }
 
 impl<S: Store> Running<S> {
@@ -475,12 +459,8 @@ impl<S: Store> Running<S> {
 
     fn finish(&mut self) -> Result<(), ServeError> {
         let session = self.session.take().map(JoinHandle::join);
-        self.control = None;
-        if let Some(shared) = &self.shared {
-            shared.end_questions();
-        }
-        if let Some(direct) = self.direct.take() {
-            direct.end();
+        if let (Some(shared), Some(companions)) = (&self.shared, self.companions.take()) {
+            companions.end(shared);
         }
         let shared = self.shared.take().and_then(Arc::into_inner);
         let failed = shared.as_ref().is_some_and(Shared::has_failed);
@@ -561,7 +541,7 @@ impl Stopper {
     }
 
     /// Takes the mount away after a failure, on a thread of its own: the caller serves requests.
-    fn detach_later(&self) {
+    pub(crate) fn detach_later(&self) {
         let stopper = self.clone();
         let spawned = std::thread::Builder::new().name("perdure-stop".to_owned()).spawn(move || {
             if let Err(error) = attach::detach(&stopper.mountpoint, Detach::Forced) {

@@ -3,6 +3,7 @@
 mod daemon;
 mod options;
 mod remount;
+mod transport;
 
 use crate::arguments::Mount;
 use crate::arguments::background::Background;
@@ -106,6 +107,9 @@ fn serve(
     }
     let cache = filesystem.read_cache_state();
     let milliseconds = start.elapsed().as_millis();
+    if options.enable_uring {
+        transport::enable()?;
+    }
     let mut mounting = options.mounting(pool, mountpoint);
     mounting.class = class.to_string();
     let disk_log = store.logger().map(Logger::status);
@@ -120,7 +124,7 @@ fn serve(
         mounting.restrictions_of(owner) - options.restrictions,
     );
     let line = format!(
-        "mounted {} at {}: {}, {history}, {cache}{distrust}\n",
+        "mounted {} at {}: {}, {history}, {cache}{distrust}",
         pool.display(),
         mountpoint.display(),
         match disk_log {
@@ -129,7 +133,8 @@ fn serve(
         },
     );
     let mut announced = Ok(());
-    let served = server::serve(filesystem, &mounting, || {
+    let served = server::serve(filesystem, &mounting, |transport| {
+        let line = format!("{line}, {transport}\n");
         announced = match background {
             Some(_) => daemon::report_ready(&line, log),
             None => announce(&line, log, options),

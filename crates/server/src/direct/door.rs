@@ -10,12 +10,10 @@
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 
 use crate::attributes::made_up;
-use crate::unanswered::refuse;
 use ::direct::layout::PROCESS_BYTES;
-use fuser::{
+use fuse::{
     BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
-    Session, SessionACL,
+    INodeNo, InitFlags, Opcode, Options, ReplyAttr, ReplyEntry, ReplyOpen, Request, Session,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -37,6 +35,13 @@ const STACKED_MAX: u32 = 2;
 
 /// The inodes of files that each belong to one process begin here; those before are of segments.
 const PROCESSES_FIRST: u64 = 1 << 32;
+
+/// One thread answers, from the classic queue: passing files through is done on its descriptor.
+const ALONE: Options = Options {
+    threads: 1,
+    over_io_uring: false,
+    stations: 1,
+};
 
 /// What is opened just now, and by whom.
 struct Wanted {
@@ -82,12 +87,12 @@ impl Door {
             guest: Arc::clone(&guest),
             segment_bytes,
         };
-        let session = Session::from_fd(files, device, SessionACL::All, Config::default())?;
+        let session = Session::new(files, device, ALONE)?;
         // It ends when the last process has let its last descriptor go, or with the server.
         std::thread::Builder::new()
             .name("perdure-door".to_owned())
             .spawn(move || {
-                if let Err(error) = session.run() {
+                if let Err(error) = session.run(|| ()) {
                     tracing::debug!(%error, "segments are not handed out any more");
                 }
             })?;
@@ -198,26 +203,17 @@ fn mount(device: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// The file system.
-pub(crate) struct Files {
+struct Files {
     guest: Arc<Mutex<Guest>>,
     segment_bytes: u64,
 }
 
 impl Files {
-    /// A file system that hands out nothing.
-    #[cfg(test)]
-    pub(crate) fn of_nobody(segment_bytes: u64) -> Files {
-        Files {
-            guest: Arc::default(),
-            segment_bytes,
-        }
-    }
-
     fn attributes(&self, number: INodeNo) -> FileAttr {
         let (kind, perm, size) = match number {
             INodeNo::ROOT => (FileType::Directory, 0o700, 0),
-            INodeNo(PROCESSES_FIRST..) => (FileType::RegularFile, 0o600, PROCESS_BYTES as u64),
-            _ => (FileType::RegularFile, 0o600, self.segment_bytes),
+            INodeNo(PROCESSES_FIRST..) => (FileType::Regular, 0o600, PROCESS_BYTES as u64),
+            _ => (FileType::Regular, 0o600, self.segment_bytes),
         };
         FileAttr {
             uid: rustix::process::getuid().as_raw(),
@@ -229,44 +225,46 @@ impl Files {
 
 /// What is not here the kernel is told not to exist.
 impl Filesystem for Files {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
-        offered.map_err(|_| io::ErrorKind::Unsupported)?;
-        let stacked = config.set_max_stack_depth(STACKED_MAX);
-        stacked
-            .map(drop)
-            .map_err(|_| io::ErrorKind::Unsupported.into())
+    fn init(&mut self, config: &mut Config) -> io::Result<()> {
+        config.max_stack_depth = STACKED_MAX;
+        let has_it = config.want(InitFlags::PASSTHROUGH);
+        has_it
+            .then_some(())
+            .ok_or(io::ErrorKind::Unsupported.into())
+    }
+
+    /// For most of it there is nothing to do or to find, and the kernel asks no more.
+    fn refusal(&self, opcode: Opcode) -> Errno {
+        match opcode {
+            Opcode::Setattr | Opcode::Read | Opcode::Write | Opcode::Fallocate => Errno::EPERM,
+            Opcode::Mknod | Opcode::Mkdir | Opcode::Unlink | Opcode::Rmdir | Opcode::Symlink => {
+                Errno::EPERM
+            }
+            Opcode::Rename2 | Opcode::Link | Opcode::Setxattr | Opcode::Removexattr => Errno::EPERM,
+            Opcode::Ioctl => Errno::ENOTTY,
+            Opcode::Readlink => Errno::EINVAL,
+            Opcode::Readdir | Opcode::Readdirplus => Errno::EACCES,
+            _ => Errno::ENOSYS,
+        }
     }
 
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let guest = self.guest.lock();
         let wanted = guest.wanted.as_ref().filter(|wanted| name == &*wanted.name);
         match wanted.map(|wanted| wanted.number) {
-            Some(number) => reply.entry(&FOR_EVER, &self.attributes(number), Generation(0)),
+            Some(number) => {
+                let attributes = self.attributes(number);
+                reply.entry(&FOR_EVER, &FOR_EVER, &attributes, Generation(0));
+            }
             None => reply.error(Errno::ENOENT),
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        number: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _request: &Request, number: INodeNo, reply: ReplyAttr) {
         reply.attr(&FOR_EVER, &self.attributes(number));
     }
 
-    refuse! {
-        EPERM: setattr read write fallocate mknod mkdir unlink rmdir symlink rename link setxattr removexattr;
-        // There is nothing to do or to find, and the kernel asks no more.
-        ENOSYS: flush fsync fsyncdir getxattr listxattr access create getlk setlk bmap poll lseek copy_file_range;
-        ENOTTY: ioctl;
-        EINVAL: readlink;
-        EACCES: readdir readdirplus;
-    }
-
-    fn open(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, number: INodeNo, _flags: i32, reply: ReplyOpen) {
         let mut guest = self.guest.lock();
         guest.thread = Some(rustix::thread::gettid());
         let is_guest = |wanted: &mut Wanted| {
@@ -289,7 +287,7 @@ impl Filesystem for Files {
         if let Some(backing) = known.or(made.as_ref()) {
             // A server that is killed with such a file open would wait for its own answer to the
             // flush, and never end.
-            let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+            let how = FopenFlags::DIRECT_IO | FopenFlags::NOFLUSH;
             reply.opened_passthrough(FileHandle(0), how, backing);
         }
         match made {

@@ -6,7 +6,7 @@
 use super::accounts::Account;
 use super::drops::Drops;
 use super::patience;
-use fuser::{INodeNo, Notifier};
+use fuse::{INodeNo, Notifier};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

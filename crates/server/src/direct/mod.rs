@@ -34,8 +34,6 @@ mod sender;
 mod session;
 mod sessions;
 
-#[cfg(test)]
-pub(crate) use door::Files as SegmentFiles;
 pub(crate) use dropper::End;
 use registry::Manner;
 pub(crate) use registry::Registry;
@@ -48,7 +46,7 @@ use door::Door;
 use dropper::Dropper;
 use fs::FileSystem;
 use fs::lease::LeaseSize;
-use fuser::Notifier;
+use fuse::Notifier;
 use makers::Bell;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};

@@ -13,7 +13,7 @@ use super::makers::{Bell, Makers};
 use super::profile::Profiles;
 use super::reading::Reader;
 use ::direct::protocol::{Discovery, MAGIC, VERSION};
-use fuser::Notifier;
+use fuse::Notifier;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -3,14 +3,11 @@
 use std::cell::RefCell;
 
 use fs::{AllocateOptions, FsError, Held, Node};
-use fuser::{Errno, INodeNo, WriteFlags};
+use fuse::{Errno, INodeNo, WriteFlags};
 use txn::Store;
 
 use super::Handler;
 use crate::edge::Refusal;
-
-/// fuser's own limit of a request. The kernel asks for 1 MiB at most unless its administrator allows more.
-const READ_BYTES_MAX: usize = 16 << 20;
 
 /// One step of `copy_file_range`, and one transaction of its target.
 const COPY_STEP_BYTES: usize = 1 << 20;
@@ -30,13 +27,6 @@ pub(super) fn with_buffer<T>(bytes: usize, work: impl FnOnce(&mut [u8]) -> T) ->
         }
         work(&mut buffer[..bytes])
     })
-}
-
-/// The length of a read, if it is one that the kernel can ask for.
-pub(super) fn checked_read_length(size: u32) -> Option<usize> {
-    usize::try_from(size)
-        .ok()
-        .filter(|bytes| *bytes <= READ_BYTES_MAX)
 }
 
 /// What answers a read.
@@ -93,7 +83,7 @@ impl<S: Store> Handler<S> {
         flags: WriteFlags,
     ) -> Result<u32, Refusal> {
         let node = self.node(number)?;
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.drop_set_id(&node)?;
         }
         let written = self.fs().write(&node, offset, data)?;
@@ -116,7 +106,7 @@ impl<S: Store> Handler<S> {
             let written = self.write_from(number, offset, data, flags)?;
             return Ok((offset, written));
         }
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.drop_set_id(&node)?;
         }
         let appended = self.fs().append(&node, data)?;

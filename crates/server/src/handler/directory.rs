@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fs::{FileType, InodeNumber};
-use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuse::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use txn::Store;
 
 use super::Handler;
@@ -95,23 +95,16 @@ impl<S: Store> Handler<S> {
         let found = known
             .map_err(Refusal::from)
             .and_then(|node| Ok((self.describe(&node)?, node)));
-        let mut add = |attributes: &FileAttr, generation, lifetime: &Duration| {
+        let mut add = |attributes: &FileAttr, generation, lifetimes: (&Duration, &Duration)| {
             let name = OsStr::from_bytes(name);
-            reply.add(
-                INodeNo(number),
-                listed.cookie,
-                name,
-                lifetime,
-                attributes,
-                generation,
-            )
+            reply.add(listed.cookie, name, lifetimes, attributes, generation)
         };
         match found {
             Ok((found, node)) => {
                 let full = add(
                     &attributes::to_fuse(&found.attributes),
                     attributes::generation(&found.attributes),
-                    &found.lifetime,
+                    (&found.lifetime, &found.lifetime),
                 );
                 if !full && !matches!(name, b"." | b"..") {
                     self.shared.nodes.reference(node);
@@ -129,7 +122,7 @@ impl<S: Store> Handler<S> {
                 );
                 let kind = attributes::to_fuse_type(listed.file_type);
                 let unknown = attributes::unknown(INodeNo(number), kind);
-                add(&unknown, Generation(0), &Duration::ZERO)
+                add(&unknown, Generation(0), (&Duration::ZERO, &Duration::ZERO))
             }
         }
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fs::{Attributes, FileSystem, Node, SetAttributes};
-use fuser::{Errno, INodeNo};
+use fuse::{Errno, INodeNo};
 use txn::Store;
 
 use crate::attributes::{self, PERMISSION_BITS};
@@ -30,6 +30,7 @@ use crate::gate::{Gate, Turn};
 use crate::nodes::NodeTable;
 use crate::pages::{Milliseconds, Questions, Unsaved};
 use crate::statistics::{Operation, Statistics};
+use crate::transport::Agreed;
 
 /// What the request threads share with the rest of the server.
 pub(crate) struct Shared<S: Store> {
@@ -44,6 +45,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) unsaved: Unsaved,
     /// Which threads read requests.
     pub(crate) gate: Arc<Gate>,
+    /// How requests come.
+    pub(crate) transport: Agreed,
     started: Instant,
     failed: AtomicBool,
     on_failure: Box<dyn Fn() + Send + Sync>,
@@ -61,6 +64,7 @@ impl<S: Store> Shared<S> {
             questions: Questions::default(),
             unsaved: Unsaved::default(),
             gate: Arc::new(Gate::open()),
+            transport: Agreed::default(),
             started: Instant::now(),
             failed: AtomicBool::new(false),
             on_failure,
@@ -103,7 +107,7 @@ struct Described {
     name_lifetime: Duration,
 }
 
-/// The file system as `fuser` sees it.
+/// The file system as the kernel's requests see it.
 pub(crate) struct Handler<S: Store> {
     shared: Arc<Shared<S>>,
     agreement: Agreement,
@@ -204,8 +208,7 @@ impl<S: Store> Handler<S> {
     ) -> Result<Described, Refusal> {
         let node = self.node(number)?;
         let changes_owner = change.uid.is_some() || change.gid.is_some();
-        // The kernel says in a flag whether the caller lacks CAP_FSETID; fuser 0.18 does not show it.
-        // Being root stands for having it.
+        // Being root stands for having CAP_FSETID.
         let truncates_unprivileged = change.size_bytes.is_some() && user != 0;
         let nothing_else = attributes::is_empty(&change);
         if change.mode.is_none() && (changes_owner || truncates_unprivileged || nothing_else) {

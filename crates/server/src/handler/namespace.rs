@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fs::{NewInode, Node, RenameOptions, XattrMode};
-use fuser::{Errno, INodeNo, RenameFlags, Request};
+use fuse::{Errno, INodeNo, RenameFlags, Request};
 use txn::Store;
 
 use super::{Described, Handler};
@@ -116,9 +116,9 @@ impl<S: Store> Handler<S> {
             ));
         }
         let options = RenameOptions {
-            no_replace: flags.contains(RenameFlags::RENAME_NOREPLACE),
-            exchange: flags.contains(RenameFlags::RENAME_EXCHANGE),
-            whiteout: flags.contains(RenameFlags::RENAME_WHITEOUT),
+            no_replace: flags.contains(RenameFlags::NOREPLACE),
+            exchange: flags.contains(RenameFlags::EXCHANGE),
+            whiteout: flags.contains(RenameFlags::WHITEOUT),
         };
         let (from, to) = (self.node(from)?, self.node(to)?);
         Ok(self

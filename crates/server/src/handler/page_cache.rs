@@ -1,7 +1,7 @@
 //! Answers that depend on what the kernel's page cache holds ([`crate::pages`]).
 
 use fs::{FsError, SetAttributes, TimeChange};
-use fuser::{Errno, INodeNo, OpenFlags, ReplyAttr, ReplyLseek, ReplyWrite, WriteFlags};
+use fuse::{Errno, INodeNo, ReplyAttr, ReplyLseek, ReplyWrite, WriteFlags};
 use txn::Store;
 
 use super::Handler;
@@ -19,7 +19,8 @@ pub(super) struct Written<'d> {
     pub(super) offset: u64,
     pub(super) data: &'d [u8],
     pub(super) write_flags: WriteFlags,
-    pub(super) open_flags: OpenFlags,
+    /// `O_…` of the open file.
+    pub(super) open_flags: i32,
     /// Past the page cache.
     pub(super) is_direct: bool,
 }
@@ -41,8 +42,8 @@ impl<S: Store> Handler<S> {
     }
 
     /// The kernel reads pages of a file, or writes some and has a whole one then or not.
-    pub(super) fn note_pages(&self, number: INodeNo, flags: OpenFlags, has_whole: bool) {
-        let is_writable = flags.0 & libc::O_ACCMODE == libc::O_RDWR;
+    pub(super) fn note_pages(&self, number: INodeNo, flags: i32, has_whole: bool) {
+        let is_writable = flags & libc::O_ACCMODE == libc::O_RDWR;
         let now = self.shared.now();
         self.shared.nodes.pages(number.0, |pages| {
             pages.note_pages(is_writable, has_whole, now)
@@ -184,10 +185,10 @@ impl<S: Store> Handler<S> {
             data,
             ..
         } = request;
-        let is_writeback = request.write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let is_writeback = request.write_flags.contains(WriteFlags::CACHE);
         self.note_write(request, is_writeback);
         // Pages that the kernel writes back have their place, whatever the file was opened for.
-        let appends = request.open_flags.0 & libc::O_APPEND != 0
+        let appends = request.open_flags & libc::O_APPEND != 0
             && !is_writeback
             && self.shared.direct.may_have_grown(number.0);
         let mut went_to = offset;

@@ -1,13 +1,13 @@
 //! Sends the outcome of a request to the kernel.
 
-use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyWrite, ReplyXattr};
+use fuse::{Errno, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyWrite, ReplyXattr};
 
 use super::Described;
 use crate::attributes;
 
 pub(super) fn reply_entry(found: Result<Described, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(found) => reply.entry_with_ttls(
+        Ok(found) => reply.entry(
             &found.lifetime,
             &found.name_lifetime,
             &attributes::to_fuse(&found.attributes),

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fuser::{INodeNo, Notifier};
+use fuse::{INodeNo, Notifier};
 
 /// The kernel's number of this layout of a handle (`FILEID_INO64_GEN`).
 const HANDLE_TYPE: i32 = 0x81;

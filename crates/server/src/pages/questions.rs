@@ -7,18 +7,22 @@
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use fuser::Notifier;
+use fuse::Notifier;
 use parking_lot::Mutex;
 
 use super::Kernel;
 
 /// Enough that a file with many dirty pages does not delay answers about others much.
 const THREADS: usize = 4;
+
+/// Over io_uring a processor's requests come to its own threads only, so two of them may wait if
+/// there are three.
+const WAITING_MAX: usize = 2;
 
 /// Answers one request. `None`: there is no way to ask the kernel.
 type Job = Box<dyn FnOnce(Option<&Kernel>) + Send>;
@@ -30,8 +34,8 @@ pub(crate) struct Questions {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Thread numbers as the kernel shows them in requests.
     numbers: OnceLock<Vec<u32>>,
-    /// Set if one thread that answers requests may wait for the kernel, because there are others.
-    may_wait: AtomicBool,
+    /// How many more threads that answer requests may wait for the kernel, because there are others.
+    may_wait: AtomicUsize,
     kernel: OnceLock<Arc<Kernel>>,
 }
 
@@ -64,8 +68,8 @@ impl Questions {
             self.threads.lock().push(thread);
         }
         drop(tell);
-        self.may_wait
-            .store(answering_threads > 1, Ordering::Relaxed);
+        let may_wait = answering_threads.saturating_sub(1).min(WAITING_MAX);
+        self.may_wait.store(may_wait, Ordering::Relaxed);
         let _ = self.kernel.set(kernel);
         let _ = self.numbers.set(told.iter().collect());
         *self.jobs.lock() = Some(jobs);
@@ -92,7 +96,7 @@ impl Questions {
         }
     }
 
-    /// Drops a range of pages, then runs `answer`: here if no other answering thread waits for the
+    /// Drops a range of pages, then runs `answer`: here if few other answering threads wait for the
     /// kernel, otherwise deferred. A page without a pending request goes in a microsecond.
     pub(crate) fn drop_range(
         &self,
@@ -102,9 +106,9 @@ impl Questions {
     ) {
         let length = range.end - range.start;
         match self.kernel.get() {
-            Some(kernel) if self.may_wait.swap(false, Ordering::Acquire) => {
+            Some(kernel) if self.may_wait() => {
                 kernel.drop_range(inode, range.start, length);
-                self.may_wait.store(true, Ordering::Release);
+                self.may_wait.fetch_add(1, Ordering::Release);
                 answer();
             }
             _ => self.defer(move |kernel| {
@@ -114,6 +118,15 @@ impl Questions {
                 answer();
             }),
         }
+    }
+
+    /// Takes the right to wait, if it is to be had.
+    fn may_wait(&self) -> bool {
+        let take = |left: usize| left.checked_sub(1);
+        let taken = self
+            .may_wait
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, take);
+        taken.is_ok()
     }
 
     /// Ends the threads after what they have begun. No request comes any more.

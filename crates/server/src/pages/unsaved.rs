@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuser::Errno;
+use fuse::Errno;
 use parking_lot::Mutex;
 
 /// Bytes of a page of the kernel, and of a block.

@@ -24,6 +24,8 @@ fn mount(place: Place) -> Option<Mounted> {
     let mounting = Mounting {
         threads: 0,
         waiting_threads: WAITING,
+        // Over io_uring each processor has threads of its own.
+        uring: false,
         ..place.mounting()
     };
     // No change waits for the log before an hour.
@@ -42,7 +44,9 @@ fn sleeps() -> HashMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads");
     let tasks = tasks.map(|task| task.expect("a thread").path());
     let is_reader = |task: &std::path::PathBuf| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("fuser-"))
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| {
+            name.starts_with("fuse-") && name.ends_with(|end: char| end.is_ascii_digit())
+        })
     };
     let sleeps = |task: std::path::PathBuf| {
         let status = std::fs::read_to_string(task.join("status")).ok()?;

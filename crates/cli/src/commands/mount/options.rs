@@ -22,6 +22,9 @@ pub(super) struct Options {
     pub(super) read_only: bool,
     pub(super) force_recovery: bool,
     pub(super) volatile: bool,
+    pub(super) uring: bool,
+    /// Switch io_uring on in this system before.
+    pub(super) enable_uring: bool,
     pub(super) direct: bool,
     pub(super) in_place: bool,
     pub(super) lease_timeout: LeaseTimeout,
@@ -50,6 +53,8 @@ impl Options {
             read_only: arguments.read_only,
             force_recovery: arguments.force_recovery,
             volatile: arguments.volatile,
+            uring: !arguments.no_uring,
+            enable_uring: arguments.enable_uring,
             direct: !arguments.no_direct,
             in_place: arguments.in_place,
             lease_timeout: arguments.lease_timeout,
@@ -71,6 +76,10 @@ impl Options {
         for option in arguments.options.iter().filter(|option| !option.is_empty()) {
             options.apply(option)?;
         }
+        if options.enable_uring && !options.uring {
+            let message = "--enable-uring makes no sense with --no-uring; leave one out";
+            return Err(Failure::new(Status::Usage, message));
+        }
         if options.in_place && !options.direct {
             let message = "--in-place makes no sense with --no-direct: only direct writes overwrite in place; leave one out";
             return Err(Failure::new(Status::Usage, message));
@@ -86,6 +95,7 @@ impl Options {
         mounting.allow_other = self.allow_other;
         mounting.restrictions = self.restrictions;
         mounting.lifted = self.lifted;
+        mounting.uring = self.uring;
         mounting.direct = self.direct;
         mounting.in_place = self.in_place;
         mounting.lease_timeout = self.lease_timeout.0;
@@ -102,6 +112,9 @@ impl Options {
             ("rw", None) => self.read_only = false,
             ("force_recovery", None) => self.force_recovery = true,
             ("volatile", None) => self.volatile = true,
+            ("uring", None) => self.uring = true,
+            ("no_uring", None) => self.uring = false,
+            ("enable_uring", None) => self.enable_uring = true,
             ("direct", None) => self.direct = true,
             ("no_direct", None) => self.direct = false,
             ("in_place", None) => self.in_place = true,
@@ -209,6 +222,8 @@ impl Options {
             (self.read_only, "ro"),
             (self.force_recovery, "force_recovery"),
             (self.volatile, "volatile"),
+            (!self.uring, "no_uring"),
+            (self.enable_uring, "enable_uring"),
             (!self.direct, "no_direct"),
             (self.in_place, "in_place"),
             (self.allow_other == Some(true), "allow_other"),

@@ -359,8 +359,14 @@ impl Report {
         };
         writeln!(
             out,
-            "server     {} threads, up {} s, {} inodes in use by the kernel",
-            server.threads, server.uptime_seconds, server.cached_inodes,
+            "server     {} threads{}, up {} s, {} inodes in use by the kernel",
+            server.threads,
+            match server.transport.as_str() {
+                "io_uring" => " over io_uring",
+                _ => "",
+            },
+            server.uptime_seconds,
+            server.cached_inodes,
         )?;
         write!(out, "{}", log::Lines(server))?;
         write!(out, "{}", read_cache::Lines(server))?;
