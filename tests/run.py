@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from steps import BUILD, RELEASE, STEPS
+from transport import transport
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -117,6 +118,18 @@ class Runner:
 
     def run(self, steps, is_full=False, until_s=None):
         """All of `steps`; with `until_s` those that are expected to end before. Returns the names of those that ran."""
+        ran = []
+        for over_uring in (False, True):
+            mine = [step for step in steps if step.over_uring == over_uring]
+            with transport(over_uring if mine else None) as why_not:
+                if mine and why_not:
+                    print(f"SKIPPED: {', '.join(step.name for step in mine)}: {why_not}", flush=True)
+                else:
+                    ran += self.run_alike(mine, is_full, until_s)
+        return ran
+
+    def run_alike(self, steps, is_full, until_s):
+        """`run` for steps whose mounts all get their requests in one way."""
         waiting, ran = list(steps), []
         while waiting or self.running:
             if until_s is not None:

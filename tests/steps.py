@@ -36,6 +36,8 @@ class Step:
     is_full_only: bool = False
     # Steps that hold the lock of the build directory run one at a time.
     uses_cargo: bool = False
+    # Its mounts get their requests over io_uring; those of other steps from the kernel's classic queue.
+    over_uring: bool = False
 
 
 def suite(name, full_s=0, limit_s=900, cores=1, **counts):
@@ -49,6 +51,11 @@ def on_disk(step, name="", options="", more=""):
     """The same suite on a pool with a log, on the disk below /var/tmp; `options` of every mount, `more` variables."""
     environment = f"env POOL_CLASS=log MOUNT_OPTIONS='{options}' {more} "
     return replace(step, name=name or "log_" + step.name, command=environment + step.command)
+
+
+def over_uring(step, **changes):
+    """The same with mounts over io_uring."""
+    return replace(step, name="uring_" + step.name, over_uring=True, **changes)
 
 
 # First what everything else needs; then the long ones, so that the two cores end together.
@@ -87,6 +94,19 @@ STEPS = [
     suite("direct_spoilers", cores=0.5),
     on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50))),
     on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)), "log_kill9_call", "--durable call", "POWER_CUTS=1"),
+    over_uring(Step("units", NEXTEST + TARGETS + " -E 'package(perdure-fuse) or package(perdure-server) or package(perdure-cli)'", 900,
+                    cores=2, uses_cargo=True, quick={"PROPTEST_CASES": "32"})),
+    over_uring(suite("kill9", 150, ROUNDS=(8, 60))),
+    over_uring(suite("fsx", 180, FSX_OPERATIONS=(20_000, 250_000))),
+    over_uring(suite("page_cache", 30, cores=1, STALE_WRITES=(400, 5000))),
+    over_uring(suite("direct_kill9", 90, CLIENT_KILLS=(100, 600), SERVER_KILLS=(10, 60))),
+    over_uring(suite("direct_fsx", 60, FSX_OPERATIONS=(10_000, 60_000), COHERENCE_ROUNDS=(250, 250), DIRECT_LEAST=(20, 200))),
+    over_uring(on_disk(suite("kill9", 150, 1500, ROUNDS=(4, 50)))),
+    over_uring(suite("pjdfstest")),
+    over_uring(suite("posix", cores=0.5)),
+    over_uring(suite("lifecycle", cores=0.5)),
+    over_uring(suite("full")),
+    over_uring(suite("fio")),
     # Programs are to find all segments loaded when they begin.
     on_disk(suite("direct_mmap", 60, SERVER_KILLS=(2, 5)), options="--load first"),
     on_disk(suite("direct_fsx", 60, FSX_OPERATIONS=(3_000, 20_000), COHERENCE_ROUNDS=(100, 250), DIRECT_READS=("any", "any")), options="--load first"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import run
 from steps import STEPS, Step
+from transport import transport
 
 
 def result(steps, **options):
@@ -49,6 +50,26 @@ class Runs(unittest.TestCase):
     def test_what_would_end_too_late_does_not_begin(self):
         steps = [Step("long", "true", 10, full_s=100), Step("short", "true", 10, full_s=1)]
         self.assertEqual(result(steps, until_s=50)[3], ["short"])
+
+
+class Transports(unittest.TestCase):
+    def test_the_switch_is_set_for_steps_and_put_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            switch = Path(folder) / "switch"
+            switch.write_text("N\n")
+            with transport(True, switch) as why_not:
+                self.assertEqual((switch.read_text(), why_not), ("Y", None))
+            self.assertEqual(switch.read_text(), "N")
+            with self.assertRaises(KeyError), transport(True, switch):
+                raise KeyError
+            self.assertEqual(switch.read_text(), "N", "also after a failure")
+
+    def test_without_a_switch_only_the_classic_queue_is_tested(self):
+        missing = Path("/nowhere/switch")
+        with transport(True, missing) as why_not:
+            self.assertIn("cannot be switched on", why_not)
+        with transport(False, missing) as why_not:
+            self.assertIsNone(why_not)
 
 
 class Turns(unittest.TestCase):

@@ -7,7 +7,7 @@ use crate::handshake::Config;
 use crate::opcode::Opcode;
 use crate::reply::{
     ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Space,
 };
 use crate::types::{Changes, Errno, FileHandle, INodeNo, RenameFlags, Request, WriteFlags};
 
@@ -197,9 +197,17 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(self.refusal(Opcode::Fsyncdir));
     }
 
-    /// Tells space and inodes.
+    /// Tells space and inodes. Without a method there are none of both.
     fn statfs(&self, request: &Request, inode: INodeNo, reply: ReplyStatfs) {
-        reply.error(self.refusal(Opcode::Statfs));
+        reply.statfs(&Space {
+            blocks: 0,
+            free_blocks: 0,
+            available_blocks: 0,
+            inodes: 0,
+            free_inodes: 0,
+            block_bytes: 512,
+            name_max: 255,
+        });
     }
 
     /// Sets an extended attribute; `flags` are those of `setxattr(2)`.

@@ -45,7 +45,8 @@ fn sleeps() -> HashMap<String, u64> {
     let tasks = tasks.map(|task| task.expect("a thread").path());
     let is_reader = |task: &std::path::PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|name| {
-            name.starts_with("fuse-") && name.ends_with(|end: char| end.is_ascii_digit())
+            let number = name.trim_end().strip_prefix("fuse-");
+            number.is_some_and(|number| number.parse::<usize>().is_ok())
         })
     };
     let sleeps = |task: std::path::PathBuf| {
