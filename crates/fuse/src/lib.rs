@@ -19,6 +19,8 @@ mod answer;
 mod device;
 mod dispatch;
 mod filesystem;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod opcode;
 mod reply;
