@@ -149,12 +149,10 @@ pub(super) fn command(program: &Path, library: Option<&Path>) -> Command {
 
 /// Rates of both sides in slices that alternate: io_uring, then the classic queue.
 pub(super) fn compare(
-    options: &MountOptions,
+    rounds: usize,
     mut rate: impl FnMut(Side) -> Result<f64, BenchError>,
 ) -> Result<Rounds, BenchError> {
-    let rates = in_turn(options.rounds, Side::ALL.len(), |side, _| {
-        rate(Side::ALL[side])
-    })?;
+    let rates = in_turn(rounds, Side::ALL.len(), |side, _| rate(Side::ALL[side]))?;
     Ok(pair(&rates[0], &rates[1]))
 }
 

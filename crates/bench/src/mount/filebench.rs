@@ -56,7 +56,7 @@ fn transports(
         Load::make(options, personality, None, ours)?,
         Load::make(options, personality, None, theirs)?,
     ];
-    let rounds = compare(options, |side| loads[side as usize].rate(options))?;
+    let rounds = compare(options.rounds, |side| loads[side as usize].rate(options))?;
     Ok(with_spread(&rounds, &loads[0].described(options)))
 }
 

@@ -48,7 +48,7 @@ fn row(
     (kind, jobs): (&str, usize),
 ) -> Result<Found, BenchError> {
     let mut latencies = [0.0; 2];
-    let rounds = compare(options, |side| {
+    let rounds = compare(options.rounds, |side| {
         let directory = directories[side as usize].path();
         let (rate, latency_ns) = once(options, bed, program, directory, (kind, jobs))?;
         latencies[side as usize] = latency_ns / 1e3;

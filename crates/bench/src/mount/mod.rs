@@ -64,7 +64,8 @@ pub struct MountOptions {
     pub set_threads: usize,
     /// Length of a measurement: of all slices of one side of a row.
     pub seconds: f64,
-    /// Rounds of each row, in each of which every side has a slice.
+    /// Rounds of each row, in each of which every side has a slice; half as many of rows whose
+    /// work has no given length.
     pub rounds: usize,
     /// Rows to measure, by name; all if empty.
     pub only: Vec<String>,
@@ -89,7 +90,7 @@ impl MountOptions {
             set_mean_bytes: 16 << 10,
             set_threads: 8,
             seconds: 3.0,
-            rounds: 7,
+            rounds: 15,
             only: Vec::new(),
             progress: None,
         }
@@ -123,6 +124,11 @@ impl MountOptions {
     /// Seconds of one side of a round.
     fn slice_seconds(&self) -> f64 {
         self.seconds / self.rounds.max(1) as f64
+    }
+
+    /// Rounds of programs that work until they have done everything.
+    fn program_rounds(&self) -> usize {
+        self.rounds.div_ceil(2)
     }
 
     /// An amount of work for one slice, so many per second.

@@ -27,7 +27,7 @@ fn create_unlink(options: &MountOptions, bed: &Bed) -> Result<Found, BenchError>
     let directories = bed.directories()?;
     let slice = options.slice_seconds();
     let mut count = 0;
-    let rounds = compare(options, |side| {
+    let rounds = compare(options.rounds, |side| {
         let directory = directories[side as usize].path();
         rate_for(slice, || {
             count += 1;
@@ -77,7 +77,7 @@ impl Names {
         operation: impl Fn(&Path) -> std::io::Result<()>,
     ) -> Result<Found, BenchError> {
         let slice = options.slice_seconds();
-        let rounds = compare(options, |side| {
+        let rounds = compare(options.rounds, |side| {
             let paths = &self.paths[side as usize];
             let (mut seconds, mut count) = (0.0, 0);
             while count == 0 || seconds < slice {

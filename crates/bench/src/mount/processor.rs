@@ -61,7 +61,7 @@ fn per_operation(options: &MountOptions, bed: &Bed) -> Result<Found, BenchError>
     let block = BLOCK_BYTES as u64;
     let (mut page, mut places) = (Page::filled(), Places::new(1));
     let mut rates = [Vec::new(), Vec::new()];
-    let rounds = compare(options, |side| {
+    let rounds = compare(options.rounds, |side| {
         let (server, file) = (bed.server(side), &files[side as usize]);
         let before = server.processor_ns()?;
         let mut count = 0;

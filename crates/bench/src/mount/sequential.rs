@@ -42,7 +42,7 @@ fn row(
         files.push(filled(&directory.path().join(FILE), options.file_bytes)?);
     }
     let mut buffer = vec![0x5a; PIECE_BYTES as usize];
-    let rounds = compare(options, |side| {
+    let rounds = compare(options.rounds, |side| {
         let (file, directory) = (&files[side as usize], directories[side as usize].path());
         let pieces = options.file_bytes / PIECE_BYTES;
         let mut next = 0;

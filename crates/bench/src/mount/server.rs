@@ -51,7 +51,7 @@ impl Server {
         let mut output =
             output.ok_or_else(|| BenchError::Child("perdure mount has no output".to_owned()))?;
         let read = output.read_line(&mut line);
-        // A closed pipe would be an error of the server's.
+        // Kept, because writing to a closed pipe ends a server.
         self._output = Some(output);
         match read {
             Ok(_) if line.starts_with("mounted ") => Ok(()),
@@ -118,21 +118,27 @@ impl Server {
         }
         false
     }
+
+    /// Takes the mount away although files are open or the server is gone.
+    fn detach(&self, reason: &str) {
+        let mountpoint = self.mountpoint.display();
+        eprintln!("perdure: {mountpoint} is detached: {reason}");
+        let mut command = Command::new("umount");
+        let _ = command.arg("-l").arg(&self.mountpoint).output();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A process that has ended by itself cannot be told.
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return self.detach(&format!("its server has ended by itself ({status})"));
+        }
+        // A process that has ended meanwhile needs no signal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         if self.ends() {
             return;
         }
-        eprintln!(
-            "perdure: {} stays busy and is detached",
-            self.mountpoint.display()
-        );
-        let mut detach = Command::new("umount");
-        let _ = detach.arg("-l").arg(&self.mountpoint).output();
+        self.detach("it stays busy");
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -50,7 +50,7 @@ fn unpack_and_remove(
     collector.tell("untar, rm_rf");
     let directories = bed.directories()?;
     let mut removals = [Vec::new(), Vec::new()];
-    let unpacked = compare(options, |side: Side| {
+    let unpacked = compare(options.program_rounds(), |side: Side| {
         let directory = directories[side as usize].path();
         let unpacked = rate(options, "tar", &mut unpack(&tar, archive, directory))?;
         let mut command = Command::new(&rm);
@@ -86,7 +86,7 @@ fn git_status(
         command.args(["clone", "-q", "--shared"]);
         run("git clone", command.arg(&source).arg(clone))?;
     }
-    let rounds = compare(options, |side| {
+    let rounds = compare(options.program_rounds(), |side| {
         let mut command = quiet(&git, &clones[side as usize]);
         command.args(["status", "--porcelain"]);
         forget_names()?;

@@ -287,7 +287,8 @@ pub(crate) struct Mount {
     /// Length of a measurement: all slices of one side of a row
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub(crate) seconds: f64,
-    /// Rounds of each row, in each of which every side has a slice [default: 7]
+    /// Rounds of each row, half as many of untar, rm_rf and git_status; every side has a slice in
+    /// each [default: 15]
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
     /// Allow FUSE over io_uring in the kernel while this runs; then the former value is set again
