@@ -15,6 +15,7 @@ pub(super) struct Server {
     child: Child,
     program: PathBuf,
     mountpoint: PathBuf,
+    is_mounted: bool,
     _output: Option<BufReader<ChildStdout>>,
 }
 
@@ -38,6 +39,7 @@ impl Server {
             child,
             program: program.to_owned(),
             mountpoint: mountpoint.to_owned(),
+            is_mounted: false,
             _output: None,
         };
         server.wait_until_mounted()?;
@@ -54,7 +56,10 @@ impl Server {
         // Kept, because writing to a closed pipe ends a server.
         self._output = Some(output);
         match read {
-            Ok(_) if line.starts_with("mounted ") => Ok(()),
+            Ok(_) if line.starts_with("mounted ") => {
+                self.is_mounted = true;
+                Ok(())
+            }
             _ => {
                 let reason = "perdure mount did not mount the pool; its message is above";
                 Err(BenchError::Child(reason.to_owned()))
@@ -69,7 +74,9 @@ impl Server {
         let output = run("perdure stat", &mut command)?;
         let status: Value = serde_json::from_slice(&output.stdout)
             .map_err(|error| BenchError::program("perdure stat", error))?;
-        let transport = status["transport"].as_str().unwrap_or("unknown");
+        let transport = status["server"]["transport"].as_str();
+        let transport = transport.or(status["transport"].as_str());
+        let transport = transport.unwrap_or("unknown");
         match transport == side.transport() {
             true => Ok(()),
             false => Err(BenchError::Unavailable(format!(
@@ -131,9 +138,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
-            return self.detach(&format!("its server has ended by itself ({status})"));
+            if self.is_mounted {
+                self.detach(&format!("its server has ended by itself ({status})"));
+            }
+            return;
         }
-        // A process that has ended meanwhile needs no signal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         if self.ends() {
             return;
