@@ -20,7 +20,7 @@ pub(super) fn measure(collector: &mut Collector, options: &MountOptions, bed: &B
 /// Milliseconds of processor time in each second without a request, both mounts at once. Less than
 /// one counts as none: a timer's tick now and then is no busy poll.
 fn idle(options: &MountOptions, bed: &Bed) -> Result<Found, BenchError> {
-    let settling = Duration::from_secs_f64(options.seconds.min(1.0));
+    let settling = Duration::from_secs_f64(options.seconds.clamp(0.5, 1.0));
     let length = Duration::from_secs_f64(options.seconds.max(0.1));
     std::thread::sleep(settling);
     let processor_ns = || {
