@@ -27,9 +27,21 @@ END
     --row varmail_8k --row threads_varmail --out "$out" >/dev/null
 "$perdure" bench direct --seconds 0.02 --out "$out" >/dev/null
 "$perdure" bench log --seconds 0.02 --out "$out" >/dev/null
+# The kernel must allow FUSE over io_uring. This test does not change the setting.
+uring=/sys/module/fuse/parameters/enable_uring
+if [ -w /dev/fuse ] && [ "$(cat "$uring" 2>/dev/null)" = Y ]; then
+    "$perdure" bench mount --seconds 0.02 --out "$out" >/dev/null
+else
+    echo "bench mount: skipped, because $uring is not Y"
+    if "$perdure" bench mount --seconds 0.02 2>"$report"; then
+        echo "bench mount: it ran although $uring is not Y"
+        exit 1
+    fi
+    grep -q 'over io_uring' "$report"
+fi
 "$perdure" bench readcache --size 64M --file-size 4M --cache-size 16M --rounds 1 --seconds 0.01 --out "$out" >/dev/null
 python3 - "$out" <<'END'
-import json, sys
+import json, os, sys
 readcache = ("hot_seq", "hot_skewed", "hit_vs_dram", "miss", "overwrite_cold", "overwrite_hot", "append", "append_hot", "mix_50", "drbm_2", "drbl_2",
     "auto_dram", "scan_hit_ratio")
 for name, rows in (("wear", ("peak_varmail", "wear_data_varmail", "wear_all_varmail")), ("aging", ("varmail_8k", "threads_varmail")), ("readcache", readcache)):
@@ -44,6 +56,9 @@ for row in report["rows"]:
     assert "not_measured" in row or row["ratio"] > 0, row
 for row in json.load(open(f"{sys.argv[1]}/log.json"))["rows"]:
     assert "not_measured" in row or row["ratio"] is not None, row
+if os.path.exists(f"{sys.argv[1]}/mount.json"):
+    for row in json.load(open(f"{sys.argv[1]}/mount.json"))["rows"]:
+        assert "not_measured" in row or row["ratio"] is not None, row
 for figure in ("cost_write", "cost_read", "software"):
     assert any(found["name"] == figure for found in report["figures"]), f"no {figure}"
 print("aging, wear, readcache, log and direct: well formed, with their pages")

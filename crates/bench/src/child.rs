@@ -4,6 +4,7 @@
 use crate::direct::program;
 use crate::error::BenchError;
 use crate::log::recovery;
+use crate::mount::worker;
 use fs::{FileSystem, MountOptions};
 use server::Mounting;
 use std::error::Error;
@@ -35,6 +36,8 @@ pub fn serve_child() -> Option<ExitCode> {
         program::serve(arguments.collect())
     } else if kind == recovery::ARGUMENT {
         recovery::serve(arguments.collect())
+    } else if kind == worker::ARGUMENT {
+        worker::serve(arguments.collect())
     } else {
         return None;
     };

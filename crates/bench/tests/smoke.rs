@@ -1,8 +1,9 @@
 //! The whole experiment, so small that the figures mean nothing: every row is there, and its numbers are numbers.
 
 use perdure_bench::{
-    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, OpsOptions, ReadCacheOptions,
-    WearOptions, run_aging, run_direct, run_log, run_ops, run_readcache, run_wear,
+    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, MountOptions, OpsOptions,
+    ReadCacheOptions, WearOptions, run_aging, run_direct, run_log, run_mount, run_ops,
+    run_readcache, run_wear,
 };
 use serde_json::Value;
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     readcache_in_small();
     direct_in_small();
     log_in_small();
+    mount_without_a_program();
     println!("smoke: ok");
     ExitCode::SUCCESS
 }
@@ -367,6 +369,37 @@ fn log_in_small() {
     let ratio = logged.and_then(|row| row.ratio);
     assert!(ratio > Some(0.0) && ratio <= Some(1.0), "{table}");
     evaluation.page().expect("it can be drawn");
+}
+
+/// A kernel that does not allow io_uring is named with the remedy. Otherwise each row says that the
+/// program, which is none, mounts nothing; tests/bench.sh has the rows with a real one.
+fn mount_without_a_program() {
+    let options = MountOptions::new("/bin/true".into(), "/nothing.so".into());
+    let options = options.lasting(0.01, None);
+    let other = MountOptions {
+        only: vec!["no_such_row".to_owned()],
+        ..options.clone()
+    };
+    assert!(matches!(
+        run_mount(&other),
+        Err(BenchError::UnknownRow { .. })
+    ));
+    match run_mount(&options) {
+        Ok(evaluation) => {
+            let table = evaluation.table();
+            assert_eq!(evaluation.rows.len(), 26, "{table}");
+            let failed = |error: &str| error.contains("perdure mount");
+            for row in &evaluation.rows {
+                assert!(row.error.as_deref().is_some_and(failed), "{table}");
+            }
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let remedies = ["--enable-uring", "takes Linux 6.14"];
+            let has_one = remedies.iter().any(|remedy| text.contains(remedy));
+            assert!(has_one, "{text}");
+        }
+    }
 }
 
 /// Every bar was measured, its numbers are numbers, and the evaluation can be written down.

@@ -134,7 +134,7 @@ impl Bed {
 }
 
 /// Makes a file of so many bytes, none of which is a hole.
-pub(super) fn fill(path: &Path, bytes: u64) -> Result<(), BenchError> {
+pub(crate) fn fill(path: &Path, bytes: u64) -> Result<(), BenchError> {
     let content = vec![0x5a; FILL_BYTES];
     let failed = || BenchError::io("fill", path);
     let mut file = File::create(path).map_err(failed())?;

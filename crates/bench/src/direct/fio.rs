@@ -60,9 +60,10 @@ fn rounds(
     Ok(Outcome { rates, latencies })
 }
 
-struct Run {
-    rate: f64,
-    latency_ns: f64,
+/// Figures of one run.
+pub(crate) struct Run {
+    pub(crate) rate: f64,
+    pub(crate) latency_ns: f64,
 }
 
 fn run(
@@ -105,7 +106,7 @@ fn run(
 }
 
 /// Out of fio's report, before which it may print warnings.
-fn parse(text: &str, kind: &str) -> Option<Run> {
+pub(crate) fn parse(text: &str, kind: &str) -> Option<Run> {
     let report: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let figures = &report["jobs"][0][kind];
     Some(Run {

@@ -226,7 +226,7 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
 }
 
 /// A cost of several rounds, beside what it may be.
-fn beside_limit(costs: &[f64], limit: f64) -> Found {
+pub(crate) fn beside_limit(costs: &[f64], limit: f64) -> Found {
     let cost = median(costs);
     let spread = |pick: fn(f64, f64) -> f64| costs.iter().map(|cost| cost / limit).reduce(pick);
     Found {

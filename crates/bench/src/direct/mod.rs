@@ -25,6 +25,9 @@ use crate::machine::Machine;
 use crate::measure::{Rounds, processors};
 use crate::report::Better;
 use bed::Bed;
+pub(crate) use bed::fill;
+pub(crate) use fio::parse as fio_figures;
+pub(crate) use loops::beside_limit;
 use serde_json::{Map, json};
 use std::path::PathBuf;
 

@@ -299,7 +299,7 @@ fn checked(returned: isize) -> io::Result<usize> {
 }
 
 /// Calls of this process to read or to write since it was started; 0 where the kernel does not count.
-fn kernel_calls() -> u64 {
+pub(crate) fn kernel_calls() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let counts = text
         .lines()

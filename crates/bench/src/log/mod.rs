@@ -25,7 +25,7 @@ mod library;
 mod postgres;
 mod raw;
 pub(crate) mod recovery;
-mod tree;
+pub(crate) mod tree;
 
 use crate::error::BenchError;
 use crate::evaluation::{Collector, Evaluation, Plan, check_rows};

@@ -10,7 +10,7 @@ const FILES_PER_DIRECTORY: usize = 15;
 const DIRECTORIES_PER_DIRECTORY: usize = 12;
 
 /// Makes `tree.tar` in `place`, with so many files: half of them below 6 KiB, the largest 64 KiB.
-pub(super) fn archive(place: &Path, files: usize) -> Result<PathBuf, BenchError> {
+pub(crate) fn archive(place: &Path, files: usize) -> Result<PathBuf, BenchError> {
     let (tree, archive) = (place.join("tree"), place.join("tree.tar"));
     let mut places = Places::new(4);
     let content: Vec<u8> = (0..64 << 10)

@@ -14,7 +14,8 @@ Examples:
   perdure bench wear --out report
   perdure bench readcache --out report
   perdure bench direct --out report
-  perdure bench log --out report")]
+  perdure bench log --out report
+  perdure bench mount --enable-uring --out report")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) experiment: Experiment,
@@ -35,6 +36,8 @@ pub(crate) enum Experiment {
     Direct(Direct),
     /// Pools that a log on an ordinary disk makes durable, against the file system that they lie on
     Log(Log),
+    /// The mount over io_uring against the mount over the kernel's classic queue
+    Mount(Mount),
 }
 
 /// What all experiments have in common.
@@ -260,6 +263,38 @@ pub(crate) struct Log {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub(crate) seconds: f64,
     /// Write log.json and log.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Two pools in memory are mounted at once, one over io_uring and one over the kernel's classic queue,
+each by a server process of its own. fio, loops of system calls, tar, git, the Filebench personalities
+and the servers' processor time are compared in slices that alternate; and programs with the library
+of `perdure run` with the same programs without it. A program that is not installed leaves its rows
+out. Rows of names that the kernel has forgotten, and git, need root.
+
+The kernel must allow FUSE over io_uring: echo Y > /sys/module/fuse/parameters/enable_uring, or
+--enable-uring. It takes 8 GiB of memory and ten minutes.
+
+Examples:
+  perdure bench mount --out report
+  perdure bench mount --enable-uring --row randread_1 --row create_unlink --seconds 10 --json")]
+pub(crate) struct Mount {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Length of a measurement: all slices of one side of a row
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub(crate) seconds: f64,
+    /// Rounds of each row, half as many of untar, rm_rf and git_status; every side has a slice in
+    /// each [default: 15]
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
+    /// Allow FUSE over io_uring in the kernel while this runs; then the former value is set again
+    #[arg(long)]
+    pub(crate) enable_uring: bool,
+    /// Write mount.json and mount.html into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

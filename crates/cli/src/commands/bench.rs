@@ -1,11 +1,11 @@
 //! `perdure bench`: runs an experiment and prints its figures.
 
-use crate::arguments::bench::{Aging, Bench, Direct, Experiment, Log, Ops, ReadCache, Wear};
+use crate::arguments::bench::{Aging, Bench, Direct, Experiment, Log, Mount, Ops, ReadCache, Wear};
 use crate::failure::{Failure, Status};
 use crate::output;
 use bench::{
-    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, OpsOptions, Personality,
-    ReadCacheOptions, WearOptions,
+    AgingOptions, BenchError, DirectOptions, Evaluation, LogOptions, MountOptions, OpsOptions,
+    Personality, ReadCacheOptions, WearOptions,
 };
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -18,6 +18,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<Status, Failure> {
         Experiment::Readcache(arguments) => readcache(arguments),
         Experiment::Direct(arguments) => direct(arguments),
         Experiment::Log(arguments) => log(arguments),
+        Experiment::Mount(arguments) => mount(arguments),
     }
 }
 
@@ -143,6 +144,31 @@ fn log(arguments: &Log) -> Result<Status, Failure> {
     };
     let evaluation = bench::run_log(&options.lasting(arguments.seconds));
     show(evaluation, arguments.json, arguments.out.as_deref())
+}
+
+fn mount(arguments: &Mount) -> Result<Status, Failure> {
+    let common = &arguments.common;
+    if !is_patient(arguments.seconds) {
+        return usage(SECONDS);
+    }
+    if arguments.rounds == Some(0) {
+        return usage("--rounds takes a number from 1 on");
+    }
+    let program = std::env::current_exe();
+    let program = program
+        .map_err(|error| Failure::failed(format_args!("cannot find this program: {error}")))?;
+    let library = super::run::library::find()?;
+    let evaluation = bench::run_mount(
+        &MountOptions {
+            directory: common.pool.clone(),
+            enables_uring: arguments.enable_uring,
+            only: common.rows.clone(),
+            progress: progress(),
+            ..MountOptions::new(program, library)
+        }
+        .lasting(arguments.seconds, arguments.rounds),
+    );
+    show(evaluation, common.json, arguments.out.as_deref())
 }
 
 const SECONDS: &str = "--seconds takes a number above 0, at most a day";
