@@ -98,7 +98,10 @@ impl<S: Store> Handler<S> {
         let handler = self.clone();
         self.shared.questions.defer(move |kernel| {
             let kept = handler.write_back(kernel, number, drop_from);
-            answer(&handler);
+            match kernel {
+                Some(kernel) => kernel.speak(move || answer(&handler)),
+                None => answer(&handler),
+            }
             drop(kept);
         });
     }

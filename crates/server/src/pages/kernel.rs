@@ -5,9 +5,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use fuse::{INodeNo, Notifier};
+
+use super::questions::Speech;
 
 /// The kernel's number of this layout of a handle (`FILEID_INO64_GEN`).
 const HANDLE_TYPE: i32 = 0x81;
@@ -44,6 +47,7 @@ pub(crate) struct Kernel {
     pub(super) mountpoint: PathBuf,
     pub(super) device_minor: Option<u32>,
     pub(super) notifier: Notifier,
+    pub(super) speakers: Sender<Speech>,
 }
 
 impl Kernel {
@@ -68,7 +72,10 @@ impl Kernel {
                     rustix::fs::syncfs(&root)?;
                     pass_queue(&root);
                     match otherwise {
-                        Otherwise::DropFrom(offset) => self.drop_range(inode, offset, 0),
+                        Otherwise::DropFrom(offset) => {
+                            let notifier = self.notifier.clone();
+                            self.speak(move || drop_range(&notifier, inode, offset, 0));
+                        }
                         Otherwise::Await(has_come) => await_page(has_come),
                     }
                     Ok(root.into())
@@ -86,15 +93,16 @@ impl Kernel {
         }
     }
 
-    /// Drops the kernel's pages of `length` bytes at `offset`. Dirty ones are written back before.
-    pub(crate) fn drop_range(&self, inode: u64, offset: u64, length: u64) {
-        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-            return;
-        };
-        if let Err(error) = self.notifier.inval_inode(INodeNo(inode), offset, length)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::debug!(inode, %error, "the kernel could not drop pages of a file");
+    /// Runs `speech` on a thread that has the process's descriptors, and waits for it.
+    pub(crate) fn speak(&self, speech: impl FnOnce() + Send + 'static) {
+        let (done, is_done) = channel::<()>();
+        let sent = self.speakers.send(Box::new(move || {
+            speech();
+            drop(done);
+        }));
+        // Speakers end after all that was sent to them.
+        if sent.is_ok() {
+            let _ = is_done.recv();
         }
     }
 
@@ -111,6 +119,18 @@ impl Kernel {
             Some(minor) if minor == found.stx_dev_minor => Ok(root),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+}
+
+/// Drops the kernel's pages of `length` bytes at `offset`. Dirty ones are written back before.
+pub(super) fn drop_range(notifier: &Notifier, inode: u64, offset: u64, length: u64) {
+    let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+        return;
+    };
+    if let Err(error) = notifier.inval_inode(INodeNo(inode), offset, length)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::debug!(inode, %error, "the kernel could not drop pages of a file");
     }
 }
 

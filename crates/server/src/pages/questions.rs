@@ -2,7 +2,12 @@
 //!
 //! The kernel may send pages to the server before it answers. So a thread that answers requests
 //! never asks: if all of them waited, no thread would take the pages. The request's answer moves to
-//! a thread of this module instead.
+//! threads of this module instead, two kinds of them:
+//!
+//! * An *asker* opens files of the mount, whose requests this server answers. If the server is
+//!   killed meanwhile, the kernel ends the connection when the last descriptor of it is closed, and
+//!   the asker would wait until then. So askers have no descriptors but their own.
+//! * A *speaker* has those of the process: it gives answers, and tells the kernel to drop pages.
 
 use std::io;
 use std::ops::Range;
@@ -16,27 +21,34 @@ use fuse::Notifier;
 use parking_lot::Mutex;
 
 use super::Kernel;
+use super::kernel::drop_range;
 
 /// Enough that a file with many dirty pages does not delay answers about others much.
-const THREADS: usize = 4;
+const ASKERS: usize = 4;
+/// One for each asker, so that none waits for another, and one for what has no question.
+const SPEAKERS: usize = ASKERS + 1;
 
 /// Over io_uring a processor's requests come to its own threads only, so two of them may wait if
 /// there are three.
 const WAITING_MAX: usize = 2;
 
 /// Answers one request. `None`: there is no way to ask the kernel.
-type Job = Box<dyn FnOnce(Option<&Kernel>) + Send>;
+type Question = Box<dyn FnOnce(Option<&Kernel>) + Send>;
+
+/// Work for a speaker.
+pub(super) type Speech = Box<dyn FnOnce() + Send>;
 
 /// The threads, from [`start`](Questions::start) to [`end`](Questions::end).
 #[derive(Default)]
 pub(crate) struct Questions {
-    jobs: Mutex<Option<Sender<Job>>>,
+    askers: Mutex<Option<Sender<Question>>>,
+    speakers: Mutex<Option<Sender<Speech>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Thread numbers as the kernel shows them in requests.
+    /// Numbers of the askers, as the kernel shows them in requests.
     numbers: OnceLock<Vec<u32>>,
     /// How many more threads that answer requests may wait for the kernel, because there are others.
     may_wait: AtomicUsize,
-    kernel: OnceLock<Arc<Kernel>>,
+    notifier: OnceLock<Notifier>,
 }
 
 impl Questions {
@@ -48,32 +60,49 @@ impl Questions {
         notifier: Notifier,
         answering_threads: usize,
     ) -> io::Result<()> {
+        let speakers = self.start_speakers()?;
         let kernel = Arc::new(Kernel {
             mountpoint,
             device_minor,
-            notifier,
+            notifier: notifier.clone(),
+            speakers: speakers.clone(),
         });
-        let (jobs, waiting) = channel::<Job>();
-        let waiting = Arc::new(Mutex::new(waiting));
+        let (askers, questions) = channel::<Question>();
+        let questions = Arc::new(Mutex::new(questions));
         let (tell, told) = channel();
-        for _ in 0..THREADS {
-            let (kernel, waiting, tell) = (kernel.clone(), waiting.clone(), tell.clone());
+        for _ in 0..ASKERS {
+            let (kernel, questions, tell) = (kernel.clone(), questions.clone(), tell.clone());
             let thread = std::thread::Builder::new()
                 .name("perdure-pages".to_owned())
                 .spawn(move || {
                     let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32);
                     drop(tell);
-                    work(&waiting, &kernel);
+                    leave_descriptors();
+                    work(&questions, |question| question(Some(&kernel)));
                 })?;
             self.threads.lock().push(thread);
         }
         drop(tell);
         let may_wait = answering_threads.saturating_sub(1).min(WAITING_MAX);
         self.may_wait.store(may_wait, Ordering::Relaxed);
-        let _ = self.kernel.set(kernel);
+        let _ = self.notifier.set(notifier);
         let _ = self.numbers.set(told.iter().collect());
-        *self.jobs.lock() = Some(jobs);
+        *self.speakers.lock() = Some(speakers);
+        *self.askers.lock() = Some(askers);
         Ok(())
+    }
+
+    fn start_speakers(&self) -> io::Result<Sender<Speech>> {
+        let (speakers, speeches) = channel::<Speech>();
+        let speeches = Arc::new(Mutex::new(speeches));
+        for _ in 0..SPEAKERS {
+            let speeches = speeches.clone();
+            let thread = std::thread::Builder::new()
+                .name("perdure-speak".to_owned())
+                .spawn(move || work(&speeches, |speech| speech()))?;
+            self.threads.lock().push(thread);
+        }
+        Ok(speakers)
     }
 
     /// Whether a thread of this module made the request: it is to be answered at once.
@@ -83,21 +112,22 @@ impl Questions {
             .is_some_and(|numbers| numbers.contains(&thread))
     }
 
-    /// Has `job` run on a thread that may ask the kernel; without such threads here and now.
-    pub(crate) fn defer(&self, job: impl FnOnce(Option<&Kernel>) + Send + 'static) {
-        let jobs = self.jobs.lock().clone();
-        match jobs {
-            Some(jobs) => {
-                if let Err(refused) = jobs.send(Box::new(job)) {
+    /// Has `question` run on a thread that may ask the kernel; without such threads here and now.
+    /// Its answer is to be given by [`Kernel::speak`].
+    pub(crate) fn defer(&self, question: impl FnOnce(Option<&Kernel>) + Send + 'static) {
+        let askers = self.askers.lock().clone();
+        match askers {
+            Some(askers) => {
+                if let Err(refused) = askers.send(Box::new(question)) {
                     (refused.0)(None);
                 }
             }
-            None => job(None),
+            None => question(None),
         }
     }
 
     /// Drops a range of pages, then runs `answer`: here if few other answering threads wait for the
-    /// kernel, otherwise deferred. A page without a pending request goes in a microsecond.
+    /// kernel, otherwise on another thread. A page without a pending request goes in a microsecond.
     pub(crate) fn drop_range(
         &self,
         inode: u64,
@@ -105,18 +135,26 @@ impl Questions {
         answer: impl FnOnce() + Send + 'static,
     ) {
         let length = range.end - range.start;
-        match self.kernel.get() {
-            Some(kernel) if self.may_wait() => {
-                kernel.drop_range(inode, range.start, length);
-                self.may_wait.fetch_add(1, Ordering::Release);
-                answer();
-            }
-            _ => self.defer(move |kernel| {
-                if let Some(kernel) = kernel {
-                    kernel.drop_range(inode, range.start, length);
+        let Some(notifier) = self.notifier.get() else {
+            return answer();
+        };
+        if self.may_wait() {
+            drop_range(notifier, inode, range.start, length);
+            self.may_wait.fetch_add(1, Ordering::Release);
+            return answer();
+        }
+        let notifier = notifier.clone();
+        let speech: Speech = Box::new(move || {
+            drop_range(&notifier, inode, range.start, length);
+            answer();
+        });
+        match self.speakers.lock().clone() {
+            Some(speakers) => {
+                if let Err(refused) = speakers.send(speech) {
+                    (refused.0)();
                 }
-                answer();
-            }),
+            }
+            None => speech(),
         }
     }
 
@@ -131,7 +169,8 @@ impl Questions {
 
     /// Ends the threads after what they have begun. No request comes any more.
     pub(crate) fn end(&self) {
-        *self.jobs.lock() = None;
+        *self.askers.lock() = None;
+        *self.speakers.lock() = None;
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // A panic of that thread was logged when it happened.
             let _ = thread.join();
@@ -139,12 +178,25 @@ impl Questions {
     }
 }
 
-fn work(waiting: &Mutex<Receiver<Job>>, kernel: &Kernel) {
+fn work<T>(waiting: &Mutex<Receiver<T>>, run: impl Fn(T)) {
     loop {
         let job = waiting.lock().recv();
         match job {
-            Ok(job) => job(Some(kernel)),
+            Ok(job) => run(job),
             Err(_) => return,
         }
+    }
+}
+
+/// Gives this thread a table of descriptors of its own, with nothing but the standard ones.
+fn leave_descriptors() {
+    // SAFETY: the calls change descriptors of this thread alone, and nothing that it runs from
+    // here on uses a descriptor that another thread has opened.
+    let left = unsafe {
+        libc::unshare(libc::CLONE_FILES) == 0 && libc::close_range(3, libc::c_uint::MAX, 0) == 0
+    };
+    if !left {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, "a thread that asks the kernel shares descriptors");
     }
 }
