@@ -36,7 +36,7 @@ class Step:
     is_full_only: bool = False
     # Steps that hold the lock of the build directory run one at a time.
     uses_cargo: bool = False
-    # Its mounts get their requests over io_uring; those of other steps from the kernel's classic queue.
+    # Its mounts get requests over io_uring; other steps' mounts use the classic queue.
     over_uring: bool = False
 
 

@@ -19,7 +19,7 @@ def transport(over_uring, switch=SWITCH):
         if before != wanted:
             switch.write_text(wanted)
     except OSError as error:
-        # The classic queue needs no switch: whoever may not set it has mounts as the system makes them.
+        # A user that may not set the switch has mounts as the system makes them.
         yield f"FUSE over io_uring cannot be switched on: {os.strerror(error.errno)}" if over_uring else None
         return
     try:

@@ -1,6 +1,6 @@
 //! Messages as they lie in memory: version 7 of the kernel's `include/uapi/linux/fuse.h`.
 //!
-//! Fields that the server does not use keep the kernel's names all the same.
+//! Fields that the server does not use keep the kernel's names, too.
 #![allow(missing_docs)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -115,7 +115,7 @@ pub(crate) mod valid {
 pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 
-/// What a message to the kernel without a request is about: the place of the error has it.
+/// Kinds of message to the kernel without a request. Their place is that of an answer's error.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const STORE: i32 = 4;
@@ -136,7 +136,7 @@ pub(crate) mod ring {
     } }
     message! { Command, 24 { flags: u64, commit_id: u64, queue: u16, padding: [u16; 3], } }
 
-    /// What the kernel and the server exchange besides the payload.
+    /// A request or an answer without its payload.
     #[repr(C)]
     #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
     pub(crate) struct Header {

@@ -24,7 +24,7 @@ const ASKED_FOR: u64 = 1 << 62;
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
-/// What came of an attempt to read.
+/// The outcome of an attempt to read.
 pub(crate) enum Taken {
     /// A request of so many bytes.
     Request(usize),
@@ -110,8 +110,7 @@ impl AsFd for Device {
     }
 }
 
-/// A file that stands behind others of the connection until this is dropped. Opening one needs
-/// this alive.
+/// A file that stands behind others of the connection while this value lives.
 #[derive(Debug)]
 pub struct BackingId {
     device: Weak<Device>,

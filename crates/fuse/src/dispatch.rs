@@ -127,7 +127,7 @@ pub(crate) fn dispatch<F: Filesystem>(files: &F, message: Message<'_>, way: Way)
     if done.is_none() {
         tracing::warn!(?opcode, unique, "a request of the kernel is cut short");
     }
-    // What was not called is refused here.
+    // A request whose method was not called fails here.
     if let Some(owed) = call.owed {
         owed.refuse(Errno::EIO);
     }
@@ -341,7 +341,7 @@ impl<F: Filesystem> Call<'_, F> {
                 let name = message.take_name()?;
                 files.link(inode, parent, name, ReplyEntry(self.owed.take()?));
             }
-            // There is nothing to let go of, and the kernel does not look at the answer.
+            // There is nothing to close, and the kernel does not look at the answer.
             Opcode::Release | Opcode::Releasedir | Opcode::Destroy => {
                 ReplyEmpty(self.owed.take()?).ok();
             }

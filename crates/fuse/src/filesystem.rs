@@ -1,4 +1,4 @@
-//! What answers requests: a method for each kind.
+//! The trait that answers requests: a method for each kind.
 
 use std::ffi::OsStr;
 use std::io;
@@ -47,9 +47,9 @@ pub struct Write<'d> {
 /// An `ioctl`.
 #[derive(Clone, Copy, Debug)]
 pub struct Ioctl<'d> {
-    /// What is to be done.
+    /// The number of the operation.
     pub command: u32,
-    /// What the caller says.
+    /// The caller's input.
     pub input: &'d [u8],
     /// How much it has room for.
     pub output_bytes: u32,

@@ -1,4 +1,4 @@
-//! INIT: the version, and what kernel and server agree on.
+//! INIT: kernel and server agree on the version and on features.
 
 use std::io;
 
@@ -12,12 +12,12 @@ use crate::opcode::Opcode;
 use crate::types::InitFlags;
 
 const PAGE_BYTES: u32 = 4096;
-/// What goes before the data of a WRITE, in a page of its own.
+/// Room for the part of a WRITE before its data, in a page of its own.
 const BEFORE_DATA_BYTES: usize = 4096;
 const MAX_WRITE_DEFAULT: u32 = 1 << 20;
 const MAX_BACKGROUND_DEFAULT: u16 = 16;
 
-/// What a connection can be asked for, and is.
+/// Features of a connection, offered and wanted.
 #[derive(Clone, Debug)]
 pub struct Config {
     offered: InitFlags,
@@ -42,7 +42,7 @@ impl Config {
         }
     }
 
-    /// What the kernel can do.
+    /// Features that the kernel offers.
     pub fn offered(&self) -> InitFlags {
         self.offered
     }
@@ -57,7 +57,7 @@ impl Config {
     }
 }
 
-/// What a connection has agreed on.
+/// The agreement of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) is_over_io_uring: bool,

@@ -133,7 +133,7 @@ impl ReplyOpen {
     ///
     /// # Errors
     ///
-    /// What the system says. Requests over io_uring cannot.
+    /// The system's error. A request over io_uring cannot do it.
     pub fn open_backing(&self, file: impl AsFd) -> io::Result<BackingId> {
         self.0.open_backing(file.as_fd())
     }
@@ -159,7 +159,7 @@ impl ReplyData {
     }
 
     /// Has `work` put up to `bytes` into the room that the kernel takes them from, or into a
-    /// buffer of this thread. What is in there before is left over from other requests.
+    /// buffer of this thread. The room is not empty: it has bytes of earlier requests.
     pub fn fill<H: AsRef<[u8]>>(
         mut self,
         bytes: usize,
@@ -244,7 +244,7 @@ impl ReplyXattr {
 }
 
 impl ReplyIoctl {
-    /// The call's result and what it returns.
+    /// The call's result and its output.
     pub fn ioctl(self, result: i32, data: &[u8]) {
         let message = abi::IoctlOut {
             result,

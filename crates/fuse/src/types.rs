@@ -41,7 +41,7 @@ errnos! {
 }
 
 impl Errno {
-    /// A number of the system's; what is none becomes `EIO`.
+    /// A number of the system's; any other becomes `EIO`.
     pub fn from_i32(number: i32) -> Errno {
         match number {
             1..4096 => Errno(number),
@@ -73,7 +73,7 @@ mod flags {
     use super::{abi, bitflags};
 
     bitflags! {
-        /// What kernel and server may agree on when a connection starts.
+        /// Features that kernel and server may agree on when a connection starts.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         #[allow(missing_docs)]
         pub struct InitFlags: u64 {
@@ -107,7 +107,7 @@ mod flags {
             const PASSTHROUGH = 1 << 7;
         }
 
-        /// What a WRITE is besides a program's own.
+        /// Kinds of WRITE besides a program's own.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub struct WriteFlags: u32 {
             /// The kernel writes pages of its cache back.
@@ -137,7 +137,7 @@ pub use flags::{FopenFlags, InitFlags, RenameFlags, WriteFlags};
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// Below 1,000,000,000 in what the server sends; what the kernel sends is not checked.
+    /// Below 1,000,000,000 where the server sends it; the kernel's are not checked.
     pub nanoseconds: u32,
 }
 
@@ -222,7 +222,7 @@ impl FileAttr {
     }
 }
 
-/// What SETATTR changes.
+/// The changes that SETATTR asks for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub struct Changes {

@@ -1,8 +1,8 @@
 //! Mounting and unmounting a FUSE connection.
 //!
-//! A mount that somebody else has taken away is not looked for at its path: something else may be
-//! mounted there by then. Root calls `mount(2)`; everybody else goes through the setuid helper `fusermount3`, which
-//! sends the descriptor of `/dev/fuse` back over a socket.
+//! A mount that is gone already is not looked for at its path: something else may be mounted there.
+//! Root calls `mount(2)`; everybody else goes through the setuid helper `fusermount3`, which sends
+//! the descriptor of `/dev/fuse` back over a socket.
 
 use std::ffi::{CString, OsString};
 use std::io;

@@ -3,8 +3,8 @@
 //! The kernel hands requests to the threads that read in turn, so threads beyond the number of
 //! cores cost each request a cold cache. A thread too many parks behind its answer. A thread that
 //! is about to wait for the log wakes a parked one if too few would be left.
-//! Over io_uring each processor has threads of its own, so the gate is open: who waits tells its
-//! queue, which gets a further thread if it has none left.
+//! Over io_uring each processor has threads of its own, so the gate is open: a thread that waits
+//! tells its queue, which gets a further thread if it has none left.
 
 use std::cell::RefCell;
 use std::sync::Arc;

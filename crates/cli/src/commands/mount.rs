@@ -107,9 +107,7 @@ fn serve(
     }
     let cache = filesystem.read_cache_state();
     let milliseconds = start.elapsed().as_millis();
-    if options.enable_uring {
-        transport::enable()?;
-    }
+    transport::enable_if(options.enable_uring)?;
     let mut mounting = options.mounting(pool, mountpoint);
     mounting.class = class.to_string();
     let disk_log = store.logger().map(Logger::status);

@@ -1,7 +1,8 @@
-//! What comes over the classic queue all the same: FORGET and INTERRUPT.
+//! The classic queue still brings FORGET and INTERRUPT.
 //!
-//! The kernel wakes a reader for each FORGET. So this reader pauses after some, and takes what has
-//! gathered meanwhile in one request. Whoever needs the space of forgotten inodes takes them first.
+//! The kernel wakes a reader for each FORGET. So this reader pauses after some, and takes all that
+//! gathered meanwhile in one request. A request that needs the space of forgotten inodes has them
+//! taken first.
 
 use std::io;
 use std::sync::Arc;

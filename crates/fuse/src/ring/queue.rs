@@ -1,4 +1,4 @@
-//! How many stations of a queue are there, and what they do.
+//! A queue's stations: their number, and whether they are free.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::types::INodeNo;
 /// No queue gets more stations, however many of them wait.
 pub(super) const STATIONS_MAX: usize = 64;
 
-/// What stations tell the thread that watches over them.
+/// News for the thread that watches over stations.
 #[derive(Debug)]
 pub(super) enum Event {
     /// All stations of this queue wait for something else than a request.
@@ -47,7 +47,7 @@ impl Alarm {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     count: AtomicU64,
-    /// What its last request was about.
+    /// The inode of its last request.
     inode: AtomicU64,
 }
 

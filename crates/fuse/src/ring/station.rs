@@ -22,7 +22,7 @@ use crate::dispatch::{Message, dispatch};
 use crate::filesystem::Filesystem;
 use crate::opcode::Opcode;
 
-/// What all stations of a connection share.
+/// The part of a connection that all its stations share.
 pub(super) struct Shared<F> {
     pub(super) files: Arc<F>,
     pub(super) device: Arc<Device>,
@@ -70,7 +70,7 @@ impl<F: Filesystem> Station<F> {
         self.settle();
         let (device, number) = (&self.shared.device, self.queue.processor.number);
         let desk = Arc::new(Desk::new(self.shared.payload_bytes)?);
-        // Dropped before the desk: the kernel lets go of an entry when its ring goes.
+        // Dropped before the desk: the kernel uses an entry's memory as long as its ring lives.
         let mut ring = Ring::new()?;
         ring.register(device, number, &desk)?;
         if self.is_further {

@@ -25,7 +25,7 @@ use super::kernel::drop_range;
 
 /// Enough that a file with many dirty pages does not delay answers about others much.
 const ASKERS: usize = 4;
-/// One for each asker, so that none waits for another, and one for what has no question.
+/// One for each asker, so that none waits for another, and one for drops without a question.
 const SPEAKERS: usize = ASKERS + 1;
 
 /// Over io_uring a processor's requests come to its own threads only, so two of them may wait if
@@ -46,7 +46,7 @@ pub(crate) struct Questions {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Numbers of the askers, as the kernel shows them in requests.
     numbers: OnceLock<Vec<u32>>,
-    /// How many more threads that answer requests may wait for the kernel, because there are others.
+    /// So many more threads that answer requests may wait for the kernel: there are others.
     may_wait: AtomicUsize,
     notifier: OnceLock<Notifier>,
 }

@@ -1,5 +1,5 @@
-//! What serves a mount besides the answers to requests: the control socket, direct access, and the
-//! threads that ask the kernel.
+//! A mount has more than answers to requests: the control socket, direct access, and the threads
+//! that ask the kernel.
 
 use std::path::Path;
 use std::sync::Arc;

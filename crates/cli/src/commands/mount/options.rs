@@ -108,13 +108,10 @@ impl Options {
             .map_or((option, None), |(name, value)| (name, Some(value)));
         let no_number = |_| nonsense(option, "give a number; 0 = one for each core");
         match (name, value) {
-            ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
+            ("ro" | "rw", None) => self.read_only = name == "ro",
             ("force_recovery", None) => self.force_recovery = true,
             ("volatile", None) => self.volatile = true,
-            ("uring", None) => self.uring = true,
-            ("no_uring", None) => self.uring = false,
-            ("enable_uring", None) => self.enable_uring = true,
+            ("uring" | "no_uring" | "enable_uring", None) => self.apply_transport(name),
             ("direct", None) => self.direct = true,
             ("no_direct", None) => self.direct = false,
             ("in_place", None) => self.in_place = true,
@@ -139,7 +136,7 @@ impl Options {
             ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
                 .apply_to_read_cache(name, value)
                 .map_err(|reason| nonsense(option, &reason))?,
-            // True here anyway, or of no meaning for a mount of memory, or for others than us.
+            // True in any case, or of no meaning for a mount of memory, or for others than us.
             (
                 "defaults"
                 | "default_permissions"
@@ -169,6 +166,13 @@ impl Options {
             _ => return Err(refused(option)),
         }
         Ok(())
+    }
+
+    fn apply_transport(&mut self, name: &str) {
+        match name {
+            "enable_uring" => self.enable_uring = true,
+            _ => self.uring = name == "uring",
+        }
     }
 
     fn restrict(&mut self, restriction: MountFlags) {
@@ -319,6 +323,9 @@ mod tests {
             "--read-cache off",
             "--in-place",
             "-o in_place",
+            "--no-uring",
+            "--enable-uring",
+            "-o enable_uring,no_uring,uring",
             "--no-direct",
             "-o no_direct,direct",
             "-o no_direct",

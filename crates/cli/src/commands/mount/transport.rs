@@ -6,8 +6,12 @@ use crate::failure::Failure;
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Switches io_uring on for all FUSE mounts that are made from now on, until the next boot.
-pub(super) fn enable() -> Result<(), Failure> {
+/// Switches io_uring on for all FUSE mounts that are made from now on, until the next boot, if that
+/// is wanted.
+pub(super) fn enable_if(is_wanted: bool) -> Result<(), Failure> {
+    if !is_wanted {
+        return Ok(());
+    }
     let switch = Path::new(SWITCH);
     std::fs::write(switch, "Y").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::failed(
