@@ -4,8 +4,11 @@ mod kernel;
 mod mapping;
 mod room;
 mod status;
+mod waiting;
 
+pub use kernel::refresh_end;
 pub(crate) use room::Tours;
+use waiting::Waiting;
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
@@ -15,6 +18,7 @@ use crate::leased::{Leased, Trouble};
 use crate::line::NoAnswer;
 use crate::mapped::{Mapped, tidy, tidy_of};
 use crate::policy::{Policy, Purpose};
+use crate::price::{Call, Goods, Purchase};
 use crate::protocol::{Prospect, Refusal};
 use crate::socket::WAIT;
 use crate::turn::{Changing, Reading, Turns};
@@ -57,6 +61,8 @@ struct State {
     mapped: Option<Arc<Mapped>>,
     /// The program has no descriptor of it any more.
     is_closed: bool,
+    /// What kernel calls took longer than direct ones since the file was opened, and would have.
+    worth: u64,
 }
 
 impl State {
@@ -76,6 +82,16 @@ enum Read {
     NoPlace,
 }
 
+/// What there was of a file from the first use to the last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Past {
+    /// Operations, direct or not.
+    pub operations: u64,
+    /// The next one that is used like this had better be attached at its first write: it
+    /// [is expected](File::expect_use) to be used.
+    pub is_journal: bool,
+}
+
 /// A file of a mount in this process. Any number of threads may use it at once.
 ///
 /// Each operation is done as a whole, or it returns `None` and did nothing: then the caller asks the kernel. `descriptor` must be one of the file that is open for what the operation does. A write of
@@ -85,6 +101,7 @@ pub struct File {
     generation: Generation,
     inode: u64,
     pub(crate) connection: Arc<Connection>,
+    waiting: Waiting,
     state: Turns<State>,
 }
 
@@ -93,6 +110,7 @@ impl File {
         File {
             generation: Generation::current(),
             inode,
+            waiting: Waiting::new(connection.price().is_measured()),
             connection,
             state: Turns::new(State {
                 holds: Holds::Nothing,
@@ -100,6 +118,7 @@ impl File {
                 policy: Policy::default(),
                 mapped: None,
                 is_closed: false,
+                worth: 0,
             }),
         }
     }
@@ -113,6 +132,9 @@ impl File {
         offset: u64,
     ) -> Option<usize> {
         let _inside = self.enter()?;
+        if self.is_left_to_kernel(Purpose::Reading) {
+            return None;
+        }
         // The lock is given back before anything else is done.
         let read = self.read_held(&*self.shared()?, into, offset);
         match read {
@@ -226,12 +248,16 @@ impl File {
         let Some(_inside) = self.enter() else {
             return false;
         };
-        self.shared().is_some_and(|state| {
+        let is_durable = self.shared().is_some_and(|state| {
             let held = self.held(&state).map(|(attachment, _)| attachment);
             held.is_some_and(|held| {
                 held.purpose() == Purpose::Writing && held.is_live(&self.connection)
             })
-        })
+        });
+        if is_durable {
+            self.spare_sync();
+        }
+        is_durable
     }
 
     /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
@@ -245,11 +271,12 @@ impl File {
             && let Some(mut state) = self.exclusive()
         {
             state.policy.expect_use();
+            self.waiting.stop();
         }
     }
 
-    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns the number of operations since it was opened, if it is known.
-    pub fn close(&self) -> Option<u64> {
+    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns what it was used for since it was opened, if that is known.
+    pub fn close(&self) -> Option<Past> {
         tidy();
         let _inside = self.enter()?;
         let mut state = self.exclusive_to_leave()?;
@@ -261,7 +288,7 @@ impl File {
         }
         self.let_go(state);
         state.is_closed = true;
-        Some(state.policy.start_again())
+        Some(self.start_again(state))
     }
 
     #[inline]
@@ -338,10 +365,13 @@ impl File {
     ) -> Option<usize> {
         let mut state = self.exclusive()?;
         self.end_if_over(&mut state);
-        if matches!(state.holds, Holds::Nothing) {
-            self.attach(&mut state, descriptor, Purpose::Reading, Some(offset));
-        }
-        match self.read_held(&state, into, offset) {
+        let purchase = match state.holds {
+            Holds::Nothing => self.attach(&mut state, descriptor, Purpose::Reading, Some(offset)),
+            _ => None,
+        };
+        let read = self.read_held(&state, into, offset);
+        self.end_purchase(purchase);
+        match read {
             Read::Done(bytes) => Some(bytes),
             Read::NoPlace => self.refuse(Counter::NoPlace),
             Read::NotAttached => self.refuse(self.why_not(&state, Purpose::Reading)),
@@ -358,9 +388,13 @@ impl File {
         offset: Option<u64>,
     ) -> Option<(usize, u64)> {
         let _inside = self.enter()?;
+        if self.is_left_to_kernel(Purpose::Writing) {
+            return None;
+        }
         let mut state = self.exclusive()?;
+        let mut purchase = None;
         if !matches!(state.holds, Holds::Lease(_)) {
-            self.attach_for_writing(&mut state, descriptor, offset);
+            purchase = self.attach_for_writing(&mut state, descriptor, offset);
         }
         let Holds::Lease(leased) = &mut state.holds else {
             return self.refuse(self.why_not(&state, Purpose::Writing));
@@ -378,6 +412,9 @@ impl File {
         };
         if outcome == Err(Trouble::TooSmall) {
             outcome = self.write_with_more(&mut state, descriptor, (data, total), offset);
+        }
+        if purchase.is_some() {
+            self.end_purchase(purchase);
         }
         match outcome {
             Ok(bytes) => Some((bytes, offset + bytes as u64)),
@@ -427,17 +464,25 @@ impl File {
         state: &mut State,
         descriptor: BorrowedFd<'_>,
         offset: Option<u64>,
-    ) {
+    ) -> Option<Purchase> {
         self.end_if_over(state);
         // It goes through the kernel, and has the mappings taken back.
         if state.is_mapped() {
-            return;
+            return None;
         }
         // The write that comes now would end it, and look as if somebody else had.
         if self.let_go(state).is_some() {
-            state.policy.count_again();
+            self.count_again(state);
         }
-        self.attach(state, descriptor, Purpose::Writing, offset);
+        self.attach(state, descriptor, Purpose::Writing, offset)
+    }
+
+    /// The operation is done for which the file was attached.
+    #[cold]
+    fn end_purchase(&self, purchase: Option<Purchase>) {
+        if let Some(purchase) = purchase {
+            self.connection.price().paid(&purchase);
+        }
     }
 
     /// Attaches the file if it is time to, for an operation at an offset, or at its end.
@@ -447,13 +492,20 @@ impl File {
         descriptor: BorrowedFd<'_>,
         operation: Purpose,
         offset: Option<u64>,
-    ) {
+    ) -> Option<Purchase> {
         if self.connection.is_lost() {
-            return;
+            return None;
         }
-        if let Some(purpose) = state.policy.decide(operation, || may_write(descriptor)) {
-            self.attach_for(state, descriptor, purpose, offset);
-        }
+        self.tell_policy(state);
+        let (price, paid) = (self.connection.price(), self.waiting.paid());
+        let has_paid = |purpose, operations| price.is_paid(purpose, operations, paid);
+        let decision = state
+            .policy
+            .decide(operation, has_paid, || may_write(descriptor));
+        let purchase =
+            decision.and_then(|purpose| self.attach_for(state, descriptor, purpose, offset));
+        self.wait_for_payment(state);
+        purchase
     }
 
     fn attach_for(
@@ -462,11 +514,11 @@ impl File {
         descriptor: BorrowedFd<'_>,
         purpose: Purpose,
         offset: Option<u64>,
-    ) {
+    ) -> Option<Purchase> {
         state.is_closed = false;
         let is_offered = purpose == Purpose::Reading || !self.connection.reads_only();
         if !is_offered || !self.connection.establish() {
-            return;
+            return None;
         }
         let (connection, inode) = (&*self.connection, self.inode);
         let prospect = Prospect {
@@ -474,6 +526,8 @@ impl File {
             first_block: offset.map(|offset| offset / BLOCK),
             processor: u16::try_from(sched_getcpu()).ok(),
         };
+        let goods = Goods::of(purpose, prospect.writes_little);
+        let purchase = Purchase::begin(goods);
         let answer = match purpose {
             Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, prospect)
                 .map(|(attachment, attached)| Holds::Reading {
@@ -490,21 +544,15 @@ impl File {
             }
         };
         match answer {
-            Ok(holds) => state.holds = holds,
-            Err(NoAnswer::Lost) => {}
-            Err(NoAnswer::Refused(refusal)) => {
-                let is_final = match refusal {
-                    Refusal::NotYours | Refusal::Unsuitable | Refusal::Protocol => true,
-                    // Another descriptor may be open for more.
-                    Refusal::NotOurs => may_write(descriptor),
-                    _ => false,
-                };
-                match is_final {
-                    true => state.policy.give_up(purpose),
-                    false => state.policy.setback(purpose),
-                }
+            Ok(holds) => {
+                state.holds = holds;
+                self.waiting.stop();
+                return Some(purchase);
             }
+            Err(NoAnswer::Lost) => {}
+            Err(NoAnswer::Refused(refusal)) => refused(state, refusal, purpose, descriptor),
         }
+        None
     }
 
     /// Why an operation goes to the kernel.
@@ -536,7 +584,7 @@ impl File {
         };
         match self.let_go(state) {
             Some(purpose) if was_in_use => state.policy.setback(purpose),
-            Some(_) => state.policy.count_again(),
+            Some(_) => self.count_again(state),
             None => {}
         }
     }
@@ -556,22 +604,40 @@ impl File {
         }
         let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
         state.base = None;
-        let (purpose, operations) = match holds {
+        let (goods, operations, written) = match holds {
             Holds::Nothing => return None,
             Holds::Reading { attachment, .. } => {
                 attachment.detach(&self.connection);
-                (attachment.purpose(), attachment.operations())
+                (Goods::Reading, attachment.operations(), 0)
             }
             Holds::Lease(leased) => {
                 leased.detach(&self.connection);
-                let held = leased.attachment();
-                let told = (held.purpose(), held.operations());
+                let goods = Goods::of(Purpose::Writing, leased.is_small());
+                let told = (goods, leased.attachment().operations(), leased.records());
                 leased.keep_memory(&self.connection);
                 told
             }
         };
-        state.policy.lived(purpose, operations);
-        Some(purpose)
+        self.judge(state, goods, operations, written.min(operations));
+        Some(goods.purpose())
+    }
+
+    /// An attachment has ended that so many operations went through, of which so many wrote: what
+    /// they would have taken in the kernel says whether it was worth it.
+    fn judge(&self, state: &mut State, goods: Goods, operations: u64, written: u64) {
+        let price = self.connection.price();
+        let of_writes = written.saturating_mul(price.usual_payment(Call::Write));
+        let of_reads = (operations - written).saturating_mul(price.usual_payment(Call::Read));
+        let worth = of_writes
+            .saturating_add(of_reads)
+            .saturating_add(self.waiting.take_spared());
+        let times = price.ended(goods, operations, worth);
+        state.worth = state.worth.saturating_add(worth);
+        state.policy.lived(goods.purpose(), operations, times);
+        if times == 0 {
+            // The next one is paid for anew.
+            state.worth += self.waiting.take_paid();
+        }
     }
 
     /// Tells the server that what this process had of the file is let go.
@@ -581,6 +647,20 @@ impl File {
             Holds::Reading { attachment, .. } => attachment.detach(&self.connection),
             Holds::Lease(leased) => leased.detach(&self.connection),
         }
+    }
+}
+
+/// The server said no.
+fn refused(state: &mut State, refusal: Refusal, purpose: Purpose, descriptor: BorrowedFd<'_>) {
+    let is_final = match refusal {
+        Refusal::NotYours | Refusal::Unsuitable | Refusal::Protocol => true,
+        // Another descriptor may be open for more.
+        Refusal::NotOurs => may_write(descriptor),
+        _ => false,
+    };
+    match is_final {
+        true => state.policy.give_up(purpose),
+        false => state.policy.setback(purpose),
     }
 }
 

@@ -121,6 +121,8 @@ pub(crate) struct Leased {
     is_small: bool,
     /// The server has been told that this process has let go, or will be.
     has_let_go: bool,
+    /// The first record.
+    first: u64,
     _counted: Counted,
 }
 
@@ -204,6 +206,7 @@ impl Leased {
             room_until: 0,
             is_small,
             has_let_go: false,
+            first: attached.next,
             _counted: Counted::new(),
             attachment,
         };
@@ -274,6 +277,16 @@ impl Leased {
     /// Whether it is one of those small files that a program makes again and again.
     fn is_journal(&self) -> bool {
         self.is_small && self.size_bytes() <= LATER_BYTES_MAX
+    }
+
+    /// Whether it was asked for by who expected to write little.
+    pub(crate) fn is_small(&self) -> bool {
+        self.is_small
+    }
+
+    /// Records that were written: about as many as writes, if these are small.
+    pub(crate) fn records(&self) -> u64 {
+        self.writer.next() - self.first
     }
 
     /// Whether it was written to a moment ago.

@@ -24,6 +24,7 @@ mod lock;
 pub mod mapped;
 mod memory;
 mod policy;
+mod price;
 pub mod protocol;
 mod runs;
 mod segments;
@@ -36,6 +37,7 @@ mod world;
 
 pub use client::Client;
 pub use discover::{Server, server_of};
-pub use file::File;
+pub use file::{File, Past, refresh_end};
 pub use memory::{MemoryError, SharedMemory};
 pub use pmem::BLOCK_BYTES;
+pub use price::Rule;

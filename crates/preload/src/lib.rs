@@ -36,3 +36,4 @@ mod real;
 mod slab;
 mod table;
 mod thread;
+mod way;

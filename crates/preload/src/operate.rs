@@ -8,50 +8,18 @@ use crate::client::mapped::{MapRequest, Plan};
 use crate::slab::Pin;
 use crate::table::{Found, TABLE, borrow, pinned_as_owner};
 use crate::thread::{self, Inside, set_errno};
+pub(crate) use crate::way::{Call, Way};
 use crate::{process, real};
-use descriptors::{Meaning, Step};
-use direct::BLOCK_BYTES;
+use descriptors::Step;
+use direct::{BLOCK_BYTES, refresh_end};
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
 use rustix::fs::{
     AtFlags, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, seek, statx, tell,
 };
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-
-/// How a call goes on.
-pub(crate) enum Way {
-    /// It is done.
-    Done(Result<usize, Errno>),
-    /// By the kernel.
-    Kernel,
-    /// By the kernel, and then the table is told.
-    Counted(Meaning),
-}
-
-impl Way {
-    /// What the call returns. Nothing has to be dropped while the real function works: it may be cancelled.
-    #[inline]
-    pub(crate) fn or(self, number: RawFd, real: impl FnOnce() -> ssize_t) -> ssize_t {
-        match self {
-            Way::Done(Ok(bytes)) => bytes as ssize_t,
-            Way::Done(Err(error)) => {
-                set_errno(error.raw_os_error());
-                -1
-            }
-            Way::Kernel => real(),
-            Way::Counted(then) => {
-                let result = real();
-                TABLE.landed(number, then);
-                result
-            }
-        }
-    }
-
-    fn of(direct: Option<usize>) -> Way {
-        direct.map_or(Way::Kernel, |bytes| Way::Done(Ok(bytes)))
-    }
-}
+use std::time::Instant;
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,13 +65,18 @@ pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i6
     description.is_readable() && description.file().read_block(into, offset as u64)
 }
 
-/// `pread` without a lock, if this thread uses the file alone.
+/// `pread` without a lock, if this thread uses the file alone, or by the kernel, if the file has
+/// hardly been used.
 #[inline]
-pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<usize> {
+pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<Way> {
     let offset = u64::try_from(offset).ok()?;
     let pin = TABLE.pinned(number)?;
     let file = pin.is_readable().then(|| pin.file())?;
-    file.read_as_owner(into, offset)
+    match file.leaves_read() {
+        Some(true) => Some(Way::Timed(Call::Read)),
+        Some(false) => Some(Way::Kernel),
+        None => Some(Way::Done(Ok(file.read_as_owner(into, offset)?))),
+    }
 }
 
 /// `pwrite` of a whole block without a lock, if this thread writes the file alone.
@@ -131,7 +104,8 @@ pub(crate) fn read_at(number: RawFd, pin: &Pin, into: &mut [IoSliceMut<'_>], off
         return Way::Kernel;
     }
     let inside = Inside::enter();
-    Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
+    let read = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset));
+    Way::of(read, Call::Read)
 }
 
 /// `pwritev2` with an offset, and with a flag that says where it goes. The position stays.
@@ -151,8 +125,12 @@ pub(crate) fn write_flagged_at(
     };
     let call = |to: BorrowedFd<'_>| pwritev2(to, data, offset, flags);
     match write_at(number, pin, data, offset.cast_signed(), place) {
-        Way::Kernel if place == Place::End => Way::Done(append_by_kernel(number, pin, call).0),
-        Way::Kernel => Way::Done(call(placing(number, pin))),
+        Way::Timed(_) | Way::Kernel if place == Place::End => {
+            Way::Done(append_by_kernel(number, pin, call).0)
+        }
+        Way::Timed(_) | Way::Kernel => {
+            Way::Done(Call::Write.timed(pin, || call(placing(number, pin))))
+        }
         way => way,
     }
 }
@@ -218,7 +196,7 @@ pub(crate) fn write_at(
         return Way::Kernel;
     }
     let inside = Inside::enter();
-    Way::of(inside.and_then(|_inside| {
+    let written = inside.and_then(|_inside| {
         // As Linux does it: the offset of a write to a description that appends is ignored.
         if place.is_end(number, pin) {
             let appended = pin.file().append(borrow(number), data)?;
@@ -238,13 +216,24 @@ pub(crate) fn write_at(
             };
             Some(write_rest(to, data, bytes, offset, flags))
         }
-    }))
+    });
+    Way::of(written, Call::Write)
 }
 
 /// Calls `with` if the descriptor is ours; `moves` if the call uses the position. Only then what the program has named may be looked at: of other descriptors the kernel does, and says so if it cannot.
 #[inline]
 pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
     match TABLE.find(number, moves) {
+        Found::Kernel => Way::Kernel,
+        Found::Counted(then) => Way::Counted(then),
+        Found::Ours(pin) => with(&pin),
+    }
+}
+
+/// As [`if_ours`] with a read.
+#[inline]
+pub(crate) fn if_ours_to_read(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
+    match TABLE.find_to_read(number, moves) {
         Found::Kernel => Way::Kernel,
         Found::Counted(then) => Way::Counted(then),
         Found::Ours(pin) => with(&pin),
@@ -275,9 +264,7 @@ fn tell_end(number: RawFd) {
         && process::may_look()
         && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
     {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-        // What comes of it is the kernel's affair.
-        let _ = statx(borrow(number), c"", flags, StatxFlags::SIZE);
+        refresh_end(borrow(number));
     }
 }
 
@@ -299,15 +286,46 @@ pub(crate) fn read(
         Step::TooFar(start) => return Way::Done(preadv2(borrow(number), into, start, flags)),
         Step::Kernels => return Way::Kernel,
     };
-    let inside = if position.is_passing() {
-        None
-    } else {
-        Inside::enter()
+    let left = pin.file().leaves_read();
+    let inside = match position.is_passing() || left.is_some() {
+        true => None,
+        false => Inside::enter(),
     };
     let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
-    let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
+    let mut by_kernel = || read_by_kernel(number, into, start, flags);
+    let outcome = match direct {
+        Some(bytes) => Ok(bytes),
+        None if left == Some(false) => by_kernel(),
+        None => Call::Read.timed(pin, by_kernel),
+    };
     position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
     Way::Done(outcome)
+}
+
+/// One buffer is read by `pread`: the kernel looks at a vector longer than a short read takes.
+fn read_by_kernel(
+    number: RawFd,
+    into: &mut [IoSliceMut<'_>],
+    start: u64,
+    flags: ReadWriteFlags,
+) -> Result<usize, Errno> {
+    match into {
+        [alone] if flags.is_empty() => pread(borrow(number), &mut **alone, start),
+        _ => preadv2(borrow(number), into, start, flags),
+    }
+}
+
+/// The same of a write.
+fn write_by_kernel(
+    to: BorrowedFd<'_>,
+    data: &[IoSlice<'_>],
+    start: u64,
+    flags: ReadWriteFlags,
+) -> Result<usize, Errno> {
+    match data {
+        [alone] if flags.is_empty() => pwrite(to, alone, start),
+        _ => pwritev2(to, data, start, flags),
+    }
 }
 
 /// `writev`.
@@ -362,7 +380,9 @@ pub(crate) fn write(
                 let bytes = pin.file().write_at(borrow(number), data, start)?;
                 Some(write_rest(to(number), data, bytes, start, flags))
             });
-            let outcome = direct.map_or_else(|| pwritev2(to(number), data, start, flags), Ok);
+            let call = || write_by_kernel(to(number), data, start, flags);
+            let by_kernel = || Call::Write.timed(pin, call);
+            let outcome = direct.map_or_else(by_kernel, Ok);
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
@@ -373,12 +393,12 @@ pub(crate) fn write(
                 let _ = seek(borrow(number), SeekFrom::Start(end));
                 Some(bytes)
             });
-            if appended.is_some() {
-                return Way::of(appended);
+            if let Some(bytes) = appended {
+                return Way::Done(Ok(bytes));
             }
             if pin.appends(borrow(number)) {
-                pin.file().tell_kernel_size(borrow(number));
-                return Way::Kernel;
+                pin.file().tell_kernel_end(borrow(number));
+                return Way::Timed(Call::Write);
             }
             let (outcome, end) = append_by_kernel(number, pin, call);
             if let (Ok(_), Some(end)) = (outcome, end) {
@@ -408,12 +428,15 @@ fn append_by_kernel(
     call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> (Result<usize, Errno>, Option<u64>) {
     let append = |descriptor: BorrowedFd<'_>| {
-        pin.file().tell_kernel_size(descriptor);
-        let outcome = call(descriptor);
+        pin.file().tell_kernel_end(descriptor);
+        let outcome = Call::Write.timed(pin, || call(descriptor));
         (outcome, tell(descriptor).ok())
     };
-    let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
-    if !pin.appends(borrow(number)) && access != Ok(OFlags::RDONLY) {
+    let is_read_only = || {
+        let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
+        access == Ok(OFlags::RDONLY)
+    };
+    if !pin.appends(borrow(number)) && !is_read_only() {
         // Who may not open the file any more does it as he would without the library.
         if let Some(another) = pin.beside(borrow(number), true) {
             return append(another);
@@ -539,6 +562,25 @@ pub(crate) fn is_durable(number: RawFd) -> bool {
         Found::Ours(pin) => Inside::enter().is_some_and(|_inside| pin.file().is_durable()),
         _ => false,
     }
+}
+
+/// Makes what was written durable with the `real` function, unless it is.
+pub(crate) fn sync(number: RawFd, real: impl FnOnce() -> c_int) -> c_int {
+    if TABLE.is_kernels(number) {
+        return real();
+    }
+    if is_durable(number) {
+        return 0;
+    }
+    // As for reads and writes nothing has to be dropped while the real function works.
+    let begin = Instant::now();
+    let result = real();
+    if result == 0
+        && let Some(pin) = TABLE.pinned(number)
+    {
+        pin.file().kernel_synced(begin.elapsed());
+    }
+    result
 }
 
 /// What `fstat` tells, if the file is attached.

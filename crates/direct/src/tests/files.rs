@@ -4,7 +4,7 @@ use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, SPARES, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::layout::{Counter, MAP_CHUNK};
-use crate::policy::OPERATIONS_BEFORE;
+use crate::price::OPERATIONS_BEFORE;
 use crate::protocol::{Kind, Refusal};
 use lease::Place;
 use pmem::BlockNumber;
@@ -44,6 +44,10 @@ impl Bed {
 
     pub(super) fn of(server: Server) -> Bed {
         let connection = server.connect();
+        Bed::by(server, connection)
+    }
+
+    pub(super) fn by(server: Server, connection: Arc<Connection>) -> Bed {
         let file = connection.file(INODE).expect("a file");
         let descriptor = tempfile();
         Bed {
@@ -90,7 +94,7 @@ impl Bed {
         self.file.append(self.descriptor(), &[IoSlice::new(data)])
     }
 
-    fn counter(&self, counter: Counter) -> u64 {
+    pub(super) fn counter(&self, counter: Counter) -> u64 {
         self.server.pool.lock().counter(counter)
     }
 }
@@ -610,7 +614,7 @@ fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_nee
     assert_eq!(bed.server.asked(Kind::Attach), 2, "one was too small");
     assert_eq!(bed.server.content(), model);
     assert_eq!(
-        bed.file.close().map(|operations| operations >= 40),
+        bed.file.close().map(|past| past.operations >= 40),
         Some(true)
     );
     assert_eq!(bed.server.let_go(2), 2);

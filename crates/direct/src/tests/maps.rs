@@ -4,7 +4,7 @@ use super::server::{BLOCK, INODE, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::mapped::{self, Area, MapRequest};
-use crate::policy::OPERATIONS_BEFORE;
+use crate::price::OPERATIONS_BEFORE;
 use crate::protocol::Kind;
 use lease::Place;
 use parking_lot::{Mutex, MutexGuard};
