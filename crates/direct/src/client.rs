@@ -92,7 +92,7 @@ impl Client {
     /// Whether this process writes any files directly.
     #[inline]
     pub fn writes_files(&self) -> bool {
-        crate::leased::are_there_any()
+        crate::counted::are_there_any()
     }
 
     /// What `stat` tells of a file that the kernel has `found`, if it is attached and nobody has to be asked.

@@ -158,7 +158,7 @@ impl Connection {
         self.link.get().expect("an attached file has a connection")
     }
 
-    /// What attaching one of its files costs.
+    /// Returns the prices of its files.
     #[inline]
     pub(crate) fn price(&self) -> &Price {
         &self.price

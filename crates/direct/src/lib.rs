@@ -14,6 +14,7 @@ mod attachment;
 pub mod bias;
 mod client;
 mod connection;
+mod counted;
 mod discover;
 mod entrance;
 mod file;

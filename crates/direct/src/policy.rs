@@ -67,7 +67,7 @@ pub(crate) struct Policy {
     /// Since the file was opened, attached or not, up to the last time that it was let go.
     all_operations: u64,
     is_expected: bool,
-    /// It is to be attached, whatever it has paid.
+    /// The file is to be attached, whatever it has paid.
     is_due: bool,
     operations: u64,
     writes: u64,
@@ -77,8 +77,9 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// An operation is to be done: for what the file should be attached now, if at all. `has_paid` says whether the file has, by so many operations, paid for an
-    /// attachment, `may_write` whether the descriptor at hand would do for writing.
+    /// Decides before an operation whether the file is attached now, and for which purpose.
+    /// `has_paid` says whether the file has paid for an attachment, by its number of operations;
+    /// `may_write` whether the descriptor at hand would do for writing.
     pub(crate) fn decide(
         &mut self,
         operation: Purpose,
@@ -131,7 +132,7 @@ impl Policy {
         self.pause_mut(purpose).shorten(times);
     }
 
-    /// Operations that were done without a look at this: so many reads and writes, and so many reads behind the last write.
+    /// Adds operations that were counted elsewhere, and the reads after the last write.
     pub(crate) fn add(&mut self, reads: u64, writes: u64, reads_since_write: u64) {
         self.operations += reads + writes;
         self.all_operations += reads + writes;
@@ -142,7 +143,7 @@ impl Policy {
         };
     }
 
-    /// Whether nothing decides but what the file has paid, so that nobody need ask until that is enough.
+    /// Says whether only the payments of the file decide when it is attached.
     pub(crate) fn waits_for_payment(&self) -> bool {
         let waits = |pause: &Pause| pause.operations == 0 && pause.until.is_none();
         !self.is_expected && !self.is_due && waits(&self.reading) && waits(&self.writing)
@@ -289,7 +290,7 @@ mod tests {
         assert!(!policy.waits_for_payment(), "the next write attaches it");
     }
 
-    /// The pause in operations, and in time, after so many attachments that were worth so many times what they cost, and then were taken back.
+    /// The pause after attachments that were worth `times` prices each, and then were taken back.
     fn pause_after(attachments: usize, times: u64) -> (u64, Duration) {
         let mut policy = Policy::default();
         for _ in 0..attachments {

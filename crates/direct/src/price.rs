@@ -1,4 +1,4 @@
-//! What attaching a file costs this process, and when a file has paid for it.
+//! The price of an attachment, and the payments of a file towards it.
 //!
 //! Whether to attach a file is the question whether to rent or to buy. An operation through the
 //! kernel takes longer than a direct one: the difference is the rent. A file is attached once its
@@ -10,17 +10,17 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// By what a file is judged that is not attached.
+/// The rule by which a file is attached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rule {
-    /// Its so many'th operation attaches it. Programs that time no calls go by this, and tests.
+    /// The operation of this number attaches the file. For callers that time no calls, and tests.
     After(u64),
-    /// It is attached when that pays, by the times that the caller tells.
+    /// The file is attached when that pays, by the times that the caller tells.
     Measured,
 }
 
 impl Rule {
-    /// The caller of this crate tells no times, unless it says so.
+    /// The rule for callers that tell no times.
     pub(crate) const FIRST: Rule = Rule::After(OPERATIONS_BEFORE);
 }
 
@@ -30,17 +30,17 @@ impl Default for Rule {
     }
 }
 
-/// Operations before a file is attached whose kernel calls nobody measures.
+/// The operation that attaches a file, if no calls are timed.
 pub(crate) const OPERATIONS_BEFORE: u64 = 16;
-/// Operations that make attaching a journal worth it, if nobody measures.
+/// Operations that make a small lease worth it, if no calls are timed.
 const OPERATIONS_OF_A_JOURNAL: u64 = 6;
 
-/// What is attached.
+/// The kinds of attachment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Goods {
     Reading,
     Lease,
-    /// A small lease, of a journal.
+    /// The small lease of a journal.
     SmallLease,
 }
 
@@ -53,7 +53,7 @@ impl Goods {
         }
     }
 
-    /// What it is good for.
+    /// Returns the purpose of the attachment.
     pub(crate) fn purpose(self) -> Purpose {
         match self {
             Goods::Reading => Purpose::Reading,
@@ -62,7 +62,7 @@ impl Goods {
     }
 }
 
-/// A kernel call that a direct operation saves.
+/// The kinds of kernel call that a direct operation saves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     Read,
@@ -70,7 +70,7 @@ pub(crate) enum Call {
     Sync,
 }
 
-/// Prices in nanoseconds before the first purchase, by [`Goods`]: docs/DIRECT.md has the figures.
+/// Prices in nanoseconds before the first purchase, by [`Goods`]. docs/DIRECT.md has the figures.
 const FIRST_PRICES: [u64; 3] = [500_000, 750_000, 30_000];
 /// No measurement moves a price out of these bounds: a clock may jump, a machine may stand still.
 const PRICE_MIN: u64 = 10_000;
@@ -82,7 +82,7 @@ const PRICE_INERTIA: u64 = 4;
 
 /// One call pays at most this part of a price, so that one that waited does not buy a file.
 const PAYMENT_PART: u64 = 16;
-/// A direct operation: nanoseconds without its bytes, and bytes that take another nanosecond.
+/// The time of a direct operation: nanoseconds, and bytes that take another nanosecond.
 const DIRECT: u64 = 50;
 const DIRECT_BYTES: u64 = 64;
 /// An average payment moves by this part of the difference to a new one, which counts as no more
@@ -90,19 +90,19 @@ const DIRECT_BYTES: u64 = 64;
 const PAYMENT_INERTIA: u64 = 16;
 const PAYMENT_MAX: u64 = 8;
 
-/// A file pays the price so many times before it is attached. Without foresight a purchase may
-/// turn out useless, and then the program has lost the price: this part of what it had paid.
+/// The number of prices that a file pays before it is attached. A purchase may turn out useless;
+/// then the program has lost one price, a quarter of the time that the file had taken.
 const CAUTION_FIRST: u64 = 4;
 const CAUTION_MAX: u64 = 32;
-/// A small lease is worth it for a file that would have paid so many prices: opening and closing
-/// a file takes the kernel longer around a lease.
+/// A small lease is worth it for a file that pays more than so many prices, because the kernel
+/// takes longer to open and close a leased file.
 const JOURNAL_WORTH: u64 = 2;
-/// A price that nobody pays moves back by this part each time.
+/// A price that no file pays moves back by this part each time.
 const PRICE_MEMORY: u64 = 32;
 /// A purchase that was worth so many prices lowers the caution.
 const WORTH_A_RISK: u64 = 8;
 
-/// Prices and payments of this process's files on one mount. Threads that measure at once may
+/// The prices and payments of this process's files on one mount. Threads that measure at once may
 /// lose a sample.
 #[derive(Debug)]
 pub(crate) struct Price {
@@ -138,7 +138,7 @@ impl Price {
         }
     }
 
-    /// Whether times decide, so that they are worth being told.
+    /// Says whether times decide.
     #[inline]
     pub(crate) fn is_measured(&self) -> bool {
         self.rule == Rule::Measured
@@ -148,7 +148,7 @@ impl Price {
         self.prices[goods as usize].load(Relaxed)
     }
 
-    /// Whether a file has paid enough for an ordinary attachment.
+    /// Says whether a file has paid enough for an ordinary attachment.
     #[inline]
     pub(crate) fn is_paid(&self, purpose: Purpose, operations: u64, paid: u64) -> bool {
         match self.rule {
@@ -160,7 +160,7 @@ impl Price {
         }
     }
 
-    /// What a kernel call has paid: what it took longer than a direct operation would have.
+    /// Returns the payment of a kernel call: its time less that of a direct operation.
     pub(crate) fn payment(&self, call: Call, bytes: usize, took: Duration) -> u64 {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let rent = took.saturating_sub(DIRECT + bytes as u64 / DIRECT_BYTES);
@@ -176,12 +176,12 @@ impl Price {
         payment
     }
 
-    /// What such a call pays on average.
+    /// Returns the average payment of such calls.
     pub(crate) fn usual_payment(&self, call: Call) -> u64 {
         self.payments[call as usize].load(Relaxed)
     }
 
-    /// A file was attached, and the operation done for which it was.
+    /// Notes that a file was attached, and the operation done that needed it.
     pub(crate) fn paid(&self, purchase: &Purchase) {
         self.note(purchase.goods, purchase.begin.elapsed());
     }
@@ -193,8 +193,8 @@ impl Price {
         approach(&self.prices[goods as usize], sample, PRICE_INERTIA);
     }
 
-    /// An attachment has ended that lived through so many operations, and would have paid so much
-    /// in the kernel: how many times its price it was worth.
+    /// Notes that an attachment has ended, whose operations would have paid `worth` in the kernel.
+    /// Returns how many prices that is.
     pub(crate) fn ended(&self, goods: Goods, operations: u64, worth: u64) -> u64 {
         if let Rule::After(_) = self.rule {
             return operations / OPERATIONS_BEFORE;
@@ -208,18 +208,17 @@ impl Price {
         times
     }
 
-    /// Whether a file that was used so often, was synced or not, and would have paid so much, had
-    /// better been attached by a small lease at its first write.
+    /// Says whether a file like this one should get a small lease at its first write.
     ///
-    /// A file that is never synced is likely to be used again through the kernel, by this process
-    /// or another. To take a lease back costs more than it had saved, and nobody here sees that.
+    /// A file that is never synced is likely to be used again through the kernel. To revoke its
+    /// lease then costs more than the lease had saved, and this process does not see that cost.
     pub(crate) fn is_journal(&self, operations: u64, is_synced: bool, worth: u64) -> bool {
         if let Rule::After(_) = self.rule {
             return operations >= OPERATIONS_OF_A_JOURNAL;
         }
         let is_worth_it = is_synced && worth > self.of(Goods::SmallLease) * JOURNAL_WORTH;
         if !is_worth_it {
-            // What nobody buys has no price: a high one is forgotten, so that it is tried again.
+            // A high price is forgotten, so that it is measured again.
             let (price, first) = (Goods::SmallLease as usize, FIRST_PRICES[2]);
             approach(&self.prices[price], first, PRICE_MEMORY);
         }
@@ -255,7 +254,7 @@ mod tests {
         Duration::from_nanos(nanoseconds)
     }
 
-    /// Operations of so many nanoseconds after which a new process attaches its first file.
+    /// Counts operations of `took` nanoseconds until a new process attaches its first file.
     fn operations_before(call: Call, took: u64) -> u64 {
         let price = Price::new(Rule::Measured);
         let purpose = match call {

@@ -32,7 +32,7 @@ pub(crate) fn writes_files() -> bool {
     CLIENT.get().is_some_and(Client::writes_files)
 }
 
-/// By what files are attached: when it pays, or with the operation that `PERDURE_DIRECT_AFTER` names.
+/// The rule by which files are attached: when it pays, or the one of `PERDURE_DIRECT_AFTER`.
 fn rule() -> Rule {
     match after() {
         0 => Rule::Measured,

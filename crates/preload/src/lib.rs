@@ -23,6 +23,7 @@
 
 mod appender;
 mod buffers;
+mod by_kernel;
 mod calls;
 mod client;
 mod description;

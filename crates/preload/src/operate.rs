@@ -3,20 +3,21 @@
 //! What the file does not do directly is done by a system call at the library's position, so the kernel's need not be set. Those calls are no cancellation points, as nothing may
 //! be cancelled while the position is locked.
 
-use crate::client::knows_mounts;
+use crate::by_kernel::{
+    append_by_kernel, append_rest, kernel_write, read_by_kernel, seek_by_kernel, tell_end, total,
+    write_rest,
+};
 use crate::client::mapped::{MapRequest, Plan};
+use crate::real;
 use crate::slab::Pin;
 use crate::table::{Found, TABLE, borrow, pinned_as_owner};
 use crate::thread::{self, Inside, set_errno};
 pub(crate) use crate::way::{Call, Way};
-use crate::{process, real};
 use descriptors::Step;
-use direct::{BLOCK_BYTES, refresh_end};
+use direct::BLOCK_BYTES;
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
-use rustix::fs::{
-    AtFlags, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, seek, statx, tell,
-};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use rustix::fs::{SeekFrom, Statx, fstat, seek, tell};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Instant;
@@ -46,10 +47,6 @@ fn fits(start: u64, bytes: usize) -> bool {
     start
         .checked_add(bytes as u64)
         .is_some_and(|end| end <= i64::MAX as u64)
-}
-
-fn total(data: &[IoSlice<'_>]) -> usize {
-    data.iter().map(|part| part.len()).sum()
 }
 
 /// `pread` of a whole block without a lock, if this thread uses the file alone.
@@ -257,17 +254,6 @@ pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) ->
     }
 }
 
-#[cold]
-fn tell_end(number: RawFd) {
-    if knows_mounts()
-        && !TABLE.is_kernels(number)
-        && process::may_look()
-        && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
-    {
-        refresh_end(borrow(number));
-    }
-}
-
 /// `readv`.
 pub(crate) fn read(
     number: RawFd,
@@ -300,32 +286,6 @@ pub(crate) fn read(
     };
     position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
     Way::Done(outcome)
-}
-
-/// One buffer is read by `pread`: the kernel looks at a vector longer than a short read takes.
-fn read_by_kernel(
-    number: RawFd,
-    into: &mut [IoSliceMut<'_>],
-    start: u64,
-    flags: ReadWriteFlags,
-) -> Result<usize, Errno> {
-    match into {
-        [alone] if flags.is_empty() => pread(borrow(number), &mut **alone, start),
-        _ => preadv2(borrow(number), into, start, flags),
-    }
-}
-
-/// The same of a write.
-fn write_by_kernel(
-    to: BorrowedFd<'_>,
-    data: &[IoSlice<'_>],
-    start: u64,
-    flags: ReadWriteFlags,
-) -> Result<usize, Errno> {
-    match data {
-        [alone] if flags.is_empty() => pwrite(to, alone, start),
-        _ => pwritev2(to, data, start, flags),
-    }
 }
 
 /// `writev`.
@@ -380,9 +340,8 @@ pub(crate) fn write(
                 let bytes = pin.file().write_at(borrow(number), data, start)?;
                 Some(write_rest(to(number), data, bytes, start, flags))
             });
-            let call = || write_by_kernel(to(number), data, start, flags);
-            let by_kernel = || Call::Write.timed(pin, call);
-            let outcome = direct.map_or_else(by_kernel, Ok);
+            let outcome =
+                direct.map_or_else(|| kernel_write(pin, to(number), data, start, flags), Ok);
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
@@ -416,89 +375,6 @@ pub(crate) fn write(
         }
         (None, false) => Way::Kernel,
     }
-}
-
-/// Appends by a call to the kernel: what came of it, and where the file ends behind it, if that is known. If the call has an offset, no position moves, and what is said of the end means nothing.
-///
-/// The kernel goes by what it was told last of where the file ends. It tells the server whether the file was opened for appending, and the server then writes at the real end; but not that this one write is to append
-/// (`RWF_APPEND`), which looks like one to the place where the kernel takes the end to be. So it goes through a description that was opened for appending.
-fn append_by_kernel(
-    number: RawFd,
-    pin: &Pin,
-    call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
-) -> (Result<usize, Errno>, Option<u64>) {
-    let append = |descriptor: BorrowedFd<'_>| {
-        pin.file().tell_kernel_end(descriptor);
-        let outcome = Call::Write.timed(pin, || call(descriptor));
-        (outcome, tell(descriptor).ok())
-    };
-    let is_read_only = || {
-        let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
-        access == Ok(OFlags::RDONLY)
-    };
-    if !pin.appends(borrow(number)) && !is_read_only() {
-        // Who may not open the file any more does it as he would without the library.
-        if let Some(another) = pin.beside(borrow(number), true) {
-            return append(another);
-        }
-    }
-    append(borrow(number))
-}
-
-/// Of a long write `done` bytes were written directly; then it was over, because another process has come to the file or there was no room: the kernel writes the rest. Bytes written.
-#[inline]
-fn write_rest(
-    to: BorrowedFd<'_>,
-    data: &[IoSlice<'_>],
-    done: usize,
-    offset: u64,
-    flags: ReadWriteFlags,
-) -> usize {
-    if done == total(data) {
-        return done;
-    }
-    let write = |rest: &[IoSlice<'_>]| pwritev2(to, rest, offset + done as u64, flags).unwrap_or(0);
-    done + with_rest(data, done, write)
-}
-
-/// The same of an append, up to where the file ended behind it. If that is not its end any more, somebody else has appended: the call is cut short, as what the program writes next belongs behind that. (Who comes
-/// between the look and the kernel's append is written behind, as well.) Bytes written, and the end behind them.
-#[inline]
-fn append_rest(
-    number: RawFd,
-    pin: &Pin,
-    data: &[IoSlice<'_>],
-    (done, end): (usize, u64),
-    offset: Option<u64>,
-    flags: ReadWriteFlags,
-) -> (usize, u64) {
-    if done == total(data) || real_size(number) != Some(end) {
-        return (done, end);
-    }
-    with_rest(data, done, |rest| {
-        let call = |to: BorrowedFd<'_>| pwritev2(to, rest, offset.unwrap_or(u64::MAX), flags);
-        match append_by_kernel(number, pin, call) {
-            (Ok(bytes), found) => (done + bytes, found.unwrap_or(end + bytes as u64)),
-            (Err(_), _) => (done, end),
-        }
-    })
-}
-
-/// Calls `write` with what is behind the first `done` bytes.
-#[cold]
-fn with_rest<R>(data: &[IoSlice<'_>], done: usize, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
-    let mut parts = data.to_vec();
-    let mut rest = &mut parts[..];
-    IoSlice::advance_slices(&mut rest, done);
-    write(rest)
-}
-
-/// Bytes of the file, as the server says.
-#[cold]
-fn real_size(number: RawFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    let status = statx(borrow(number), c"", flags, StatxFlags::SIZE).ok()?;
-    Some(status.stx_size)
 }
 
 /// `lseek`.
@@ -542,18 +418,6 @@ fn size(number: RawFd, pin: &Pin, is_passing: bool) -> Option<u64> {
     let inside = if is_passing { None } else { Inside::enter() };
     let known = inside.and_then(|_inside| pin.file().size_bytes());
     known.or_else(|| u64::try_from(fstat(borrow(number)).ok()?.st_size).ok())
-}
-
-fn seek_by_kernel(number: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
-    let to = match (whence, u64::try_from(offset)) {
-        (libc::SEEK_END, _) => SeekFrom::End(offset),
-        (libc::SEEK_DATA, Ok(offset)) => SeekFrom::Data(offset),
-        (libc::SEEK_HOLE, Ok(offset)) => SeekFrom::Hole(offset),
-        // As the kernel answers a negative offset of these.
-        (libc::SEEK_DATA | libc::SEEK_HOLE, Err(_)) => return Err(Errno::NXIO),
-        _ => return Err(Errno::INVAL),
-    };
-    seek(borrow(number), to)
 }
 
 /// Whether all that was written through this descriptor is durable, without asking anybody.

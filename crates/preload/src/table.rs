@@ -87,7 +87,7 @@ impl Descriptions for Process {
     }
 
     fn may_readers_wait(&self) -> bool {
-        // What is written directly the kernel must not read often: that takes it from the writer.
+        // A read by the kernel revokes a lease, and one of this process may be of the same file.
         after() == 0 && !writes_files()
     }
 

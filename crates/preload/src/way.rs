@@ -1,4 +1,4 @@
-//! How a call goes on that the library stands before, and how long the kernel takes for it.
+//! How a call of the program goes on, and how long the kernel takes for it.
 
 use crate::client::File;
 use crate::slab::Pin;
@@ -54,7 +54,8 @@ impl Call {
 }
 
 impl Way {
-    /// What the call returns. Nothing has to be dropped while the real function works: it may be cancelled.
+    /// Returns the result of the call. Nothing has to be dropped while the real function works,
+    /// because it may be cancelled.
     #[inline]
     pub(crate) fn or(self, number: RawFd, real: impl FnOnce() -> ssize_t) -> ssize_t {
         match self {

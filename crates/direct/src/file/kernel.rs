@@ -6,8 +6,8 @@ use crate::policy::Purpose;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use std::os::fd::BorrowedFd;
 
-/// Has the kernel ask the server where a file ends, if the kernel may not know: before an append,
-/// which the kernel itself places by what it believes.
+/// Has the kernel ask the server where a file ends, if the kernel may be wrong. To be called before
+/// an append, because the kernel places an append by the end that it knows.
 ///
 /// The server has the kernel drop the attributes of a file when a lease begins, and keep none
 /// while it lasts. So the kernel asks for any attribute of a leased file, and learns the size as

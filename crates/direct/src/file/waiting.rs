@@ -1,5 +1,5 @@
-//! A file that is not attached: what its operations have paid so far, and the short way past all
-//! locks until that is enough.
+//! Sums the payments of a file that is not attached. Until they are enough its operations take no
+//! lock.
 
 use super::{File, Holds, State};
 use crate::entrance::Generation;
@@ -10,20 +10,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-/// One read of so many is timed.
+/// The number of reads of which one is timed.
 const READS_PER_LOOK: u64 = 8;
 
-/// What threads note without a lock. Two that do it at once may note one operation: the rule is a
-/// guess in any case.
+/// Words that threads change without a lock. Two threads at once may count one operation: the rule
+/// is a guess in any case.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// The file is not attached, and nothing decides when it will be but what it has paid.
     is_waiting: AtomicBool,
-    /// Nanoseconds.
+    /// Nanoseconds that the file has paid.
     paid: AtomicU64,
-    /// Of an attached file: what it has not paid because it is durable anyway.
+    /// Nanoseconds of syncs that an attached file did not need.
     spared: AtomicU64,
-    /// Whether it was made durable.
+    /// The program has synced the file.
     is_synced: AtomicBool,
     /// Operations that the policy has not heard of.
     reads: AtomicU64,
@@ -42,7 +42,7 @@ fn take(word: &AtomicU64) -> u64 {
 }
 
 impl Waiting {
-    /// Of a file that nobody has used.
+    /// Makes the words of a new file.
     pub(super) fn new(is_waiting: bool) -> Waiting {
         Waiting {
             is_waiting: AtomicBool::new(is_waiting),
@@ -50,42 +50,42 @@ impl Waiting {
         }
     }
 
-    /// From now on the policy is asked.
+    /// Has each operation ask the policy.
     pub(super) fn stop(&self) {
         self.is_waiting.store(false, Relaxed);
     }
 
-    /// What was spared since the last question.
+    /// Takes the time of syncs that were not needed.
     pub(super) fn take_spared(&self) -> u64 {
         take(&self.spared)
     }
 
-    /// What was paid since the file began anew, which it does now.
+    /// Takes the payments. The file pays from the beginning.
     pub(super) fn take_paid(&self) -> u64 {
         take(&self.paid)
     }
 
-    /// What was paid.
+    /// Returns the payments.
     pub(super) fn paid(&self) -> u64 {
         self.paid.load(Relaxed)
     }
 }
 
 impl File {
-    /// A read of this file by the kernel, in place of one that was refused, took so long. Whoever
-    /// tells that of each ([`Rule::Measured`](crate::Rule)) has the file attached when it pays.
+    /// Notes how long the kernel took for a read that this file refused. A caller that tells each
+    /// such call has the file attached when that pays ([`Rule::Measured`](crate::Rule)).
     #[inline]
     pub fn kernel_read(&self, bytes: usize, took: Duration) {
         self.pay(Call::Read, bytes, took);
     }
 
-    /// The same of a write.
+    /// Notes the same of a write.
     #[inline]
     pub fn kernel_wrote(&self, bytes: usize, took: Duration) {
         self.pay(Call::Write, bytes, took);
     }
 
-    /// The same of `fsync` and the like of it.
+    /// Notes the same of `fsync` or `fdatasync`.
     #[inline]
     pub fn kernel_synced(&self, took: Duration) {
         self.waiting.is_synced.store(true, Relaxed);
@@ -94,14 +94,14 @@ impl File {
 
     fn pay(&self, call: Call, bytes: usize, took: Duration) {
         let price = self.connection.price();
-        // Where nothing is written directly, an attachment saves no write.
+        // On a mount whose files are only read directly, an attachment saves no write.
         let is_saved = call == Call::Read || !self.connection.reads_only();
         if price.is_measured() && is_saved {
             add(&self.waiting.paid, price.payment(call, bytes, took));
         }
     }
 
-    /// `fsync` had nothing to do.
+    /// Notes that `fsync` had nothing to do.
     pub(super) fn spare_sync(&self) {
         let price = self.connection.price();
         if price.is_measured() {
@@ -110,9 +110,9 @@ impl File {
         }
     }
 
-    /// Whether a read is left to the kernel because the file has not paid enough; then whether the
-    /// caller should [tell](Self::kernel_read) how long it takes. Of reads only some are timed: from
-    /// the kernel's pages they take little longer than the two looks at a clock.
+    /// Says whether the kernel does a read because the file has not paid enough. `Some(true)`: it
+    /// does, and the caller [tells](Self::kernel_read) how long that took. Only some are timed,
+    /// because a read of cached pages takes little longer than two looks at the clock.
     #[inline]
     pub fn leaves_read(&self) -> Option<bool> {
         let is_ours = self.generation == Generation::current();
@@ -128,8 +128,8 @@ impl File {
         Some(is_timed)
     }
 
-    /// Whether the kernel does this operation because the file has not paid enough; it is counted
-    /// then.
+    /// Says whether the kernel does this operation because the file has not paid enough. Counts the
+    /// operation in that case.
     #[inline]
     pub(super) fn is_left_to_kernel(&self, operation: Purpose) -> bool {
         let (waiting, connection) = (&self.waiting, &self.connection);
@@ -156,7 +156,7 @@ impl File {
         true
     }
 
-    /// Tells the policy what was counted without it.
+    /// Tells the policy of operations that were counted here.
     pub(super) fn tell_policy(&self, state: &mut State) {
         let waiting = &self.waiting;
         let (reads, writes) = (take(&waiting.reads), take(&waiting.writes));
@@ -164,7 +164,7 @@ impl File {
         state.policy.add(reads, writes, reads_since_write);
     }
 
-    /// Waits from now on, if only payments are waited for.
+    /// Takes the short way from now on, if only payments decide.
     pub(super) fn wait_for_payment(&self, state: &State) {
         let is_waiting = self.connection.price().is_measured()
             && matches!(state.holds, Holds::Nothing)
@@ -172,14 +172,14 @@ impl File {
         self.waiting.is_waiting.store(is_waiting, Relaxed);
     }
 
-    /// The file has to pay again before it is attached.
+    /// Has the file pay from the beginning.
     pub(super) fn count_again(&self, state: &mut State) {
         self.tell_policy(state);
         state.policy.count_again();
         state.worth += self.waiting.take_paid();
     }
 
-    /// The file begins anew: what there was of it.
+    /// Forgets the past of the file, and returns it.
     pub(super) fn start_again(&self, state: &mut State) -> super::Past {
         self.count_again(state);
         let operations = state.policy.start_again();

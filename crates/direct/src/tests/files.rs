@@ -35,7 +35,6 @@ impl Bed {
         Bed::of_mount(content, false)
     }
 
-    /// Of a mount that wants overwrites in place, or not.
     fn of_mount(content: &[u8], is_in_place: bool) -> Bed {
         let server = Server::start(content);
         server.pool.lock().is_in_place = is_in_place;
@@ -43,18 +42,16 @@ impl Bed {
     }
 
     pub(super) fn of(server: Server) -> Bed {
-        let connection = server.connect();
-        Bed::by(server, connection)
+        Bed::by(server, crate::Rule::FIRST)
     }
 
-    pub(super) fn by(server: Server, connection: Arc<Connection>) -> Bed {
-        let file = connection.file(INODE).expect("a file");
-        let descriptor = tempfile();
+    pub(super) fn by(server: Server, rule: crate::Rule) -> Bed {
+        let connection = server.connect(rule);
         Bed {
             server,
+            file: connection.file(INODE).expect("a file"),
             connection,
-            file,
-            descriptor,
+            descriptor: tempfile(),
         }
     }
 
@@ -64,13 +61,12 @@ impl Bed {
     }
 
     pub(super) fn with_lease(self) -> Bed {
-        let bed = self;
         for _ in 1..OPERATIONS_BEFORE {
-            assert_eq!(bed.write(0, b""), None, "not attached yet");
+            assert_eq!(self.write(0, b""), None, "not attached yet");
         }
-        assert_eq!(bed.write(0, b""), Some(0));
-        assert!(bed.file.is_durable());
-        bed
+        assert_eq!(self.write(0, b""), Some(0));
+        assert!(self.file.is_durable());
+        self
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

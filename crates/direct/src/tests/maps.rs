@@ -45,7 +45,7 @@ impl Bed {
             .flat_map(|index| vec![byte(index); PAGE])
             .collect();
         let server = Server::start(&content);
-        let connection = server.connect();
+        let connection = server.connect(crate::Rule::FIRST);
         let memory = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC);
         let descriptor = std::fs::File::from(memory.expect("a file"));
         let kernels = vec![KERNELS; pages * PAGE];

@@ -17,9 +17,7 @@ const STALLED: Duration = Duration::from_secs(3);
 const OPERATIONS_MIN: usize = 64;
 
 fn bed(content: &[u8]) -> Bed {
-    let server = Server::start(content);
-    let connection = server.connect_by(Rule::Measured);
-    Bed::by(server, connection)
+    Bed::by(Server::start(content), Rule::Measured)
 }
 
 impl Bed {
@@ -119,7 +117,7 @@ fn a_synced_file_that_would_have_paid_a_small_lease_is_a_journal() {
     assert!(!close(2, true) && close(12, true), "by its last use");
     assert!(!close(12, false), "others will use it");
     assert!(!bed.is_attached());
-    // What it would have paid counts if it was attached.
+    // An attached file has earned the payments that it would have made.
     assert!(close(2000, true) && bed.is_attached());
     bed.file.expect_use();
     assert!(!close(1, true));

@@ -3,7 +3,6 @@
 use crate::connection::Connection;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Entry, Layout, MAP_CHUNK, PROCESS_BYTES, head, slot_at};
 use crate::memory::SharedMemory;
-use crate::price::Rule;
 use crate::protocol::{
     Attached, Kind, Prospect, Refusal, Reply, Request, Row, SEGMENTS_BESIDE, VERSION, Welcome,
 };
@@ -142,11 +141,7 @@ impl Server {
         Server { name, pool }
     }
 
-    pub(crate) fn connect(&self) -> Arc<Connection> {
-        self.connect_by(Rule::FIRST)
-    }
-
-    pub(crate) fn connect_by(&self, rule: Rule) -> Arc<Connection> {
+    pub(crate) fn connect(&self, rule: crate::Rule) -> Arc<Connection> {
         let connection = Connection::new(crate::discover::Server::at(&self.name), None, rule);
         assert!(connection.establish(), "connected");
         connection
