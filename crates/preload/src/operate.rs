@@ -352,10 +352,9 @@ pub(crate) fn write(
                 let _ = seek(borrow(number), SeekFrom::Start(end));
                 Some(bytes)
             });
-            if let Some(bytes) = appended {
-                return Way::Done(Ok(bytes));
-            }
-            if pin.appends(borrow(number)) {
+            if appended.is_some() {
+                return Way::of(appended, Call::Write);
+            } else if pin.appends(borrow(number)) {
                 pin.file().tell_kernel_end(borrow(number));
                 return Way::Timed(Call::Write);
             }

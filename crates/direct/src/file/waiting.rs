@@ -115,11 +115,13 @@ impl File {
     /// because a read of cached pages takes little longer than two looks at the clock.
     #[inline]
     pub fn leaves_read(&self) -> Option<bool> {
-        let is_ours = self.generation == Generation::current();
-        if !is_ours || !self.is_left_to_kernel(Purpose::Reading) {
+        let waiting = &self.waiting;
+        if !waiting.is_waiting.load(Relaxed)
+            || self.generation != Generation::current()
+            || !self.is_left_to_kernel(Purpose::Reading)
+        {
             return None;
         }
-        let waiting = &self.waiting;
         let is_timed = waiting.reads.load(Relaxed) % READS_PER_LOOK == 1;
         if !is_timed {
             let payment = self.connection.price().usual_payment(Call::Read);
