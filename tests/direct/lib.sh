@@ -11,6 +11,9 @@ programs=$work/programs
 clients=$work/clients.json
 mkdir "$programs"
 
+# By operations and not by times, so that it is certain which ones are direct.
+export PERDURE_DIRECT_AFTER=16
+
 # direct COMMAND... - with the library. Children of a function's background job have it as well.
 direct() { env LD_PRELOAD="$preload" "$@"; }
 

@@ -18,7 +18,7 @@ run() {
     shift
     cc -std=gnu17 -Wall -Wextra -pthread "$@" -o "$work/$name"
     mkdir "$place/$name"
-    if ! LD_PRELOAD=$preload timeout 120 "$work/$name" "$place/$name"; then
+    if ! PERDURE_DIRECT_AFTER=16 LD_PRELOAD=$preload timeout 120 "$work/$name" "$place/$name"; then
         echo "FAIL $name"
         failed=1
     fi

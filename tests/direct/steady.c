@@ -136,7 +136,7 @@ static int kill_many(char **arguments, int count, unsigned seed) {
     fill_up(arguments[2]);
     char preload[4096];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s", arguments[5]);
-    char *environment[] = {preload, NULL};
+    char *environment[] = {preload, "PERDURE_DIRECT_AFTER=16", NULL};
     for (int round = 0; round < count; round++) {
         char number[16];
         snprintf(number, sizeof number, "%u", rand_r(&seed));
@@ -148,7 +148,7 @@ static int kill_many(char **arguments, int count, unsigned seed) {
             execve(arguments[0], words, environment);
             _exit(127);
         }
-        /* It is attached by then. */
+        /* It is attached by then, with its sixteenth operation. */
         while (state->operations < before + 100) {
             CHECK(waitpid(child, NULL, WNOHANG) == 0);
             usleep(500);

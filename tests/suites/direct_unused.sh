@@ -84,5 +84,28 @@ for line in range(40):
 PYTHON
 [ "$(of_server leases_timed_out)" = "$before" ] || fail "a lease timed out that was used"
 seq 0 39 | cmp - "$dir/log" || fail "what the program wrote"
+
+# By the times that calls take (no fixed operation): short files are never attached, because 64
+# calls at least pay for one; a file that is used for long is.
+measured() { env -u PERDURE_DIRECT_AFTER LD_PRELOAD="$preload" "$@"; }
+before=$(of_server attached)
+measured python3 - "$dir" <<'PYTHON' || fail "short files"
+import os, sys
+for number in range(200):
+    for flags in os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_WRONLY | os.O_APPEND, os.O_RDONLY:
+        file = os.open(f"{sys.argv[1]}/short{number % 10}", flags)
+        for _ in range(32):
+            assert (os.read(file, 512) if flags == os.O_RDONLY else os.write(file, bytes(512)))
+        os.close(file)
+PYTHON
+[ "$(of_server attached)" = "$before" ] || fail "short files were attached"
+# A request takes a microsecond at least, so these pay the first price several times.
+measured python3 - "$dir/long" <<'PYTHON' || fail "a long file"
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for block in range(20_000):
+    os.pwrite(file, bytes(4096), block % 64 * 4096)
+PYTHON
+[ "$(of_server attached)" != "$before" ] || fail "a file that was used for long was not attached"
 finish
 echo "$granted leases of a program that stood still: $gained MiB came back"

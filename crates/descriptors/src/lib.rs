@@ -23,6 +23,8 @@ mod duplicate;
 #[cfg(test)]
 mod interleavings;
 mod lock;
+#[cfg(test)]
+mod looks;
 mod meaning;
 mod numbers;
 mod place;

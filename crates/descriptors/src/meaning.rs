@@ -13,12 +13,12 @@ const OURS: u64 = 3;
 const INDEX_SHIFT: u32 = 2;
 /// Of `foreign` and `fresh`: how often it was used.
 const USE: u64 = 1 << 2;
-const USES: u64 = 7 << 2;
+const USES: u64 = 31 << 2;
 /// It is looked at when it was used so often.
 const USES_BEFORE_LOOK: u64 = 2 * USE;
 /// Of `fresh`: calls under way. Of `kernel`: those that give the number to another file.
-const CALL: u64 = 1 << 5;
-const CALLS: u64 = 0xfff << 5;
+const CALL: u64 = 1 << 7;
+const CALLS: u64 = 0x3ff << 7;
 /// Of `fresh`: the program made the file, under the name that stands there.
 const MADE: u64 = 1 << 17;
 const NAME_SHIFT: u32 = 18;
@@ -112,9 +112,14 @@ impl Meaning {
         self.0 & USES >= USES_BEFORE_LOOK
     }
 
+    /// Used so often that it is not counted any more.
+    pub(crate) fn is_used_much(self) -> bool {
+        self.0 & USES == USES
+    }
+
     /// Of `foreign` and `fresh`: used once more. Of `fresh`, if `is_call`, one call more is under way, for which there must be room.
     pub(crate) fn used(self, is_call: bool) -> Meaning {
-        let used = if self.0 & USES == USES { 0 } else { USE };
+        let used = if self.is_used_much() { 0 } else { USE };
         Meaning(self.0 + used + if is_call { CALL } else { 0 })
     }
 

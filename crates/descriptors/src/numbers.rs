@@ -1,6 +1,6 @@
 //! What is known of each descriptor number.
 //!
-//! A descriptor is looked at when it is used for the third time, so that programs that read a file and close it pay nothing, and a handler that writes one last line into a file that it just opened asks
+//! A descriptor is looked at when it is used for the third time, or read for the 32nd, so that programs that read a file and close it pay nothing, and a handler that writes one last line into a file that it just opened asks
 //! nobody. Until then calls that use the kernel's position are counted while they last (*under way*): the position is taken over only when there are none.
 //!
 //! A number that is closed becomes the kernel's before the kernel closes it, and only an opening function that we stand before makes it anything else.
@@ -50,6 +50,11 @@ pub trait Descriptions {
 
     /// Whether a file that the program makes under this name is expected to be used, so that its descriptor is looked at when it is first used.
     fn is_expected(&self, name: u64) -> bool;
+
+    /// Whether descriptors that are only read are looked at later, because little would come of it.
+    fn may_readers_wait(&self) -> bool {
+        false
+    }
 
     /// Whether all numbers are the kernel's for good.
     fn is_off(&self) -> bool;
@@ -210,6 +215,24 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
 
     /// What a call on a descriptor has to do with; `moves` if it uses the position.
     pub fn find(&self, number: RawFd, moves: bool) -> Found<D::Pin<'_>> {
+        self.find_when(number, moves, Meaning::is_worth_a_look)
+    }
+
+    /// The same for a call that reads, which is no reason to look as soon.
+    pub fn find_to_read(&self, number: RawFd, moves: bool) -> Found<D::Pin<'_>> {
+        self.find_when(number, moves, |now| {
+            let is_worth_a_look = now.is_worth_a_look();
+            is_worth_a_look && (now.is_used_much() || !self.descriptions.may_readers_wait())
+        })
+    }
+
+    #[inline]
+    fn find_when(
+        &self,
+        number: RawFd,
+        moves: bool,
+        is_worth_a_look: impl Fn(Meaning) -> bool,
+    ) -> Found<D::Pin<'_>> {
         let Some(word) = self.word(number) else {
             return Found::Kernel;
         };
@@ -223,7 +246,7 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
                 },
                 tag => tag == Tag::Fresh && moves,
             };
-            let is_due = now.is_worth_a_look() || self.is_expected(now);
+            let is_due = is_worth_a_look(now) || self.is_expected(now);
             if is_due && !self.descriptions.is_inside() {
                 self.look(number, word, now);
             } else if is_call && now.has_all_calls() {

@@ -5,6 +5,7 @@ use crate::discover::{Device, Server, regular_file, server_of};
 use crate::entrance::{Generation, Inside};
 use crate::file::File;
 use crate::lock::Mutex;
+use crate::price::Rule;
 use crate::socket::WAIT;
 use crate::world::{World, Worlds};
 use rustix::fs::Statx;
@@ -32,14 +33,22 @@ pub(crate) struct Mount(Mutex<Standing>);
 #[derive(Debug, Default)]
 pub struct Client {
     worlds: Worlds,
+    rule: Rule,
 }
 
 impl Client {
     /// One that knows nothing yet.
     #[must_use]
     pub const fn new() -> Client {
+        Client::with_rule(Rule::FIRST)
+    }
+
+    /// The same, which attaches files by this rule.
+    #[must_use]
+    pub const fn with_rule(rule: Rule) -> Client {
         Client {
             worlds: Worlds::new(),
+            rule,
         }
     }
 
@@ -72,7 +81,7 @@ impl Client {
             Standing::NotOurs | Standing::Ours(_) => false,
         };
         if is_to_be_tried {
-            *standing = found(world, server());
+            *standing = self.found(world, server());
         }
         match &*standing {
             Standing::Ours(connection) => connection.file(inode),
@@ -83,7 +92,7 @@ impl Client {
     /// Whether this process writes any files directly.
     #[inline]
     pub fn writes_files(&self) -> bool {
-        crate::leased::are_there_any()
+        crate::counted::are_there_any()
     }
 
     /// What `stat` tells of a file that the kernel has `found`, if it is attached and nobody has to be asked.
@@ -106,11 +115,11 @@ impl Client {
         Generation::begin_next();
         self.worlds.leave();
     }
-}
 
-fn found(world: &'static World, server: Option<Server>) -> Standing {
-    match server {
-        None => Standing::NotOurs,
-        Some(server) => Standing::Ours(Connection::new(server, Some(world))),
+    fn found(&self, world: &'static World, server: Option<Server>) -> Standing {
+        match server {
+            None => Standing::NotOurs,
+            Some(server) => Standing::Ours(Connection::new(server, Some(world), self.rule)),
+        }
     }
 }

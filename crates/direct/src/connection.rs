@@ -7,6 +7,7 @@ use crate::line::{Line, NoAnswer};
 use crate::lock::Mutex;
 use crate::mapped::{Keeper, Keeping};
 use crate::memory::SharedMemory;
+use crate::price::{Price, Rule};
 use crate::protocol::{Kind, Reply, Request, VERSION, Welcome};
 use crate::segments::Segments;
 use crate::socket::WAIT;
@@ -90,11 +91,16 @@ pub(crate) struct Connection {
     files: Mutex<HashMap<u64, Weak<File>>>,
     keeping: Keeping,
     tours: Mutex<Tours>,
+    price: Price,
 }
 
 impl Connection {
     /// Of a server that is asked nothing yet.
-    pub(crate) fn new(server: Server, world: Option<&'static World>) -> Arc<Connection> {
+    pub(crate) fn new(
+        server: Server,
+        world: Option<&'static World>,
+        rule: Rule,
+    ) -> Arc<Connection> {
         Arc::new(Connection {
             server,
             world,
@@ -104,6 +110,7 @@ impl Connection {
             files: Mutex::default(),
             keeping: Keeping::default(),
             tours: Mutex::default(),
+            price: Price::new(rule),
         })
     }
 
@@ -149,6 +156,12 @@ impl Connection {
     #[inline]
     fn link(&self) -> &Link {
         self.link.get().expect("an attached file has a connection")
+    }
+
+    /// Returns the prices of its files.
+    #[inline]
+    pub(crate) fn price(&self) -> &Price {
+        &self.price
     }
 
     /// The file with this inode.

@@ -1,26 +1,26 @@
 //! A file of a mount in this process.
 
+mod attaching;
 mod kernel;
 mod mapping;
 mod room;
 mod status;
+mod waiting;
 
+pub use kernel::refresh_end;
 pub(crate) use room::Tours;
+use waiting::Waiting;
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
 use crate::entrance::{Generation, Inside};
 use crate::layout::Counter;
 use crate::leased::{Leased, Trouble};
-use crate::line::NoAnswer;
-use crate::mapped::{Mapped, tidy, tidy_of};
+use crate::mapped::{Mapped, tidy};
 use crate::policy::{Policy, Purpose};
-use crate::protocol::{Prospect, Refusal};
 use crate::socket::WAIT;
 use crate::turn::{Changing, Reading, Turns};
 use pmem::BLOCK_BYTES;
-use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::thread::sched_getcpu;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -57,6 +57,8 @@ struct State {
     mapped: Option<Arc<Mapped>>,
     /// The program has no descriptor of it any more.
     is_closed: bool,
+    /// What kernel calls took longer than direct ones since the file was opened, and would have.
+    worth: u64,
 }
 
 impl State {
@@ -76,6 +78,16 @@ enum Read {
     NoPlace,
 }
 
+/// What there was of a file from the first use to the last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Past {
+    /// Operations, direct or not.
+    pub operations: u64,
+    /// The next one that is used like this had better be attached at its first write: it
+    /// [is expected](File::expect_use) to be used.
+    pub is_journal: bool,
+}
+
 /// A file of a mount in this process. Any number of threads may use it at once.
 ///
 /// Each operation is done as a whole, or it returns `None` and did nothing: then the caller asks the kernel. `descriptor` must be one of the file that is open for what the operation does. A write of
@@ -85,6 +97,7 @@ pub struct File {
     generation: Generation,
     inode: u64,
     pub(crate) connection: Arc<Connection>,
+    waiting: Waiting,
     state: Turns<State>,
 }
 
@@ -93,6 +106,7 @@ impl File {
         File {
             generation: Generation::current(),
             inode,
+            waiting: Waiting::new(connection.price().is_measured()),
             connection,
             state: Turns::new(State {
                 holds: Holds::Nothing,
@@ -100,6 +114,7 @@ impl File {
                 policy: Policy::default(),
                 mapped: None,
                 is_closed: false,
+                worth: 0,
             }),
         }
     }
@@ -113,6 +128,9 @@ impl File {
         offset: u64,
     ) -> Option<usize> {
         let _inside = self.enter()?;
+        if self.is_left_to_kernel(Purpose::Reading) {
+            return None;
+        }
         // The lock is given back before anything else is done.
         let read = self.read_held(&*self.shared()?, into, offset);
         match read {
@@ -226,12 +244,16 @@ impl File {
         let Some(_inside) = self.enter() else {
             return false;
         };
-        self.shared().is_some_and(|state| {
+        let is_durable = self.shared().is_some_and(|state| {
             let held = self.held(&state).map(|(attachment, _)| attachment);
             held.is_some_and(|held| {
                 held.purpose() == Purpose::Writing && held.is_live(&self.connection)
             })
-        })
+        });
+        if is_durable {
+            self.spare_sync();
+        }
+        is_durable
     }
 
     /// Whether the server is gone: this `File` returns `None` for ever. Looking at the descriptor again may find another one.
@@ -245,11 +267,12 @@ impl File {
             && let Some(mut state) = self.exclusive()
         {
             state.policy.expect_use();
+            self.waiting.stop();
         }
     }
 
-    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns the number of operations since it was opened, if it is known.
-    pub fn close(&self) -> Option<u64> {
+    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns what it was used for since it was opened, if that is known.
+    pub fn close(&self) -> Option<Past> {
         tidy();
         let _inside = self.enter()?;
         let mut state = self.exclusive_to_leave()?;
@@ -261,7 +284,7 @@ impl File {
         }
         self.let_go(state);
         state.is_closed = true;
-        Some(state.policy.start_again())
+        Some(self.start_again(state))
     }
 
     #[inline]
@@ -338,10 +361,13 @@ impl File {
     ) -> Option<usize> {
         let mut state = self.exclusive()?;
         self.end_if_over(&mut state);
-        if matches!(state.holds, Holds::Nothing) {
-            self.attach(&mut state, descriptor, Purpose::Reading, Some(offset));
-        }
-        match self.read_held(&state, into, offset) {
+        let purchase = match state.holds {
+            Holds::Nothing => self.attach(&mut state, descriptor, Purpose::Reading, Some(offset)),
+            _ => None,
+        };
+        let read = self.read_held(&state, into, offset);
+        self.end_purchase(purchase);
+        match read {
             Read::Done(bytes) => Some(bytes),
             Read::NoPlace => self.refuse(Counter::NoPlace),
             Read::NotAttached => self.refuse(self.why_not(&state, Purpose::Reading)),
@@ -358,9 +384,13 @@ impl File {
         offset: Option<u64>,
     ) -> Option<(usize, u64)> {
         let _inside = self.enter()?;
+        if self.is_left_to_kernel(Purpose::Writing) {
+            return None;
+        }
         let mut state = self.exclusive()?;
+        let mut purchase = None;
         if !matches!(state.holds, Holds::Lease(_)) {
-            self.attach_for_writing(&mut state, descriptor, offset);
+            purchase = self.attach_for_writing(&mut state, descriptor, offset);
         }
         let Holds::Lease(leased) = &mut state.holds else {
             return self.refuse(self.why_not(&state, Purpose::Writing));
@@ -378,6 +408,9 @@ impl File {
         };
         if outcome == Err(Trouble::TooSmall) {
             outcome = self.write_with_more(&mut state, descriptor, (data, total), offset);
+        }
+        if purchase.is_some() {
+            self.end_purchase(purchase);
         }
         match outcome {
             Ok(bytes) => Some((bytes, offset + bytes as u64)),
@@ -421,159 +454,6 @@ impl File {
         })
     }
 
-    #[cold]
-    fn attach_for_writing(
-        &self,
-        state: &mut State,
-        descriptor: BorrowedFd<'_>,
-        offset: Option<u64>,
-    ) {
-        self.end_if_over(state);
-        // It goes through the kernel, and has the mappings taken back.
-        if state.is_mapped() {
-            return;
-        }
-        // The write that comes now would end it, and look as if somebody else had.
-        if self.let_go(state).is_some() {
-            state.policy.count_again();
-        }
-        self.attach(state, descriptor, Purpose::Writing, offset);
-    }
-
-    /// Attaches the file if it is time to, for an operation at an offset, or at its end.
-    fn attach(
-        &self,
-        state: &mut State,
-        descriptor: BorrowedFd<'_>,
-        operation: Purpose,
-        offset: Option<u64>,
-    ) {
-        if self.connection.is_lost() {
-            return;
-        }
-        if let Some(purpose) = state.policy.decide(operation, || may_write(descriptor)) {
-            self.attach_for(state, descriptor, purpose, offset);
-        }
-    }
-
-    fn attach_for(
-        &self,
-        state: &mut State,
-        descriptor: BorrowedFd<'_>,
-        purpose: Purpose,
-        offset: Option<u64>,
-    ) {
-        state.is_closed = false;
-        let is_offered = purpose == Purpose::Reading || !self.connection.reads_only();
-        if !is_offered || !self.connection.establish() {
-            return;
-        }
-        let (connection, inode) = (&*self.connection, self.inode);
-        let prospect = Prospect {
-            writes_little: purpose == Purpose::Writing && state.policy.writes_little(),
-            first_block: offset.map(|offset| offset / BLOCK),
-            processor: u16::try_from(sched_getcpu()).ok(),
-        };
-        let answer = match purpose {
-            Purpose::Reading => Attachment::ask(connection, inode, descriptor, purpose, prospect)
-                .map(|(attachment, attached)| Holds::Reading {
-                    attachment,
-                    size_bytes: attached.size_bytes,
-                }),
-            Purpose::Writing => {
-                let ask = || Leased::ask(connection, inode, descriptor, prospect);
-                let answer = match ask() {
-                    Err(NoAnswer::Refused(Refusal::NoRoom)) if self.make_room() => ask(),
-                    answer => answer,
-                };
-                answer.map(|leased| Holds::Lease(Box::new(leased)))
-            }
-        };
-        match answer {
-            Ok(holds) => state.holds = holds,
-            Err(NoAnswer::Lost) => {}
-            Err(NoAnswer::Refused(refusal)) => {
-                let is_final = match refusal {
-                    Refusal::NotYours | Refusal::Unsuitable | Refusal::Protocol => true,
-                    // Another descriptor may be open for more.
-                    Refusal::NotOurs => may_write(descriptor),
-                    _ => false,
-                };
-                match is_final {
-                    true => state.policy.give_up(purpose),
-                    false => state.policy.setback(purpose),
-                }
-            }
-        }
-    }
-
-    /// Why an operation goes to the kernel.
-    fn why_not(&self, state: &State, operation: Purpose) -> Counter {
-        if operation == Purpose::Writing && self.connection.reads_only() {
-            return Counter::NotOffered;
-        }
-        match state.policy.is_pausing(operation) {
-            true => Counter::Refused,
-            false => Counter::NotAttached,
-        }
-    }
-
-    /// Ends an attachment that the server has taken back, or cannot take back any more.
-    fn end_if_over(&self, state: &mut State) {
-        let is_over = match self.held(state) {
-            Some((attachment, _)) => !attachment.is_live(&self.connection),
-            None => true,
-        };
-        if is_over {
-            self.end(state);
-        }
-    }
-
-    fn end(&self, state: &mut State) {
-        let was_in_use = match &state.holds {
-            Holds::Lease(leased) => leased.is_in_use(),
-            Holds::Nothing | Holds::Reading { .. } => true,
-        };
-        match self.let_go(state) {
-            Some(purpose) if was_in_use => state.policy.setback(purpose),
-            Some(_) => state.policy.count_again(),
-            None => {}
-        }
-    }
-
-    /// Lets the file go, unless blocks of it are mapped; for what it was attached.
-    fn let_go(&self, state: &mut State) -> Option<Purpose> {
-        if let Some(mapped) = &state.mapped {
-            // What was given back counts no longer.
-            tidy_of(mapped);
-        }
-        if state.is_mapped() {
-            return None;
-        }
-        if state.mapped.take().is_some_and(|mapped| mapped.is_left()) {
-            state.policy.give_up(Purpose::Reading);
-            state.policy.give_up(Purpose::Writing);
-        }
-        let holds = std::mem::replace(&mut state.holds, Holds::Nothing);
-        state.base = None;
-        let (purpose, operations) = match holds {
-            Holds::Nothing => return None,
-            Holds::Reading { attachment, .. } => {
-                attachment.detach(&self.connection);
-                (attachment.purpose(), attachment.operations())
-            }
-            Holds::Lease(leased) => {
-                leased.detach(&self.connection);
-                let held = leased.attachment();
-                let told = (held.purpose(), held.operations());
-                leased.keep_memory(&self.connection);
-                told
-            }
-        };
-        state.policy.lived(purpose, operations);
-        Some(purpose)
-    }
-
     /// Tells the server that what this process had of the file is let go.
     fn detach_held(&self, holds: &Holds) {
         match holds {
@@ -582,11 +462,6 @@ impl File {
             Holds::Lease(leased) => leased.detach(&self.connection),
         }
     }
-}
-
-/// Whether a descriptor would do for a lease.
-fn may_write(descriptor: BorrowedFd<'_>) -> bool {
-    fcntl_getfl(descriptor).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR)
 }
 
 impl Drop for File {

@@ -2,6 +2,7 @@
 
 use crate::attachment::Attachment;
 use crate::connection::Connection;
+use crate::counted::Counted;
 use crate::layout::{MAP_CHUNK, SLOTS, head, left_at, slot_at};
 use crate::line::NoAnswer;
 use crate::policy::Purpose;
@@ -16,7 +17,6 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -58,32 +58,6 @@ const LATER_BYTES_MAX: u64 = 1 << 20;
 /// What is let go later has changed the first chunk of its map only: its memory can be used again.
 const _: () = assert!(LATER_BYTES_MAX <= MAP_CHUNK * BLOCK);
 
-/// Leases of this process.
-static LEASES: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether this process has any; a child of one that had may hear yes as well.
-#[inline]
-pub(crate) fn are_there_any() -> bool {
-    LEASES.load(Relaxed) > 0
-}
-
-/// One more lease of this process, as long as it lives.
-#[derive(Debug)]
-struct Counted;
-
-impl Counted {
-    fn new() -> Counted {
-        LEASES.fetch_add(1, Relaxed);
-        Counted
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        LEASES.fetch_sub(1, Relaxed);
-    }
-}
-
 /// A lease.
 #[derive(Debug)]
 pub(crate) struct Leased {
@@ -121,6 +95,8 @@ pub(crate) struct Leased {
     is_small: bool,
     /// The server has been told that this process has let go, or will be.
     has_let_go: bool,
+    /// The number of the first record.
+    first: u64,
     _counted: Counted,
 }
 
@@ -204,6 +180,7 @@ impl Leased {
             room_until: 0,
             is_small,
             has_let_go: false,
+            first: attached.next,
             _counted: Counted::new(),
             attachment,
         };
@@ -274,6 +251,16 @@ impl Leased {
     /// Whether it is one of those small files that a program makes again and again.
     fn is_journal(&self) -> bool {
         self.is_small && self.size_bytes() <= LATER_BYTES_MAX
+    }
+
+    /// Says whether it is a small lease.
+    pub(crate) fn is_small(&self) -> bool {
+        self.is_small
+    }
+
+    /// Returns the number of records: about as many as writes, if these are small.
+    pub(crate) fn records(&self) -> u64 {
+        self.writer.next() - self.first
     }
 
     /// Whether it was written to a moment ago.

@@ -2,10 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// Attaching a file for writing, and letting it go, takes as long as so many requests through the kernel (160 us to 10 us).
-const COST_OPERATIONS: u64 = 16;
-/// A file that is used less often than that, as many are, should not pay for it; one that is used more often has lost no more than twice that.
-pub(crate) const OPERATIONS_BEFORE: u64 = COST_OPERATIONS;
 /// Reads without a write between them after which a file that was written to before counts as one that is only read.
 const READS_WITHOUT_WRITE: u64 = 64;
 
@@ -49,9 +45,9 @@ impl Pause {
         is_over
     }
 
-    /// An attachment that lived through so many operations has saved about as many requests.
-    fn shorten(&mut self, operations: u64) {
-        let worth = (operations / COST_OPERATIONS).max(1);
+    /// An attachment was worth so many times what it cost.
+    fn shorten(&mut self, times: u64) {
+        let worth = times.max(1);
         self.last_operations /= worth;
         self.last_pause /= u32::try_from(worth).unwrap_or(u32::MAX);
     }
@@ -71,6 +67,8 @@ pub(crate) struct Policy {
     /// Since the file was opened, attached or not, up to the last time that it was let go.
     all_operations: u64,
     is_expected: bool,
+    /// The file is to be attached, whatever it has paid.
+    is_due: bool,
     operations: u64,
     writes: u64,
     reads_since_write: u64,
@@ -79,10 +77,13 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// An operation is to be done: for what the file should be attached now, if at all. `may_write` says whether the descriptor at hand would do for writing.
+    /// Decides before an operation whether the file is attached now, and for which purpose.
+    /// `has_paid` says whether the file has paid for an attachment, by its number of operations;
+    /// `may_write` whether the descriptor at hand would do for writing.
     pub(crate) fn decide(
         &mut self,
         operation: Purpose,
+        has_paid: impl FnOnce(Purpose, u64) -> bool,
         may_write: impl FnOnce() -> bool,
     ) -> Option<Purpose> {
         self.operations += 1;
@@ -97,15 +98,16 @@ impl Policy {
             Purpose::Reading => self.reads_since_write += 1,
         }
         let is_awaited = self.is_expected && operation == Purpose::Writing;
-        if self.operations < OPERATIONS_BEFORE && !is_awaited {
+        let is_only_read = self.writes == 0 || self.reads_since_write >= READS_WITHOUT_WRITE;
+        let purpose = match operation {
+            Purpose::Reading if is_only_read || self.writing.is_for_ever => Purpose::Reading,
+            _ => Purpose::Writing,
+        };
+        if !is_awaited && !self.is_due && !has_paid(purpose, self.operations) {
             return None;
         }
-        let is_only_read = self.writes == 0 || self.reads_since_write >= READS_WITHOUT_WRITE;
-        if operation == Purpose::Reading && (is_only_read || self.writing.is_for_ever) {
-            return self.reading.is_over().then_some(Purpose::Reading);
-        }
-        let may_write = operation == Purpose::Writing || may_write();
-        (may_write && self.writing.is_over()).then_some(Purpose::Writing)
+        let is_open_for_it = operation == purpose || may_write();
+        (is_open_for_it && self.pause_mut(purpose).is_over()).then_some(purpose)
     }
 
     /// Whether the server's refusals are why the file is not attached.
@@ -124,10 +126,27 @@ impl Policy {
         self.pause_mut(purpose).is_for_ever = true;
     }
 
-    /// An attachment has ended that lived through so many operations.
-    pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64) {
+    /// An attachment has ended that lived through so many operations, and was worth so many times what it cost.
+    pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64, times: u64) {
         self.all_operations = self.all_operations.saturating_add(operations);
-        self.pause_mut(purpose).shorten(operations);
+        self.pause_mut(purpose).shorten(times);
+    }
+
+    /// Adds operations that were counted elsewhere, and the reads after the last write.
+    pub(crate) fn add(&mut self, reads: u64, writes: u64, reads_since_write: u64) {
+        self.operations += reads + writes;
+        self.all_operations += reads + writes;
+        self.writes += writes;
+        self.reads_since_write = match writes {
+            0 => self.reads_since_write + reads,
+            _ => reads_since_write,
+        };
+    }
+
+    /// Says whether only the payments of the file decide when it is attached.
+    pub(crate) fn waits_for_payment(&self) -> bool {
+        let waits = |pause: &Pause| pause.operations == 0 && pause.until.is_none();
+        !self.is_expected && !self.is_due && waits(&self.reading) && waits(&self.writing)
     }
 
     /// The file is likely to be used often enough: the first write attaches it.
@@ -143,7 +162,7 @@ impl Policy {
     /// It did not do.
     pub(crate) fn expects_more(&mut self) {
         self.is_expected = false;
-        self.operations = OPERATIONS_BEFORE;
+        self.is_due = true;
     }
 
     /// The file begins anew: what was done with it before does not count. How many operations that were.
@@ -155,6 +174,7 @@ impl Policy {
 
     /// Attached for something else: operations count from here.
     pub(crate) fn count_again(&mut self) {
+        self.is_due = false;
         self.operations = 0;
         self.writes = 0;
         self.reads_since_write = 0;
@@ -180,17 +200,24 @@ mod tests {
     use super::*;
     use Purpose::{Reading, Writing};
 
+    /// Operations that pay for an attachment, here.
+    const ENOUGH: u64 = 16;
+
+    fn has_paid(_: Purpose, operations: u64) -> bool {
+        operations >= ENOUGH
+    }
+
     fn decide(policy: &mut Policy, operation: Purpose, times: usize) -> Option<Purpose> {
         let mut decision = None;
         for _ in 0..times {
-            decision = policy.decide(operation, || false);
+            decision = policy.decide(operation, has_paid, || false);
         }
         decision
     }
 
     #[test]
     fn an_operation_attaches_after_some_others() {
-        let before = OPERATIONS_BEFORE as usize - 1;
+        let before = ENOUGH as usize - 1;
         let mut policy = Policy::default();
         assert_eq!(decide(&mut policy, Reading, before), None);
         assert_eq!(decide(&mut policy, Reading, 1), Some(Reading));
@@ -209,7 +236,7 @@ mod tests {
         policy.expects_more();
         assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
         assert!(!policy.writes_little());
-        policy.lived(Writing, 10);
+        policy.lived(Writing, 10, 0);
         assert_eq!(policy.start_again(), 15);
         assert_eq!(decide(&mut policy, Writing, 1), None);
     }
@@ -219,18 +246,18 @@ mod tests {
         let mut policy = Policy::default();
         decide(&mut policy, Writing, 1);
         assert_eq!(
-            decide(&mut policy, Reading, OPERATIONS_BEFORE as usize),
+            decide(&mut policy, Reading, ENOUGH as usize),
             None,
             "own writes would end it"
         );
-        assert_eq!(policy.decide(Reading, || true), Some(Writing));
+        assert_eq!(policy.decide(Reading, has_paid, || true), Some(Writing));
         assert_eq!(decide(&mut policy, Reading, 64), Some(Reading));
     }
 
     #[test]
     fn setbacks_are_waited_out_longer_each_time_until_one_was_worth_it() {
         let mut policy = Policy::default();
-        decide(&mut policy, Writing, OPERATIONS_BEFORE as usize);
+        decide(&mut policy, Writing, ENOUGH as usize);
         for expected in [8, 16, 32] {
             policy.setback(Writing);
             assert!(policy.is_pausing(Writing) && !policy.is_pausing(Reading));
@@ -239,18 +266,35 @@ mod tests {
             assert_eq!(decide(&mut policy, Writing, expected as usize - 1), None);
             assert_eq!(decide(&mut policy, Writing, 1), Some(Writing));
         }
-        policy.lived(Writing, 20_000);
+        policy.lived(Writing, 20_000, 1250);
         policy.setback(Writing);
         assert_eq!(policy.writing.operations, 8);
         policy.give_up(Writing);
         assert_eq!(decide(&mut policy, Writing, 100_000), None);
     }
 
-    /// The pause in operations, and in time, after so many attachments that lived through so many operations each and then were taken back.
-    fn pause_after(attachments: usize, operations: u64) -> (u64, Duration) {
+    #[test]
+    fn operations_that_were_counted_elsewhere_count() {
+        let mut policy = Policy::default();
+        policy.add(4, 1, 3);
+        assert!(policy.waits_for_payment());
+        assert_eq!(decide(&mut policy, Reading, 9), None);
+        assert_eq!(policy.decide(Reading, has_paid, || true), None, "the 15th");
+        assert_eq!(policy.decide(Reading, has_paid, || true), Some(Writing));
+        policy.add(60, 0, 60);
+        assert_eq!(policy.decide(Reading, has_paid, || true), Some(Reading));
+        policy.setback(Reading);
+        assert!(!policy.waits_for_payment(), "it waits for the time");
+        assert_eq!(policy.start_again(), 77);
+        policy.expect_use();
+        assert!(!policy.waits_for_payment(), "the next write attaches it");
+    }
+
+    /// The pause after attachments that were worth `times` prices each, and then were taken back.
+    fn pause_after(attachments: usize, times: u64) -> (u64, Duration) {
         let mut policy = Policy::default();
         for _ in 0..attachments {
-            policy.lived(Writing, operations);
+            policy.lived(Writing, 0, times);
             policy.setback(Writing);
         }
         (policy.writing.operations, policy.writing.last_pause)
@@ -263,23 +307,23 @@ mod tests {
             (PAUSE_OPERATIONS_MAX, PAUSE_MAX),
         );
         assert_eq!(pause_after(30, 0), longest, "both at once");
-        assert_eq!(pause_after(30, COST_OPERATIONS), longest, "not worth it");
-        assert_eq!(pause_after(30, 2 * COST_OPERATIONS), shortest);
-        assert_eq!(pause_after(30, 2000), shortest, "by turns");
+        assert_eq!(pause_after(30, 1), longest, "not worth it");
+        assert_eq!(pause_after(30, 2), shortest);
+        assert_eq!(pause_after(30, 125), shortest, "by turns");
         let mut policy = Policy::default();
         for _ in 0..30 {
             policy.setback(Writing);
         }
-        policy.lived(Writing, 2 * COST_OPERATIONS);
+        policy.lived(Writing, 0, 2);
         policy.setback(Writing);
         assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MAX, "as it was");
-        policy.lived(Writing, 8 * COST_OPERATIONS);
+        policy.lived(Writing, 0, 8);
         policy.setback(Writing);
         assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MAX / 4);
-        policy.lived(Writing, 2000);
+        policy.lived(Writing, 0, 125);
         policy.setback(Writing);
         assert!(policy.writing.operations < 40, "one burst is enough");
-        policy.lived(Writing, u64::MAX);
+        policy.lived(Writing, u64::MAX, u64::MAX);
         policy.setback(Writing);
         assert_eq!(policy.writing.operations, PAUSE_OPERATIONS_MIN);
     }

@@ -5,6 +5,7 @@ mod double;
 
 #[cfg(feature = "double")]
 pub(crate) use self::double::{Client, File};
+use direct::Rule;
 pub(crate) use direct::mapped;
 #[cfg(not(feature = "double"))]
 pub(crate) use direct::{Client, File};
@@ -12,8 +13,8 @@ pub(crate) use direct::{Client, File};
 use crate::description::Description;
 use crate::leaked::Leaked;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 static CLIENT: Leaked<Client> = Leaked::new();
@@ -23,7 +24,32 @@ static DESCRIPTIONS: Leaked<Mutex<HashMap<usize, usize>>> = Leaked::new();
 
 /// The client of this process.
 pub(crate) fn client() -> &'static Client {
-    CLIENT.get_or(Client::default)
+    CLIENT.get_or(|| Client::with_rule(rule()))
+}
+
+/// Whether this process writes any files directly.
+pub(crate) fn writes_files() -> bool {
+    CLIENT.get().is_some_and(Client::writes_files)
+}
+
+/// The rule by which files are attached: when it pays, or the one of `PERDURE_DIRECT_AFTER`.
+fn rule() -> Rule {
+    match after() {
+        0 => Rule::Measured,
+        after => Rule::After(after),
+    }
+}
+
+/// The operation that `PERDURE_DIRECT_AFTER` names, or 0.
+pub(crate) fn after() -> u64 {
+    static AFTER: AtomicU64 = AtomicU64::new(NOT_ASKED);
+    const NOT_ASKED: u64 = u64::MAX;
+    if AFTER.load(Relaxed) == NOT_ASKED {
+        let value = std::env::var("PERDURE_DIRECT_AFTER").ok();
+        let after = value.and_then(|value| value.parse().ok()).unwrap_or(0);
+        AFTER.store(after.min(NOT_ASKED - 1), Relaxed);
+    }
+    AFTER.load(Relaxed)
 }
 
 /// In a child of `fork`: forgets everything, locks nothing.
@@ -68,9 +94,9 @@ pub(crate) fn depart(description: &Description) {
         *count == 0 && map.remove(&address).is_some()
     });
     if is_last
-        && let Some(operations) = file.close()
+        && let Some(past) = file.close()
         && let Some(name) = description.name()
     {
-        name.learn(operations);
+        name.learn(past.is_journal);
     }
 }

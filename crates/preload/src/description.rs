@@ -34,13 +34,15 @@ impl Description {
     /// With a limit on the size of files (`RLIMIT_FSIZE`) writes are the kernel's, which enforces it.
     pub(crate) fn new(file: Arc<File>, flags: OFlags, name: Option<Name>) -> Description {
         let access = flags & OFlags::ACCMODE;
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+        let is_limited = || {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+            limit.current.is_some()
+        };
         Description {
             file,
             name,
             is_readable: access == OFlags::RDONLY || access == OFlags::RDWR,
-            is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR)
-                && limit.current.is_none(),
+            is_writable: (access == OFlags::WRONLY || access == OFlags::RDWR) && !is_limited(),
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             appender: Appender::default(),
             placer: Appender::default(),

@@ -1,16 +1,13 @@
 //! What the process did with files that it made under the same name before.
 //!
 //! A file is attached when it has been used some time, because most are not worth it. A journal that is made anew for each transaction never gets that far. So it is remembered, by a hash of the path that the
-//! program opens, whether the file of that name was used often; the next one is attached when it is first written to. Names that share a place share a habit: it is a guess in any case.
+//! program opens, whether the file of that name was used so much that a small lease would have paid; the next one is attached when it is first written to. Names that share a place share a habit: it is a guess in any case.
 
 use descriptors::NAMES;
 use libc::c_char;
 use std::ffi::CStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Operations that make attaching a file worth it: it takes as long as two or three requests.
-const OPERATIONS_WORTH_IT: u64 = 6;
 
 static ARE_USED: [AtomicBool; NAMES] = [const { AtomicBool::new(false) }; NAMES];
 
@@ -47,14 +44,14 @@ impl Name {
         u64::from(self.0)
     }
 
-    /// Whether the last file of this name was used often.
+    /// Whether the last file of this name was used like a journal.
     pub(crate) fn is_used(self) -> bool {
         ARE_USED[usize::from(self.0)].load(Relaxed)
     }
 
-    /// A file of this name was used so often, from the first use to the last.
-    pub(crate) fn learn(self, operations: u64) {
-        ARE_USED[usize::from(self.0)].store(operations >= OPERATIONS_WORTH_IT, Relaxed);
+    /// Whether a file of this name was, from the first use to the last.
+    pub(crate) fn learn(self, is_journal: bool) {
+        ARE_USED[usize::from(self.0)].store(is_journal, Relaxed);
     }
 }
 
@@ -71,9 +68,9 @@ mod tests {
         assert_ne!(name, other);
         assert_eq!(Name::from_bits(name.bits()), name);
         assert!(!name.is_used());
-        name.learn(OPERATIONS_WORTH_IT);
+        name.learn(true);
         assert!(name.is_used() && !other.is_used());
-        name.learn(OPERATIONS_WORTH_IT - 1);
+        name.learn(false);
         assert!(!name.is_used());
     }
 }

@@ -23,6 +23,7 @@
 
 mod appender;
 mod buffers;
+mod by_kernel;
 mod calls;
 mod client;
 mod description;
@@ -36,3 +37,4 @@ mod real;
 mod slab;
 mod table;
 mod thread;
+mod way;

@@ -3,55 +3,24 @@
 //! What the file does not do directly is done by a system call at the library's position, so the kernel's need not be set. Those calls are no cancellation points, as nothing may
 //! be cancelled while the position is locked.
 
-use crate::client::knows_mounts;
+use crate::by_kernel::{
+    append_by_kernel, append_rest, kernel_write, read_by_kernel, seek_by_kernel, tell_end, total,
+    write_rest,
+};
 use crate::client::mapped::{MapRequest, Plan};
+use crate::real;
 use crate::slab::Pin;
 use crate::table::{Found, TABLE, borrow, pinned_as_owner};
 use crate::thread::{self, Inside, set_errno};
-use crate::{process, real};
-use descriptors::{Meaning, Step};
+pub(crate) use crate::way::{Call, Way};
+use descriptors::Step;
 use direct::BLOCK_BYTES;
 use libc::{c_int, c_long, c_void, iovec, ssize_t};
-use rustix::fs::{
-    AtFlags, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, seek, statx, tell,
-};
+use rustix::fs::{SeekFrom, Statx, fstat, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-
-/// How a call goes on.
-pub(crate) enum Way {
-    /// It is done.
-    Done(Result<usize, Errno>),
-    /// By the kernel.
-    Kernel,
-    /// By the kernel, and then the table is told.
-    Counted(Meaning),
-}
-
-impl Way {
-    /// What the call returns. Nothing has to be dropped while the real function works: it may be cancelled.
-    #[inline]
-    pub(crate) fn or(self, number: RawFd, real: impl FnOnce() -> ssize_t) -> ssize_t {
-        match self {
-            Way::Done(Ok(bytes)) => bytes as ssize_t,
-            Way::Done(Err(error)) => {
-                set_errno(error.raw_os_error());
-                -1
-            }
-            Way::Kernel => real(),
-            Way::Counted(then) => {
-                let result = real();
-                TABLE.landed(number, then);
-                result
-            }
-        }
-    }
-
-    fn of(direct: Option<usize>) -> Way {
-        direct.map_or(Way::Kernel, |bytes| Way::Done(Ok(bytes)))
-    }
-}
+use std::time::Instant;
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,10 +49,6 @@ fn fits(start: u64, bytes: usize) -> bool {
         .is_some_and(|end| end <= i64::MAX as u64)
 }
 
-fn total(data: &[IoSlice<'_>]) -> usize {
-    data.iter().map(|part| part.len()).sum()
-}
-
 /// `pread` of a whole block without a lock, if this thread uses the file alone.
 #[inline(always)]
 pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i64) -> bool {
@@ -97,13 +62,18 @@ pub(crate) fn read_block(number: RawFd, into: &mut [u8; BLOCK_BYTES], offset: i6
     description.is_readable() && description.file().read_block(into, offset as u64)
 }
 
-/// `pread` without a lock, if this thread uses the file alone.
+/// `pread` without a lock, if this thread uses the file alone, or by the kernel, if the file has
+/// hardly been used.
 #[inline]
-pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<usize> {
+pub(crate) fn read_as_owner(number: RawFd, into: &mut [u8], offset: i64) -> Option<Way> {
     let offset = u64::try_from(offset).ok()?;
     let pin = TABLE.pinned(number)?;
     let file = pin.is_readable().then(|| pin.file())?;
-    file.read_as_owner(into, offset)
+    match file.leaves_read() {
+        Some(true) => Some(Way::Timed(Call::Read)),
+        Some(false) => Some(Way::Kernel),
+        None => Some(Way::Done(Ok(file.read_as_owner(into, offset)?))),
+    }
 }
 
 /// `pwrite` of a whole block without a lock, if this thread writes the file alone.
@@ -131,7 +101,8 @@ pub(crate) fn read_at(number: RawFd, pin: &Pin, into: &mut [IoSliceMut<'_>], off
         return Way::Kernel;
     }
     let inside = Inside::enter();
-    Way::of(inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset)))
+    let read = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, offset));
+    Way::of(read, Call::Read)
 }
 
 /// `pwritev2` with an offset, and with a flag that says where it goes. The position stays.
@@ -151,8 +122,12 @@ pub(crate) fn write_flagged_at(
     };
     let call = |to: BorrowedFd<'_>| pwritev2(to, data, offset, flags);
     match write_at(number, pin, data, offset.cast_signed(), place) {
-        Way::Kernel if place == Place::End => Way::Done(append_by_kernel(number, pin, call).0),
-        Way::Kernel => Way::Done(call(placing(number, pin))),
+        Way::Timed(_) | Way::Kernel if place == Place::End => {
+            Way::Done(append_by_kernel(number, pin, call).0)
+        }
+        Way::Timed(_) | Way::Kernel => {
+            Way::Done(Call::Write.timed(pin, || call(placing(number, pin))))
+        }
         way => way,
     }
 }
@@ -218,7 +193,7 @@ pub(crate) fn write_at(
         return Way::Kernel;
     }
     let inside = Inside::enter();
-    Way::of(inside.and_then(|_inside| {
+    let written = inside.and_then(|_inside| {
         // As Linux does it: the offset of a write to a description that appends is ignored.
         if place.is_end(number, pin) {
             let appended = pin.file().append(borrow(number), data)?;
@@ -238,13 +213,24 @@ pub(crate) fn write_at(
             };
             Some(write_rest(to, data, bytes, offset, flags))
         }
-    }))
+    });
+    Way::of(written, Call::Write)
 }
 
 /// Calls `with` if the descriptor is ours; `moves` if the call uses the position. Only then what the program has named may be looked at: of other descriptors the kernel does, and says so if it cannot.
 #[inline]
 pub(crate) fn if_ours(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
     match TABLE.find(number, moves) {
+        Found::Kernel => Way::Kernel,
+        Found::Counted(then) => Way::Counted(then),
+        Found::Ours(pin) => with(&pin),
+    }
+}
+
+/// As [`if_ours`] with a read.
+#[inline]
+pub(crate) fn if_ours_to_read(number: RawFd, moves: bool, with: impl FnOnce(&Pin) -> Way) -> Way {
+    match TABLE.find_to_read(number, moves) {
         Found::Kernel => Way::Kernel,
         Found::Counted(then) => Way::Counted(then),
         Found::Ours(pin) => with(&pin),
@@ -268,19 +254,6 @@ pub(crate) fn if_ours_to_write(number: RawFd, with: impl FnOnce(&Pin) -> Way) ->
     }
 }
 
-#[cold]
-fn tell_end(number: RawFd) {
-    if knows_mounts()
-        && !TABLE.is_kernels(number)
-        && process::may_look()
-        && fcntl_getfl(borrow(number)).is_ok_and(|flags| flags.contains(OFlags::APPEND))
-    {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-        // What comes of it is the kernel's affair.
-        let _ = statx(borrow(number), c"", flags, StatxFlags::SIZE);
-    }
-}
-
 /// `readv`.
 pub(crate) fn read(
     number: RawFd,
@@ -299,13 +272,18 @@ pub(crate) fn read(
         Step::TooFar(start) => return Way::Done(preadv2(borrow(number), into, start, flags)),
         Step::Kernels => return Way::Kernel,
     };
-    let inside = if position.is_passing() {
-        None
-    } else {
-        Inside::enter()
+    let left = pin.file().leaves_read();
+    let inside = match position.is_passing() || left.is_some() {
+        true => None,
+        false => Inside::enter(),
     };
     let direct = inside.and_then(|_inside| pin.file().read_at(borrow(number), into, start));
-    let outcome = direct.map_or_else(|| preadv2(borrow(number), into, start, flags), Ok);
+    let mut by_kernel = || read_by_kernel(number, into, start, flags);
+    let outcome = match direct {
+        Some(bytes) => Ok(bytes),
+        None if left == Some(false) => by_kernel(),
+        None => Call::Read.timed(pin, by_kernel),
+    };
     position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
     Way::Done(outcome)
 }
@@ -362,7 +340,8 @@ pub(crate) fn write(
                 let bytes = pin.file().write_at(borrow(number), data, start)?;
                 Some(write_rest(to(number), data, bytes, start, flags))
             });
-            let outcome = direct.map_or_else(|| pwritev2(to(number), data, start, flags), Ok);
+            let outcome =
+                direct.map_or_else(|| kernel_write(pin, to(number), data, start, flags), Ok);
             position.retreat(borrow(number), bytes - outcome.unwrap_or(0).min(bytes));
             Way::Done(outcome)
         }
@@ -374,11 +353,10 @@ pub(crate) fn write(
                 Some(bytes)
             });
             if appended.is_some() {
-                return Way::of(appended);
-            }
-            if pin.appends(borrow(number)) {
-                pin.file().tell_kernel_size(borrow(number));
-                return Way::Kernel;
+                return Way::of(appended, Call::Write);
+            } else if pin.appends(borrow(number)) {
+                pin.file().tell_kernel_end(borrow(number));
+                return Way::Timed(Call::Write);
             }
             let (outcome, end) = append_by_kernel(number, pin, call);
             if let (Ok(_), Some(end)) = (outcome, end) {
@@ -396,86 +374,6 @@ pub(crate) fn write(
         }
         (None, false) => Way::Kernel,
     }
-}
-
-/// Appends by a call to the kernel: what came of it, and where the file ends behind it, if that is known. If the call has an offset, no position moves, and what is said of the end means nothing.
-///
-/// The kernel goes by what it was told last of where the file ends. It tells the server whether the file was opened for appending, and the server then writes at the real end; but not that this one write is to append
-/// (`RWF_APPEND`), which looks like one to the place where the kernel takes the end to be. So it goes through a description that was opened for appending.
-fn append_by_kernel(
-    number: RawFd,
-    pin: &Pin,
-    call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
-) -> (Result<usize, Errno>, Option<u64>) {
-    let append = |descriptor: BorrowedFd<'_>| {
-        pin.file().tell_kernel_size(descriptor);
-        let outcome = call(descriptor);
-        (outcome, tell(descriptor).ok())
-    };
-    let access = fcntl_getfl(borrow(number)).map(|flags| flags & OFlags::ACCMODE);
-    if !pin.appends(borrow(number)) && access != Ok(OFlags::RDONLY) {
-        // Who may not open the file any more does it as he would without the library.
-        if let Some(another) = pin.beside(borrow(number), true) {
-            return append(another);
-        }
-    }
-    append(borrow(number))
-}
-
-/// Of a long write `done` bytes were written directly; then it was over, because another process has come to the file or there was no room: the kernel writes the rest. Bytes written.
-#[inline]
-fn write_rest(
-    to: BorrowedFd<'_>,
-    data: &[IoSlice<'_>],
-    done: usize,
-    offset: u64,
-    flags: ReadWriteFlags,
-) -> usize {
-    if done == total(data) {
-        return done;
-    }
-    let write = |rest: &[IoSlice<'_>]| pwritev2(to, rest, offset + done as u64, flags).unwrap_or(0);
-    done + with_rest(data, done, write)
-}
-
-/// The same of an append, up to where the file ended behind it. If that is not its end any more, somebody else has appended: the call is cut short, as what the program writes next belongs behind that. (Who comes
-/// between the look and the kernel's append is written behind, as well.) Bytes written, and the end behind them.
-#[inline]
-fn append_rest(
-    number: RawFd,
-    pin: &Pin,
-    data: &[IoSlice<'_>],
-    (done, end): (usize, u64),
-    offset: Option<u64>,
-    flags: ReadWriteFlags,
-) -> (usize, u64) {
-    if done == total(data) || real_size(number) != Some(end) {
-        return (done, end);
-    }
-    with_rest(data, done, |rest| {
-        let call = |to: BorrowedFd<'_>| pwritev2(to, rest, offset.unwrap_or(u64::MAX), flags);
-        match append_by_kernel(number, pin, call) {
-            (Ok(bytes), found) => (done + bytes, found.unwrap_or(end + bytes as u64)),
-            (Err(_), _) => (done, end),
-        }
-    })
-}
-
-/// Calls `write` with what is behind the first `done` bytes.
-#[cold]
-fn with_rest<R>(data: &[IoSlice<'_>], done: usize, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
-    let mut parts = data.to_vec();
-    let mut rest = &mut parts[..];
-    IoSlice::advance_slices(&mut rest, done);
-    write(rest)
-}
-
-/// Bytes of the file, as the server says.
-#[cold]
-fn real_size(number: RawFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    let status = statx(borrow(number), c"", flags, StatxFlags::SIZE).ok()?;
-    Some(status.stx_size)
 }
 
 /// `lseek`.
@@ -521,24 +419,31 @@ fn size(number: RawFd, pin: &Pin, is_passing: bool) -> Option<u64> {
     known.or_else(|| u64::try_from(fstat(borrow(number)).ok()?.st_size).ok())
 }
 
-fn seek_by_kernel(number: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
-    let to = match (whence, u64::try_from(offset)) {
-        (libc::SEEK_END, _) => SeekFrom::End(offset),
-        (libc::SEEK_DATA, Ok(offset)) => SeekFrom::Data(offset),
-        (libc::SEEK_HOLE, Ok(offset)) => SeekFrom::Hole(offset),
-        // As the kernel answers a negative offset of these.
-        (libc::SEEK_DATA | libc::SEEK_HOLE, Err(_)) => return Err(Errno::NXIO),
-        _ => return Err(Errno::INVAL),
-    };
-    seek(borrow(number), to)
-}
-
 /// Whether all that was written through this descriptor is durable, without asking anybody.
 pub(crate) fn is_durable(number: RawFd) -> bool {
     match TABLE.find(number, false) {
         Found::Ours(pin) => Inside::enter().is_some_and(|_inside| pin.file().is_durable()),
         _ => false,
     }
+}
+
+/// Makes what was written durable with the `real` function, unless it is.
+pub(crate) fn sync(number: RawFd, real: impl FnOnce() -> c_int) -> c_int {
+    if TABLE.is_kernels(number) {
+        return real();
+    }
+    if is_durable(number) {
+        return 0;
+    }
+    // As for reads and writes nothing has to be dropped while the real function works.
+    let begin = Instant::now();
+    let result = real();
+    if result == 0
+        && let Some(pin) = TABLE.pinned(number)
+    {
+        pin.file().kernel_synced(begin.elapsed());
+    }
+    result
 }
 
 /// What `fstat` tells, if the file is attached.

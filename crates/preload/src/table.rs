@@ -1,6 +1,6 @@
 //! The table of descriptor numbers of this process ([`descriptors`]): what they lead to, and what the kernel says of them.
 
-use crate::client::client;
+use crate::client::{after, client, writes_files};
 use crate::description::Description;
 use crate::habits::Name;
 use crate::log::say;
@@ -84,6 +84,11 @@ impl Descriptions for Process {
 
     fn is_expected(&self, name: u64) -> bool {
         Name::from_bits(name).is_used()
+    }
+
+    fn may_readers_wait(&self) -> bool {
+        // A read by the kernel revokes a lease, and one of this process may be of the same file.
+        after() == 0 && !writes_files()
     }
 
     fn is_off(&self) -> bool {

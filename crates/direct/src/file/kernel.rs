@@ -6,6 +6,17 @@ use crate::policy::Purpose;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use std::os::fd::BorrowedFd;
 
+/// Has the kernel ask the server where a file ends, if the kernel may be wrong. To be called before
+/// an append, because the kernel places an append by the end that it knows.
+///
+/// The server has the kernel drop the attributes of a file when a lease begins, and keep none
+/// while it lasts. So the kernel asks for any attribute of a leased file, and learns the size as
+/// well. Of another file it knows the mode, whatever it has written, and asks nobody.
+pub fn refresh_end(descriptor: BorrowedFd<'_>) {
+    // If the call fails, the append tells what is wrong.
+    let _ = statx(descriptor, c"", AtFlags::EMPTY_PATH, StatxFlags::MODE);
+}
+
 impl File {
     /// Lets the file go until [`close`](Self::close): the kernel is going to use it in a way that
     /// nobody else sees (it is being mapped). Tells the kernel how long the file is, because a load
@@ -22,6 +33,13 @@ impl File {
             self.connection.count(Counter::NotOffered, 1);
         }
         self.tell_kernel_size(descriptor);
+    }
+
+    /// Tells the kernel how long the file is, before it appends.
+    pub fn tell_kernel_end(&self, descriptor: BorrowedFd<'_>) {
+        if !self.connection.reads_only() {
+            refresh_end(descriptor);
+        }
     }
 
     /// Tells the kernel how long the file is, before it reads without a question to the server

@@ -68,7 +68,7 @@ impl File {
             && state.is_closed
         {
             self.let_go(&mut state);
-            state.policy.start_again();
+            self.start_again(&mut state);
         }
     }
 

@@ -4,7 +4,7 @@ use super::server::{BLOCK, INODE, Manner, SEGMENT_BLOCKS, SPARES, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::layout::{Counter, MAP_CHUNK};
-use crate::policy::OPERATIONS_BEFORE;
+use crate::price::OPERATIONS_BEFORE;
 use crate::protocol::{Kind, Refusal};
 use lease::Place;
 use pmem::BlockNumber;
@@ -35,7 +35,6 @@ impl Bed {
         Bed::of_mount(content, false)
     }
 
-    /// Of a mount that wants overwrites in place, or not.
     fn of_mount(content: &[u8], is_in_place: bool) -> Bed {
         let server = Server::start(content);
         server.pool.lock().is_in_place = is_in_place;
@@ -43,14 +42,16 @@ impl Bed {
     }
 
     pub(super) fn of(server: Server) -> Bed {
-        let connection = server.connect();
-        let file = connection.file(INODE).expect("a file");
-        let descriptor = tempfile();
+        Bed::by(server, crate::Rule::FIRST)
+    }
+
+    pub(super) fn by(server: Server, rule: crate::Rule) -> Bed {
+        let connection = server.connect(rule);
         Bed {
             server,
+            file: connection.file(INODE).expect("a file"),
             connection,
-            file,
-            descriptor,
+            descriptor: tempfile(),
         }
     }
 
@@ -60,13 +61,12 @@ impl Bed {
     }
 
     pub(super) fn with_lease(self) -> Bed {
-        let bed = self;
         for _ in 1..OPERATIONS_BEFORE {
-            assert_eq!(bed.write(0, b""), None, "not attached yet");
+            assert_eq!(self.write(0, b""), None, "not attached yet");
         }
-        assert_eq!(bed.write(0, b""), Some(0));
-        assert!(bed.file.is_durable());
-        bed
+        assert_eq!(self.write(0, b""), Some(0));
+        assert!(self.file.is_durable());
+        self
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -90,7 +90,7 @@ impl Bed {
         self.file.append(self.descriptor(), &[IoSlice::new(data)])
     }
 
-    fn counter(&self, counter: Counter) -> u64 {
+    pub(super) fn counter(&self, counter: Counter) -> u64 {
         self.server.pool.lock().counter(counter)
     }
 }
@@ -610,7 +610,7 @@ fn a_file_whose_use_is_expected_is_leased_at_the_first_write_and_again_if_it_nee
     assert_eq!(bed.server.asked(Kind::Attach), 2, "one was too small");
     assert_eq!(bed.server.content(), model);
     assert_eq!(
-        bed.file.close().map(|operations| operations >= 40),
+        bed.file.close().map(|past| past.operations >= 40),
         Some(true)
     );
     assert_eq!(bed.server.let_go(2), 2);

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::discover::Server as Found;
 use crate::discover::regular_file;
 use crate::file::File;
-use crate::policy::OPERATIONS_BEFORE;
+use crate::price::OPERATIONS_BEFORE;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

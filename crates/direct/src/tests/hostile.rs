@@ -6,6 +6,7 @@ use crate::discover::Server as Found;
 use crate::layout::{CAPACITY_BLOCKS_MIN, Layout, PROCESS_BYTES, head};
 use crate::mapped::MapRequest;
 use crate::memory::SharedMemory;
+use crate::price::Rule;
 use crate::protocol::{Attached, Kind, Reply, Request, Row, SEGMENTS_AT_ONCE, VERSION, Welcome};
 use crate::transport;
 use pmem::BLOCK_BYTES;
@@ -174,7 +175,7 @@ fn serve(connection: &OwnedFd, lies: &[Lie], words: &[(usize, u64)]) {
 }
 
 fn use_file(name: &[u8]) {
-    let connection = Connection::new(Found::at(name), None);
+    let connection = Connection::new(Found::at(name), None, Rule::FIRST);
     if !connection.establish() {
         return;
     };

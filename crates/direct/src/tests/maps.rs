@@ -4,7 +4,7 @@ use super::server::{BLOCK, INODE, Server};
 use crate::connection::Connection;
 use crate::file::File;
 use crate::mapped::{self, Area, MapRequest};
-use crate::policy::OPERATIONS_BEFORE;
+use crate::price::OPERATIONS_BEFORE;
 use crate::protocol::Kind;
 use lease::Place;
 use parking_lot::{Mutex, MutexGuard};
@@ -45,7 +45,7 @@ impl Bed {
             .flat_map(|index| vec![byte(index); PAGE])
             .collect();
         let server = Server::start(&content);
-        let connection = server.connect();
+        let connection = server.connect(crate::Rule::FIRST);
         let memory = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC);
         let descriptor = std::fs::File::from(memory.expect("a file"));
         let kernels = vec![KERNELS; pages * PAGE];

@@ -4,6 +4,7 @@ mod files;
 mod forked;
 mod hostile;
 mod maps;
+mod paid;
 mod reads_only;
 mod runs;
 mod server;

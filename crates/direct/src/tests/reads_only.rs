@@ -4,6 +4,7 @@ use super::files::{bytes, tempfile};
 use super::server::{INODE, Server};
 use crate::connection::Connection;
 use crate::discover::Server as Found;
+use crate::price::Rule;
 use crate::protocol::Kind;
 use pmem::BLOCK_BYTES as BLOCK;
 use std::io::{IoSlice, IoSliceMut};
@@ -17,7 +18,9 @@ fn no_lease_is_asked_for_and_reads_are_direct() {
         reads_only: true,
         ..Found::at(&server.name)
     };
-    let file = Connection::new(found, None).file(INODE).expect("a file");
+    let file = Connection::new(found, None, Rule::FIRST)
+        .file(INODE)
+        .expect("a file");
     let descriptor = tempfile();
     let descriptor = descriptor.as_fd();
     let write = || file.write_at(descriptor, &[IoSlice::new(b"data")], 0);

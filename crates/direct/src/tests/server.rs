@@ -141,8 +141,8 @@ impl Server {
         Server { name, pool }
     }
 
-    pub(crate) fn connect(&self) -> Arc<Connection> {
-        let connection = Connection::new(crate::discover::Server::at(&self.name), None);
+    pub(crate) fn connect(&self, rule: crate::Rule) -> Arc<Connection> {
+        let connection = Connection::new(crate::discover::Server::at(&self.name), None, rule);
         assert!(connection.establish(), "connected");
         connection
     }

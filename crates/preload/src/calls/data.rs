@@ -14,7 +14,7 @@ use std::slice;
 unsafe fn reading(number: c_int, into: *mut c_void, bytes: size_t) -> Way {
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
-        Named::Memory(mut into) => operate::if_ours(number, true, |pin| {
+        Named::Memory(mut into) => operate::if_ours_to_read(number, true, |pin| {
             let into = slice::from_mut(&mut into);
             operate::read(number, pin, into, ReadWriteFlags::empty())
         }),

@@ -33,8 +33,8 @@ unsafe fn reading_at(number: c_int, into: *mut c_void, bytes: size_t, offset: of
     // SAFETY: the caller's promise.
     match unsafe { buffers::to_read(into, bytes) } {
         Named::Memory(mut into) => match operate::read_as_owner(number, &mut into, offset) {
-            Some(bytes) => Way::Done(Ok(bytes)),
-            None => operate::if_ours(number, false, |pin| {
+            Some(way) => way,
+            None => operate::if_ours_to_read(number, false, |pin| {
                 operate::read_at(number, pin, slice::from_mut(&mut into), offset)
             }),
         },

@@ -18,17 +18,11 @@ fn will_be_read(number: c_int) {
 
 before! {
     fn fsync(number: c_int) -> c_int {
-        if !TABLE.is_kernels(number) && operate::is_durable(number) {
-            return 0;
-        }
-        real::fsync(number)
+        operate::sync(number, || real::fsync(number))
     }
 
     fn fdatasync(number: c_int) -> c_int {
-        if !TABLE.is_kernels(number) && operate::is_durable(number) {
-            return 0;
-        }
-        real::fdatasync(number)
+        operate::sync(number, || real::fdatasync(number))
     }
 
     fn sync_file_range(number: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int {

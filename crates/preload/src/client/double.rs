@@ -11,19 +11,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::leaked::Leaked;
 use direct::mapped::{MapRequest, Plan};
+use direct::{Past, Rule};
 
 type Files = Mutex<HashMap<(u64, u64), Weak<File>>>;
 
 /// The client.
-#[derive(Default)]
 pub(crate) struct Client {
     files: Leaked<Files>,
 }
 
 impl Client {
+    /// As the real one, which goes by the rule.
+    pub(crate) fn with_rule(_: Rule) -> Client {
+        let files = Leaked::new();
+        Client { files }
+    }
+
     /// As the real one.
     pub(crate) fn writes_files(&self) -> bool {
         true
@@ -37,12 +44,6 @@ impl Client {
         let file = files.get(&(device, found.stx_ino))?.upgrade()?;
         drop(files);
         file.status(file.any.as_fd())
-    }
-}
-
-impl Default for Leaked<Files> {
-    fn default() -> Leaked<Files> {
-        Leaked::new()
     }
 }
 
@@ -193,13 +194,37 @@ impl File {
     }
 
     /// As the real one.
+    pub(crate) fn tell_kernel_end(&self, _: BorrowedFd<'_>) {
+        let _ = self.may();
+    }
+
+    /// As the real one.
     pub(crate) fn expect_use(&self) {
         let _ = self.may();
     }
 
     /// As the real one.
-    pub(crate) fn close(&self) -> Option<u64> {
+    pub(crate) fn close(&self) -> Option<Past> {
         self.may()?;
-        Some(self.operations.swap(0, Relaxed))
+        let operations = self.operations.swap(0, Relaxed);
+        let is_journal = operations >= 6;
+        Some(Past {
+            operations,
+            is_journal,
+        })
     }
+
+    /// As the real one by a fixed rule.
+    pub(crate) fn leaves_read(&self) -> Option<bool> {
+        None
+    }
+
+    /// As the real one.
+    pub(crate) fn kernel_read(&self, _: usize, _: Duration) {}
+
+    /// As the real one.
+    pub(crate) fn kernel_wrote(&self, _: usize, _: Duration) {}
+
+    /// As the real one.
+    pub(crate) fn kernel_synced(&self, _: Duration) {}
 }

@@ -487,7 +487,7 @@ fn what_a_path_names_is_told_of_without_asking() {
     assert_eq!(told(&found), told(&by_kernel(&file)));
     assert_eq!(found.stx_size, 18);
     assert!(client.status_of(&by_kernel(&other)).is_none());
-    assert!(own.direct.close().is_some_and(|operations| operations > 16));
+    assert!(own.direct.close().is_some_and(|past| past.operations > 16));
     assert!(client.status_of(&by_kernel(&file)).is_none());
 }
 
