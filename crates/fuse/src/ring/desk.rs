@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use zerocopy::IntoBytes;
+
+use super::memory::Memory;
 
 use crate::abi::OutHeader;
 use crate::abi::ring::Header;
@@ -15,40 +16,6 @@ use crate::abi::ring::Header;
 const HEADER_ROOM_BYTES: usize = 4096;
 /// The longest answer that is not data: an entry.
 const SHORT_BYTES: usize = 128;
-
-/// Memory of a desk: a header, then a payload. The kernel writes a request into it only while the
-/// station waits for one, on the station's own thread.
-#[derive(Debug)]
-struct Memory {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the memory belongs to this value alone. Which thread may touch it when is told by the
-// safety sections of `Desk`.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new(bytes: usize) -> io::Result<Memory> {
-        let (rights, how) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        );
-        // SAFETY: the mapping is a new one, at a place that the kernel chooses.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, rights, how)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Memory { start, bytes })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new`, and nothing borrows from it any more.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
 
 /// An answer that was given.
 #[derive(Debug)]
@@ -90,6 +57,8 @@ impl Body {
 /// answer. The answer's owner may use the payload if the request has none.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    /// A header, then a payload. The kernel writes a request into it only while the station waits
+    /// for one, on the station's own thread.
     memory: Memory,
     /// The request has no payload, so its answer may be put there at once.
     is_room_free: AtomicBool,
@@ -108,16 +77,16 @@ impl Desk {
     }
 
     fn header_at(&self) -> NonNull<Header> {
-        self.memory.start.cast()
+        self.memory.start().cast()
     }
 
     fn payload_at(&self) -> NonNull<u8> {
         // SAFETY: the mapping is longer than that.
-        unsafe { self.memory.start.add(HEADER_ROOM_BYTES) }
+        unsafe { self.memory.start().add(HEADER_ROOM_BYTES) }
     }
 
     fn payload_bytes(&self) -> usize {
-        self.memory.bytes - HEADER_ROOM_BYTES
+        self.memory.bytes() - HEADER_ROOM_BYTES
     }
 
     /// Header and payload as the kernel is told of them.
@@ -127,7 +96,7 @@ impl Desk {
             iov_len: bytes,
         };
         [
-            part(self.memory.start.as_ptr(), size_of::<Header>()),
+            part(self.memory.start().as_ptr(), size_of::<Header>()),
             part(self.payload_at().as_ptr(), self.payload_bytes()),
         ]
     }

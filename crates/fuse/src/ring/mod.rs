@@ -13,6 +13,7 @@
 
 mod desk;
 mod forgets;
+mod memory;
 mod processors;
 mod queue;
 mod station;
