@@ -99,6 +99,8 @@ impl Bed {
         command.stdin(Stdio::null()).env_remove(PRELOAD);
         if side == Side::Direct {
             command.env(PRELOAD, &self.library);
+            // The rows are of attached files, so that files are attached by number, not by price.
+            command.env("PERDURE_DIRECT_AFTER", "16");
         }
         command
     }

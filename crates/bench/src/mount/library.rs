@@ -38,7 +38,9 @@ fn attach_next(options: &MountOptions, bed: &LibraryBed) -> Result<Found, BenchE
         file_bytes: FILE_BYTES,
     };
     let start = || {
-        let command = bed.command(Path::new(THIS_PROGRAM), true);
+        let mut command = bed.command(Path::new(THIS_PROGRAM), true);
+        // By number, not by price: each file is to be attached within its first operations.
+        command.env("PERDURE_DIRECT_AFTER", "16");
         Worker::start(command, &job, directory.path())
     };
     // Another process has used each file before: new memory for blocks is no matter of attaching.
