@@ -11,6 +11,7 @@
 //! * What the kernel still sends over the classic queue is done before an answer says that there
 //!   is no space ([`forgets`]).
 
+mod alarm;
 mod desk;
 mod forgets;
 mod memory;
@@ -33,8 +34,9 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::device::{Device, Notifier};
 use crate::filesystem::Filesystem;
 use crate::handshake::Agreed;
+use alarm::Alarm;
 use forgets::Forgets;
-use queue::{Alarm, Event, Queue};
+use queue::{Event, Queue};
 use station::{Shared, Station};
 use submission::Ring;
 

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use parking_lot::Mutex;
 
+use super::alarm::{Alarm, Turns};
 use super::processors::Processor;
 use crate::device::Notifier;
 use crate::types::INodeNo;
@@ -23,49 +24,6 @@ pub(super) enum Event {
     Woken,
     /// A station has ended.
     Ended(std::io::Result<()>),
-}
-
-/// Wakes a watch that sleeps because there was no request for a while.
-///
-/// A station counts its turn before it looks whether the watch sleeps; the watch says that it
-/// sleeps before it looks at the turns a last time. So one of them sees the other.
-#[derive(Debug, Default)]
-pub(super) struct Alarm(AtomicBool);
-
-impl Alarm {
-    /// Whether the caller, which has just counted a turn, is to wake the watch.
-    pub(super) fn is_to_ring(&self) -> bool {
-        self.0.load(Ordering::SeqCst) && self.0.swap(false, Ordering::SeqCst)
-    }
-
-    pub(super) fn set(&self, sleeps: bool) {
-        self.0.store(sleeps, Ordering::SeqCst);
-    }
-}
-
-/// Turns of a station: odd while it has a request.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    count: AtomicU64,
-    /// The inode of its last request.
-    inode: AtomicU64,
-}
-
-impl Turns {
-    /// A request about an inode begins.
-    pub(super) fn begin(&self, inode: u64) {
-        self.inode.store(inode, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// It ends.
-    pub(super) fn end(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
 }
 
 /// The queue of one processor.
@@ -131,9 +89,8 @@ impl Queue {
     /// Inodes that requests under way are about.
     fn inodes(&self) -> Vec<u64> {
         let state = self.state.lock();
-        let busy = state.stations.iter().filter(|turns| turns.get() % 2 == 1);
-        busy.map(|turns| turns.inode.load(Ordering::Relaxed))
-            .collect()
+        let busy = state.stations.iter().filter(|turns| turns.is_busy());
+        busy.map(|turns| turns.inode()).collect()
     }
 
     /// The turns of all stations.

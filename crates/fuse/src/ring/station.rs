@@ -11,9 +11,10 @@ use std::sync::mpsc::Sender;
 
 use zerocopy::FromBytes;
 
+use super::alarm::Turns;
 use super::desk::{Desk, Given};
 use super::forgets::Forgets;
-use super::queue::{Event, Queue, Turns, begins_to_wait, ends_waiting, leave_post, take_post};
+use super::queue::{Event, Queue, begins_to_wait, ends_waiting, leave_post, take_post};
 use super::submission::Ring;
 use crate::abi::InHeader;
 use crate::answer::Way;
