@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// A mapping of its own, of zeros at first. Its users say who may touch it when.
+/// A private mapping, which begins with zeros. Its users keep threads apart.
 #[derive(Debug)]
 pub(super) struct Memory {
     start: NonNull<u8>,
