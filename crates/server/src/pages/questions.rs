@@ -188,15 +188,54 @@ fn work<T>(waiting: &Mutex<Receiver<T>>, run: impl Fn(T)) {
     }
 }
 
-/// Gives this thread a table of descriptors of its own, with nothing but the standard ones.
+/// Gives this thread a table of descriptors of its own, with none but `/dev/null` as the standard
+/// ones: a process that waits for the end of our output must not wait for this thread.
 fn leave_descriptors() {
-    // SAFETY: the calls change descriptors of this thread alone, and nothing that it runs from
-    // here on uses a descriptor that another thread has opened.
+    // SAFETY: the calls change descriptors of this thread alone, once it has a table of its own.
+    // Nothing that it runs from here on uses a descriptor that another thread has opened.
     let left = unsafe {
-        libc::unshare(libc::CLONE_FILES) == 0 && libc::close_range(3, libc::c_uint::MAX, 0) == 0
+        libc::unshare(libc::CLONE_FILES) == 0 && {
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            let are_replaced = (0..3).all(|standard| libc::dup2(null, standard) == standard);
+            are_replaced && libc::close_range(3, libc::c_uint::MAX, 0) == 0
+        }
     };
     if !left {
         let error = io::Error::last_os_error();
         tracing::debug!(%error, "a thread that asks the kernel shares descriptors");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptors() -> Vec<String> {
+        let names = std::fs::read_dir("/proc/thread-self/fd").expect("a directory");
+        let target = |name: std::fs::DirEntry| std::fs::read_link(name.path()).ok();
+        let targets = names.filter_map(|name| target(name.expect("a name")));
+        targets.map(|target| target.display().to_string()).collect()
+    }
+
+    #[test]
+    fn an_asker_holds_no_descriptor_of_the_process() {
+        let (mut output, held) = std::io::pipe().expect("a pipe");
+        let (left, has_left) = channel();
+        let (end, is_ended) = channel::<()>();
+        let asker = std::thread::spawn(move || {
+            leave_descriptors();
+            let _ = left.send(descriptors());
+            let _ = is_ended.recv();
+        });
+        let mut theirs = has_left.recv().expect("the thread says so");
+        // The directory that it looks at is open, too.
+        theirs.retain(|target| !target.contains("/fd"));
+        assert_eq!(theirs, ["/dev/null"; 3]);
+        drop(held);
+        // Its end is seen while the thread lives.
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut output, &mut rest).expect("the end");
+        drop(end);
+        asker.join().expect("no panic");
     }
 }
