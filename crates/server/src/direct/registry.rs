@@ -291,6 +291,13 @@ impl Registry {
             dropper.want(inode, end);
         }
     }
+
+    /// The kernel gives a file another size by a request that is not answered yet.
+    pub(crate) fn kernel_resizes(&self, inode: u64) {
+        if let Some(dropper) = self.dropper.get() {
+            dropper.resized(inode);
+        }
+    }
 }
 
 #[cfg(test)]

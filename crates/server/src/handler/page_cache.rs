@@ -144,6 +144,9 @@ impl<S: Store> Handler<S> {
             let changed = handler.perform(Operation::SetAttributes, Subject::inode(number), || {
                 handler.change_attributes(number, user, change)
             });
+            if change.size_bytes.is_some() {
+                handler.shared.direct.kernel_resizes(number.0);
+            }
             reply_attributes(changed, reply);
         };
         if !sets_time || !self.is_cached(number) {
