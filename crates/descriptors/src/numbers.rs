@@ -1,7 +1,8 @@
 //! What is known of each descriptor number.
 //!
-//! A descriptor is looked at when it is used for the third time, or read for the 32nd, so that programs that read a file and close it pay nothing, and a handler that writes one last line into a file that it just opened asks
-//! nobody. Until then calls that use the kernel's position are counted while they last (*under way*): the position is taken over only when there are none.
+//! A descriptor is looked at when it is used for the third time, or read for the 32nd. So programs
+//! that read a file and close it pay nothing, and a handler that writes one last line into a file
+//! that it just opened asks nobody. Until then calls that use the kernel's position are counted while they last (*under way*): the position is taken over only when there are none.
 //!
 //! A number that is closed becomes the kernel's before the kernel closes it, and only an opening function that we stand before makes it anything else.
 

@@ -57,7 +57,7 @@ struct State {
     mapped: Option<Arc<Mapped>>,
     /// The program has no descriptor of it any more.
     is_closed: bool,
-    /// What kernel calls took longer than direct ones since the file was opened, and would have.
+    /// Time that direct calls have saved since the file was opened, or would have saved.
     worth: u64,
 }
 
@@ -78,7 +78,7 @@ enum Read {
     NoPlace,
 }
 
-/// What there was of a file from the first use to the last.
+/// The use of a file from its first operation to its last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Past {
     /// Operations, direct or not.
@@ -271,7 +271,8 @@ impl File {
         }
     }
 
-    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it again. Returns what it was used for since it was opened, if that is known.
+    /// The last descriptor of this process is closed: lets the file go. Using it again attaches it
+    /// again. Returns its use since it was opened, if that is known.
     pub fn close(&self) -> Option<Past> {
         tidy();
         let _inside = self.enter()?;

@@ -126,7 +126,8 @@ impl Policy {
         self.pause_mut(purpose).is_for_ever = true;
     }
 
-    /// An attachment has ended that lived through so many operations, and was worth so many times what it cost.
+    /// An attachment has ended that lived through so many operations, and was worth its price so
+    /// many times.
     pub(crate) fn lived(&mut self, purpose: Purpose, operations: u64, times: u64) {
         self.all_operations = self.all_operations.saturating_add(operations);
         self.pause_mut(purpose).shorten(times);

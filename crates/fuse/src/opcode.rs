@@ -9,9 +9,6 @@ macro_rules! opcodes {
         pub enum Opcode { $($name = $number,)* }
 
         impl Opcode {
-            /// All that this crate knows.
-            pub const ALL: &[Opcode] = &[$(Opcode::$name,)*];
-
             pub(crate) fn from_number(number: u32) -> Option<Opcode> {
                 match number {
                     $($number => Some(Opcode::$name),)*

@@ -1,7 +1,10 @@
 //! What the process did with files that it made under the same name before.
 //!
-//! A file is attached when it has been used some time, because most are not worth it. A journal that is made anew for each transaction never gets that far. So it is remembered, by a hash of the path that the
-//! program opens, whether the file of that name was used so much that a small lease would have paid; the next one is attached when it is first written to. Names that share a place share a habit: it is a guess in any case.
+//! A file is attached when it has been used some time, because most are not worth it. A journal
+//! that is made anew for each transaction never gets that far. So the process remembers, by a hash
+//! of the path that the program opens, whether a small lease would have paid for the file of that
+//! name; the next one is attached when it is first written to. Names that share a place share a
+//! habit: it is a guess in any case.
 
 use descriptors::NAMES;
 use libc::c_char;

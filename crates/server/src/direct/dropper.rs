@@ -30,7 +30,7 @@ pub(super) struct Dropper {
     ends: Arc<Ends>,
 }
 
-/// What is to be dropped: a file whose end is to be told; or a file, and who waits for it.
+/// An order to drop a file's pages: with its end to be told before, or with a caller that waits.
 enum Wanted {
     Ended(u64),
     Now(u64, Sender<()>),
@@ -127,7 +127,7 @@ fn drop_wanted(wanted: &Receiver<Wanted>, notifier: &Notifier, drops: &Drops, en
 /// Tells the kernel where the file ended, by the last byte: there is no other way to.
 ///
 /// For dropping has a side effect: an answer to `GETATTR` that is on its way is thrown away, and the `read` that had asked, because it did not know where the file ends, goes by what the kernel believed before. That
-/// was the end before the last lease. The byte goes with the pages a moment later.
+/// is the end of an earlier lease. The byte goes with the pages a moment later.
 fn tell_end(notifier: &Notifier, inode: u64, end: End) {
     if let Err(error) = notifier.store(INodeNo(inode), end.size_bytes - 1, &[end.last_byte]) {
         tracing::debug!(inode, %error, "the kernel does not learn where a file ends");
