@@ -47,7 +47,7 @@ static int failed(const char *what, ssize_t written, int length) {
     if (written == length)
         return 0;
     /* A server that is gone, in all the words that the kernel has for it. */
-    if (written < 0 && (errno == ENOTCONN || errno == EIO || errno == ECONNABORTED || errno == ESTALE || errno == EINTR))
+    if (written < 0 && (errno == ENOTCONN || errno == EIO || errno == ECONNABORTED || errno == ECANCELED || errno == ESTALE || errno == EINTR))
         return 1;
     printf("FAIL %s: %zd of %d, errno %d\n", what, written, length, errno);
     fflush(stdout);

@@ -116,10 +116,12 @@ impl PoolMount {
     }
 }
 
-pub(crate) fn is_disconnected(error: &io::Error) -> bool {
+/// Whether this is what the kernel says of a mount whose server is gone: the second and the third to
+/// requests that were under way, by the classic queue and by io_uring.
+pub fn is_dead_mount(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOTCONN | libc::ECONNABORTED)
+        Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED)
     )
 }
 
@@ -127,7 +129,7 @@ pub(crate) fn is_disconnected(error: &io::Error) -> bool {
 pub(crate) fn resolve_without_entering(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Ok(place) => return Ok(place),
-        Err(error) if is_disconnected(&error) => {}
+        Err(error) if is_dead_mount(&error) => {}
         Err(error) => return Err(error),
     }
     let absolute = std::path::absolute(path)?;

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::attach;
-use crate::mount_table::{FILE_SYSTEM_TYPE, is_disconnected, resolve_without_entering, topmost};
+use crate::mount_table::{FILE_SYSTEM_TYPE, is_dead_mount, resolve_without_entering, topmost};
 
 /// Why nothing can be mounted at a place.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ pub fn detach_stale(mountpoint: &Path) -> Result<bool, MountpointError> {
     };
     // statfs always asks the server; attributes can come from the kernel's cache when the server is dead already.
     match rustix::fs::statfs(mountpoint).map_err(io::Error::from) {
-        Err(error) if is_disconnected(&error) => {}
+        Err(error) if is_dead_mount(&error) => {}
         _ => return Ok(false),
     }
     let place = resolve_without_entering(mountpoint).map_err(unreadable)?;

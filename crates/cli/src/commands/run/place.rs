@@ -164,7 +164,7 @@ fn hold(pool: &Path, mount: &PoolMount) -> Result<Option<OwnedFd>, Failure> {
     match mount.hold() {
         Ok(root) => Ok(root),
         // Its server is dead, or is just dying.
-        Err(error) if is_dead(&error) => Ok(None),
+        Err(error) if server::is_dead_mount(&error) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let (pool, place) = (pool.display(), mount.mountpoint.display());
             let remedy = "mount it with `-o allow_other`, at a place that everybody can reach";
@@ -175,11 +175,6 @@ fn hold(pool: &Path, mount: &PoolMount) -> Result<Option<OwnedFd>, Failure> {
         }
         Err(error) => Err(Failure::io("use the mount", &mount.mountpoint)(error)),
     }
-}
-
-fn is_dead(error: &io::Error) -> bool {
-    let number = error.raw_os_error();
-    matches!(number, Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 fn mounted_elsewhere(pool: &Path, place: &Path, at: Option<&Path>) -> Failure {
