@@ -16,52 +16,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attributes;
 pub mod block_map;
+mod changes;
 pub mod check;
-mod clock;
-mod copies;
+mod data;
 pub mod directory;
-mod error;
-pub mod file;
-mod file_system;
 pub mod format;
-mod handover;
-mod inode_cache;
-mod inode_table;
-mod kept;
+mod inode;
 pub mod lease;
-mod lookup;
-mod mkfs;
+mod locks;
+mod mounted;
 mod names;
-mod namespace;
-mod node;
-mod operation;
-pub mod quota;
-mod recover;
-mod rename;
-mod rights;
-mod roam;
-mod space;
-mod spin;
+mod pool;
 #[cfg(test)]
 mod testing;
-mod trail;
-mod types;
-mod view;
-pub mod write;
-pub mod xattr;
+mod values;
 
-pub use clock::Clock;
-pub use copies::{Held, ReadCacheState};
-pub use error::FsError;
-pub use file_system::FileSystem;
+pub use attributes::xattr;
+pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, FILE_BYTES_MAX, LOGGED_WRITE_BYTES_MAX};
 pub use format::{FileType, InodeNumber, Timestamp};
-pub use kept::KeptSpace;
-pub use mkfs::{mkfs, mkfs_region, mkfs_with_progress};
-pub use node::Node;
+pub use inode::copies::{Held, ReadCacheState};
+pub use inode::node::Node;
+pub use mounted::file_system::FileSystem;
+pub use mounted::kept::KeptSpace;
+pub use mounted::quotas as quota;
+pub use pool::mkfs::{mkfs, mkfs_region, mkfs_with_progress};
 pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
-pub use types::{
+pub use values::clock::Clock;
+pub use values::error::FsError;
+pub use values::types::{
     AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, ReadCacheMode,
     ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange, XattrMode,
 };
-pub use write::Appended;

@@ -4,7 +4,7 @@
 
 use super::regrow::RegrowError;
 use crate::format::{FileType, InodeNumber};
-use crate::inode_table::InodeTable;
+use crate::inode::table::InodeTable;
 use crate::{FileSystem, FsError, MountOptions, NewInode, Node};
 use pmem::Region;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::FsError;
 use crate::block_map::{BlockMap, MapEditor};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode};
-use crate::inode_table::SPOILT;
+use crate::inode::table::SPOILT;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};
 use std::collections::HashMap;

@@ -11,7 +11,7 @@ use super::name_index::{IndexEntry, NameIndex};
 use super::name_tag::name_tag;
 use super::{Candidate, DentryOffset};
 use crate::format::InodeNumber;
-use crate::spin::then_wait;
+use crate::locks::spin::then_wait;
 
 /// Where a directory's blocks are: root pointer's word and height of its block map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

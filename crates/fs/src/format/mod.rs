@@ -4,6 +4,7 @@
 //! [`directory`](crate::directory).
 
 pub mod inode;
+pub mod lease;
 pub mod pointer;
 
 pub use inode::RawInode;

@@ -1,16 +1,16 @@
 //! Folding: what the holder wrote down becomes the file's, one transaction for some hundred or thousand records.
 
-use super::format::{NODE_BLOCKS, RawLease};
 use super::leaves::{Leaves, Run};
 use super::own::OwnSegments;
 use super::{Holder, LeaseSize, blocks_of};
 use crate::block_map::{BlockMap, MapEditor, Slot};
-use crate::error::{FsError, damaged_inode};
-use crate::file::FILE_BYTES_MAX;
-use crate::file_system::Core;
+use crate::data::read::FILE_BYTES_MAX;
+use crate::format::lease::{NODE_BLOCKS, RawLease};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
-use crate::node::Body;
-use crate::operation::Operation;
+use crate::inode::node::Body;
+use crate::mounted::file_system::Core;
+use crate::mounted::operation::Operation;
+use crate::values::error::{FsError, damaged_inode};
 use lease::{
     Effects, GROUP_RECORDS_MAX, RECORDS_AT_ONCE_MAX, RECORDS_PER_BLOCK, Ring, Spare, Terms, Trust,
 };

@@ -13,24 +13,23 @@
 //! * L4 Blocks that the holder may still be storing into belong to the lease until he has let go or is dead.
 
 mod fold;
-mod format;
 mod leaves;
 mod own;
 mod recovery;
 mod settle;
 
-pub use format::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
+pub use crate::format::lease::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
 pub(crate) use recovery::Orphan;
 
 use crate::block_map::{BlockMap, MapEditor};
-use crate::error::FsError;
-use crate::file_system::{Core, FileSystem};
+use crate::format::lease::{NODE_BLOCKS, is_possible_size};
 use crate::format::{FileType, Pointer, RawInode};
-use crate::node::{Body, Node};
-use crate::rights;
-use crate::types::NewInode;
+use crate::inode::node::{Body, Node};
+use crate::inode::rights;
+use crate::mounted::file_system::{Core, FileSystem};
+use crate::values::error::FsError;
+use crate::values::types::NewInode;
 use fold::{Folded, LeaseBlocks, Parties, can_be_folded};
-use format::{NODE_BLOCKS, is_possible_size};
 use lease::{Place, RECORD_NUMBERS, Ring, Salt, Spare, Trust};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extents, Purpose};

@@ -2,11 +2,11 @@
 
 use super::fold::{LeaseBlocks, Medium, Parties, lease_blocks};
 use super::{FileLease, Holder, LeaseRemains, RawLease, TakenBack, is_leasable};
-use crate::error::FsError;
-use crate::file_system::Core;
 use crate::format::{InodeNumber, RawInode};
-use crate::node::{Node, validate};
-use crate::rights;
+use crate::inode::node::{Node, validate};
+use crate::inode::rights;
+use crate::mounted::file_system::Core;
+use crate::values::error::FsError;
 use lease::{Gap, Spare, Trust};
 use std::sync::Arc;
 use txn::{Corruption, Domain, Store, Transaction};

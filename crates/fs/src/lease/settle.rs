@@ -3,11 +3,11 @@
 use super::TakenBack;
 use super::fold::Parties;
 use crate::block_map::{BlockMap, MapEditor};
-use crate::error::{FsError, damaged_inode};
-use crate::file::BLOCK;
-use crate::file_system::Core;
+use crate::data::allocate as space;
+use crate::data::read::BLOCK;
 use crate::format::Pointer;
-use crate::space;
+use crate::mounted::file_system::Core;
+use crate::values::error::{FsError, damaged_inode};
 use pmem::BLOCK_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::DomainId;

@@ -1,9 +1,9 @@
 //! `docs/FORMAT.md` says what the code does: its tables and examples are printed from the code and compared.
 
 use lease::{NO_SLOT, Record, Salt};
+use perdure_fs::FILE_BYTES_MAX;
 use perdure_fs::block_map::{FANOUT, HEIGHT_MAX};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
-use perdure_fs::file::FILE_BYTES_MAX;
 use perdure_fs::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
 use perdure_fs::format::{
     LINKS_MAX, NAME_BYTES_MAX, Pointer, Position, RawInode, SYMLINK_BYTES_MAX,

@@ -1,0 +1,3 @@
+//! Attributes of inodes.
+
+pub mod xattr;

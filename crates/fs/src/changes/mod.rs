@@ -1,0 +1,3 @@
+//! Changes of one inode that operations are made of.
+
+pub(crate) mod handover;

@@ -1,0 +1,374 @@
+//! Space of inodes: freeing, truncating, allocating, punching.
+
+use crate::attributes::xattr;
+use crate::block_map::{BlockMap, FANOUT, HEIGHT_MAX, MapEditor};
+use crate::data::read::FILE_BYTES_MAX;
+use crate::data::write::purpose_of_overwrite;
+use crate::format::{InodeNumber, Pointer, Position, RawInode};
+use crate::inode::node::{Body, Node};
+use crate::mounted::file_system::{Core, FileSystem};
+use crate::values::error::FsError;
+use crate::values::types::AllocateOptions;
+use pmem::BLOCK_BYTES;
+use pmem::deliberate::{self, Bug};
+use scatter::{DomainId, Extent, Purpose};
+use smallvec::SmallVec;
+use std::ops::Range;
+use txn::{Store, Transaction};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that one transaction of `allocate` reserves.
+const ALLOCATE_BLOCKS_MAX: u64 = 2 * FANOUT;
+
+/// How many blocks of data fit into `blocks` if one file takes them all, with its map.
+pub(crate) const fn data_blocks_in(blocks: u64) -> u64 {
+    // n blocks have less than n / (FANOUT - 1) + HEIGHT_MAX nodes.
+    blocks.saturating_sub(blocks / FANOUT + HEIGHT_MAX as u64)
+}
+
+/// Frees everything an inode owns and returns its next version: free, generation kept.
+pub(crate) fn free_contents<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+    transaction: &mut impl Transaction,
+) -> Result<RawInode, FsError> {
+    let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
+    editor.remove(transaction, 0, u64::MAX)?;
+    let position = Position {
+        inode: number,
+        level: Position::ATTRIBUTES,
+        index: 0,
+    };
+    if let Ok(Some(pointer)) = Pointer::read(raw.attributes, position) {
+        for block in xattr::blocks(&core.store, number, pointer.block)? {
+            transaction.free(Extent {
+                start: block,
+                blocks: 1,
+            });
+        }
+    }
+    Ok(RawInode {
+        generation: raw.generation,
+        ..RawInode::ZERO
+    })
+}
+
+/// Frees an inode without a name: one transaction.
+pub(crate) fn free_inode<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<(), FsError> {
+    let mut transaction = core.begin();
+    let mut new = free_contents(core, number, raw, &mut transaction)?;
+    transaction.log_inode(number, raw, &mut new)?;
+    transaction.commit()?;
+    core.table.release(number);
+    core.reclaimed();
+    Ok(())
+}
+
+/// Changes a file's size inside a transaction.
+pub(crate) fn resize<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &Body,
+    new: &mut RawInode,
+    size: u64,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    if size > FILE_BYTES_MAX {
+        return Err(FsError::FileTooLarge);
+    }
+    if size < body.raw.size {
+        let map = BlockMap::of(number, &body.raw);
+        zero_range_in_block(
+            core,
+            &map,
+            size,
+            body.raw.size.min(size.next_multiple_of(BLOCK)),
+            transaction,
+        )?;
+        let mut editor = MapEditor::new(&core.store, map);
+        editor.remove(transaction, size.div_ceil(BLOCK), u64::MAX)?;
+        new.blocks = new.blocks.saturating_sub(editor.removed);
+        (new.root, new.height) = editor.finish(transaction);
+    }
+    new.size = size;
+    Ok(())
+}
+
+/// Zeroes the last block behind the file's end before the file grows: one transaction, or none.
+///
+/// Processes of the owner may have stored there. A later store changes the user's own file.
+pub(crate) fn zero_tail<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    raw: &RawInode,
+) -> Result<(), FsError> {
+    let used = (raw.size % BLOCK) as usize;
+    if used == 0 || deliberate::is(Bug::TrustTail) {
+        return Ok(());
+    }
+    let map = BlockMap::of(number, raw);
+    let Some(Pointer {
+        block,
+        unwritten: false,
+    }) = map.lookup(&core.store, raw.size / BLOCK)?
+    else {
+        return Ok(());
+    };
+    let domain = core.store.allocator().domain_of(block);
+    if domain.is_some_and(DomainId::is_server_only) {
+        return Ok(());
+    }
+    let mut content = [0; BLOCK_BYTES];
+    core.store.read_data(block, used, &mut content[used..]);
+    if content[used..].iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    let mut transaction = core.begin();
+    transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
+    Ok(transaction.commit()?)
+}
+
+/// Logs zeros over `from..to`, which lie in one block; keeps R5 (zeros beyond the end of the file).
+fn zero_range_in_block<S: Store>(
+    core: &Core<S>,
+    map: &BlockMap,
+    from: u64,
+    to: u64,
+    transaction: &mut impl Transaction,
+) -> Result<(), FsError> {
+    if from >= to || deliberate::is(Bug::ZeroTailForgotten) {
+        return Ok(());
+    }
+    if let Some(pointer) = map.lookup(&core.store, from / BLOCK)?
+        && !pointer.unwritten
+    {
+        transaction.zero(pointer.block.offset() + from % BLOCK, (to - from) as usize);
+    }
+    Ok(())
+}
+
+impl<S: Store> FileSystem<S> {
+    /// Reserves, frees or zeroes space (`fallocate`).
+    ///
+    /// Punching is one transaction. Reserving or zeroing more than 4 MiB is several, each of them atomic; a failure
+    /// leaves what was done before.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::InvalidArgument`] for an empty range, [`FsError::FileTooLarge`], [`FsError::NoSpace`],
+    /// [`FsError::NotSupported`] for a combination that makes no sense, [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    pub fn allocate(
+        &self,
+        node: &Node,
+        offset: u64,
+        length: u64,
+        options: AllocateOptions,
+    ) -> Result<(), FsError> {
+        let core = &*self.core;
+        core.durably(|| {
+            if length == 0 {
+                return Err(FsError::InvalidArgument("an empty range"));
+            }
+            let end = offset
+                .checked_add(length)
+                .filter(|&end| end <= FILE_BYTES_MAX)
+                .ok_or(FsError::FileTooLarge)?;
+            let mut body = node.write();
+            body.require_regular()?;
+            core.end_lease(node, &mut body)?;
+            if options.punch_hole || options.zero_range {
+                body.changes_content(core, offset..end);
+            }
+            match (options.punch_hole, options.zero_range) {
+                (true, true) => Err(FsError::NotSupported(
+                    "punching and zeroing at the same time",
+                )),
+                (true, false) => punch(core, node.number(), &mut body, offset, end),
+                (false, zero) => {
+                    let size = if options.keep_size {
+                        body.raw.size
+                    } else {
+                        body.raw.size.max(end)
+                    };
+                    reserve(core, node.number(), &mut body, offset..end, size, zero)
+                }
+            }
+        })
+    }
+}
+
+/// Makes `offset..end` a hole (whole blocks) or zeros (partial ones): one transaction.
+fn punch<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    offset: u64,
+    end: u64,
+) -> Result<(), FsError> {
+    let now = core.now();
+    let mut new = body.raw;
+    let map = BlockMap::of(number, &body.raw);
+    let mut transaction = core.begin();
+    let (first_whole, end_whole) = (offset.div_ceil(BLOCK), end / BLOCK);
+    let head_end = end.min(offset.next_multiple_of(BLOCK));
+    zero_range_in_block(core, &map, offset, head_end, &mut transaction)?;
+    if end_whole >= first_whole {
+        zero_range_in_block(
+            core,
+            &map,
+            (end_whole * BLOCK).max(offset),
+            end,
+            &mut transaction,
+        )?;
+        let mut editor = MapEditor::new(&core.store, map);
+        editor.remove(&mut transaction, first_whole, end_whole)?;
+        new.blocks = new.blocks.saturating_sub(editor.removed);
+        (new.root, new.height) = editor.finish(&mut transaction);
+    }
+    new.touch_modified(now);
+    transaction.log_inode(number, &body.raw, &mut new)?;
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}
+
+/// Gives every hole in `range` an unwritten block; with `zero` the rest of it becomes zeros too. The size becomes `size`
+/// with the last step.
+fn reserve<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: Range<u64>,
+    size: u64,
+    zero: bool,
+) -> Result<(), FsError> {
+    if size > body.raw.size {
+        zero_tail(core, number, &body.raw)?;
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min((at / BLOCK + ALLOCATE_BLOCKS_MAX) * BLOCK);
+        let size = if end == range.end {
+            size
+        } else {
+            body.raw.size
+        };
+        reserve_step(core, number, body, at..end, size, zero)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Blocks of a file next to each other that get fresh blocks.
+struct Run {
+    first: u64,
+    length: u64,
+    /// Whether they are holes now, and not written blocks to be replaced.
+    is_hole: bool,
+    purpose: Purpose,
+}
+
+/// One transaction. A written block that becomes zeros is replaced: it never turns into an unwritten one in place (R2).
+fn reserve_step<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    range: Range<u64>,
+    size: u64,
+    zero: bool,
+) -> Result<(), FsError> {
+    let map = BlockMap::of(number, &body.raw);
+    let mut new = body.raw;
+    let mut transaction = core.begin();
+    let whole = if zero {
+        range.start.div_ceil(BLOCK)..range.end / BLOCK
+    } else {
+        0..0
+    };
+    let (first, count) = (
+        range.start / BLOCK,
+        range.end.div_ceil(BLOCK) - range.start / BLOCK,
+    );
+    let mut runs: SmallVec<[Run; 8]> = SmallVec::new();
+    map.lookup_range(&core.store, first, count, |block, pointer| {
+        let is_hole = pointer.is_none();
+        match pointer {
+            Some(Pointer {
+                block: old,
+                unwritten: false,
+            }) if whole.contains(&block) => {
+                transaction.free(Extent {
+                    start: old,
+                    blocks: 1,
+                });
+            }
+            Some(_) => return,
+            None => {}
+        }
+        let purpose = match is_hole {
+            true => Purpose::Ordinary,
+            false => purpose_of_overwrite(core, &[pointer]),
+        };
+        let goes_on = |run: &Run| {
+            run.first + run.length == block && (run.is_hole, run.purpose) == (is_hole, purpose)
+        };
+        match runs.last_mut() {
+            Some(run) if goes_on(run) => run.length += 1,
+            _ => runs.push(Run {
+                first: block,
+                length: 1,
+                is_hole,
+                purpose,
+            }),
+        }
+    })?;
+    if zero {
+        let head_end = range.end.min(range.start.next_multiple_of(BLOCK));
+        zero_range_in_block(core, &map, range.start, head_end, &mut transaction)?;
+        zero_range_in_block(
+            core,
+            &map,
+            (range.end / BLOCK * BLOCK).max(head_end),
+            range.end,
+            &mut transaction,
+        )?;
+    }
+    let mut editor = MapEditor::new(&core.store, map);
+    for Run {
+        first,
+        length,
+        is_hole,
+        purpose,
+    } in runs
+    {
+        let extents = transaction.allocate(body.domain, length as u32, purpose)?;
+        let pointers: SmallVec<[Pointer; 64]> = extents
+            .iter()
+            .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
+            .map(|block| Pointer {
+                block,
+                unwritten: true,
+            })
+            .collect();
+        editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
+        new.blocks += if is_hole { length } else { 0 };
+    }
+    new.blocks += editor.added;
+    (new.root, new.height) = editor.finish(&mut transaction);
+    let now = core.now();
+    if size == new.size && !zero {
+        new.touch_changed(now);
+    } else {
+        new.touch_modified(now);
+    }
+    new.size = size;
+    transaction.log_inode(number, &body.raw, &mut new)?;
+    transaction.commit()?;
+    body.raw = new;
+    Ok(())
+}

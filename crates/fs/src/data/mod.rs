@@ -1,0 +1,8 @@
+//! The content of files: reading, writing, allocating.
+
+pub(crate) mod allocate;
+pub(crate) mod read;
+pub(crate) mod write;
+
+pub use read::FILE_BYTES_MAX;
+pub use write::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};
