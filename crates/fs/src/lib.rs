@@ -33,19 +33,18 @@ mod pool;
 mod testing;
 mod values;
 
-pub use attributes::xattr;
-pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, FILE_BYTES_MAX, LOGGED_WRITE_BYTES_MAX};
+pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};
 pub use format::{FileType, InodeNumber, Timestamp};
 pub use inode::copies::{Held, ReadCacheState};
 pub use inode::node::Node;
 pub use mounted::file_system::FileSystem;
-pub use mounted::kept::KeptSpace;
-pub use mounted::quotas as quota;
 pub use pool::mkfs::{mkfs, mkfs_region, mkfs_with_progress};
 pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
 pub use values::clock::Clock;
 pub use values::error::FsError;
+pub use values::quota;
 pub use values::types::{
-    AccessTime, AllocateOptions, Attributes, DirectoryEntry, MountOptions, NewInode, ReadCacheMode,
-    ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange, XattrMode,
+    AccessTime, AllocateOptions, Attributes, DirectoryEntry, KeptSpace, MountOptions, NewInode,
+    ReadCacheMode, ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange,
+    XattrMode,
 };

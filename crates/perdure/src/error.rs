@@ -129,7 +129,7 @@ pub enum Cause {
     /// The value of an attribute is too long.
     #[error(
         "the value has {length} bytes, an attribute holds at most {}",
-        fs::xattr::VALUE_BYTES_MAX
+        fs::format::xattr::VALUE_BYTES_MAX
     )]
     AttributeTooLong {
         /// Length of the value in bytes.

@@ -2,7 +2,7 @@
 
 use crate::dir::Dir;
 use crate::error::{Cause, Result};
-use fs::xattr::VALUE_BYTES_MAX;
+use fs::format::xattr::VALUE_BYTES_MAX;
 use fs::{FsError, Node, XattrMode};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,3 +1,3 @@
 //! Attributes of inodes.
 
-pub mod xattr;
+pub(crate) mod xattr;

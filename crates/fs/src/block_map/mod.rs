@@ -1,5 +1,8 @@
 //! Block maps: from a file's block index to the block that holds it.
 
+mod editor;
 mod map;
 
-pub use map::{BlockMap, DamagedAt, FANOUT, FANOUT_BITS, HEIGHT_MAX, MapEditor, Slot, capacity};
+pub use editor::MapEditor;
+pub(crate) use map::read_block;
+pub use map::{BlockMap, DamagedAt, Slot};

@@ -6,8 +6,9 @@
 //!
 //! Root's blocks stay: only root maps its segments, and it may see everything.
 
+use crate::block_map::read_block;
 use crate::block_map::{BlockMap, MapEditor};
-use crate::data::read::{BLOCK, read_block};
+use crate::format::BLOCK;
 use crate::format::{FileType, InodeNumber, Pointer, RawInode};
 use crate::inode::node::{Body, BodyWrite};
 use crate::mounted::file_system::Core;
@@ -127,7 +128,7 @@ fn move_runs<S: Store>(
             let block = fresh.next().ok_or(FsError::NoSpace)?;
             if !old.unwritten {
                 let mut content = [0; BLOCK_BYTES];
-                read_block(core, Some(*old), 0, &mut content);
+                read_block(&core.store, Some(*old), 0, &mut content);
                 zero_behind_end(index, body.raw.size, &mut content);
                 transaction.write_fresh(block, 0, &content);
             }

@@ -6,7 +6,7 @@ use super::kind::FaultKind;
 use super::map::{Read, read_pointer};
 use super::report::Place;
 use super::single_bit;
-use crate::attributes::xattr::{self, AttributeHeader, BLOB_BLOCKS_MAX, HEADER_BYTES};
+use crate::format::xattr::{self, AttributeHeader, BLOB_BLOCKS_MAX, HEADER_BYTES};
 use crate::format::{InodeNumber, Pointer, Position};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use txn::checksum::crc32c;

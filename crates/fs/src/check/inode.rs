@@ -9,21 +9,18 @@ use super::map::{MapFound, MapWalk};
 use super::owners;
 use super::report::Place;
 use super::{single_bit, target};
-use crate::block_map::HEIGHT_MAX;
-use crate::data::read::FILE_BYTES_MAX;
 use crate::directory;
 use crate::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
+use crate::format::map::HEIGHT_MAX;
 use crate::format::{
-    FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, Position, RawInode,
-    SYMLINK_BYTES_MAX,
+    BLOCK, FILE_BYTES_MAX, FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer,
+    Position, RawInode, SYMLINK_BYTES_MAX,
 };
 use crate::inode::rights;
 use crate::lease::{FLAG_LEASE, RawLease};
 use pmem::{BLOCK_BYTES, Offset};
 use txn::Domain;
 use zerocopy::{FromBytes, IntoBytes};
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What an inode's bytes turned out to be.
 pub(super) enum Examined {

@@ -7,7 +7,7 @@ use super::context::{Findings, Scan};
 use super::kind::FaultKind;
 use super::report::Place;
 use super::single_bit;
-use crate::block_map::{FANOUT_BITS, capacity};
+use crate::format::map::{FANOUT_BITS, capacity};
 use crate::format::{InodeNumber, Pointer, Position};
 use pmem::{BLOCK_BYTES, BlockNumber};
 

@@ -6,8 +6,8 @@
 
 use super::context::Scan;
 use super::regrow::is_spoilt;
-use crate::block_map::HEIGHT_MAX;
 use crate::format::inode::INODES_PER_BLOCK;
+use crate::format::map::HEIGHT_MAX;
 use crate::format::{FileType, InodeNumber, Pointer, Position, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use txn::Domain;

@@ -1,11 +1,11 @@
 //! Space of inodes: freeing, truncating, allocating, punching.
 
-use crate::attributes::xattr;
-use crate::block_map::{BlockMap, FANOUT, HEIGHT_MAX, MapEditor};
-use crate::data::read::FILE_BYTES_MAX;
+use crate::block_map::{BlockMap, MapEditor};
 use crate::data::write::purpose_of_overwrite;
-use crate::format::{InodeNumber, Pointer, Position, RawInode};
+use crate::format::map::{FANOUT, HEIGHT_MAX};
+use crate::format::{BLOCK, FILE_BYTES_MAX, InodeNumber, Pointer, Position, RawInode};
 use crate::inode::node::{Body, Node};
+use crate::inode::xattr;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::values::error::FsError;
 use crate::values::types::AllocateOptions;
@@ -16,7 +16,6 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use txn::{Store, Transaction};
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that one transaction of `allocate` reserves.
 const ALLOCATE_BLOCKS_MAX: u64 = 2 * FANOUT;
 

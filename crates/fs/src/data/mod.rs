@@ -4,5 +4,4 @@ pub(crate) mod allocate;
 pub(crate) mod read;
 pub(crate) mod write;
 
-pub use read::FILE_BYTES_MAX;
 pub use write::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};

@@ -1,22 +1,18 @@
 //! Reading files: their content, and where there is some.
 
-use crate::block_map::{BlockMap, FANOUT_BITS, HEIGHT_MAX};
-use crate::format::Pointer;
+use crate::block_map::BlockMap;
+use crate::format::{BLOCK, Pointer};
 use crate::inode::copies;
 use crate::inode::copies::Reading;
 use crate::inode::node::{Body, Node};
 use crate::locks::view::Snapshot;
-use crate::mounted::file_system::{Core, FileSystem};
+use crate::mounted::file_system::FileSystem;
 use crate::values::error::FsError;
 use crate::values::types::AccessTime;
 use parking_lot::RwLockReadGuard;
 use pmem::BLOCK_BYTES;
 use txn::{Store, Transaction};
 
-/// Largest file: 256 TiB.
-pub const FILE_BYTES_MAX: u64 = BLOCK << (FANOUT_BITS * HEIGHT_MAX as u32);
-
-pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 
 impl<S: Store> FileSystem<S> {
@@ -253,21 +249,5 @@ impl<S: Store> Reading<'_, S> {
             }) => self.read_medium(index, block, in_block, into),
             _ => into.fill(0),
         }
-    }
-}
-
-#[inline]
-pub(crate) fn read_block<S: Store>(
-    core: &Core<S>,
-    pointer: Option<Pointer>,
-    in_block: usize,
-    into: &mut [u8],
-) {
-    match pointer {
-        Some(Pointer {
-            block,
-            unwritten: false,
-        }) => core.store.read_data(block, in_block, into),
-        _ => into.fill(0),
     }
 }

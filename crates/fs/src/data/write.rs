@@ -5,9 +5,10 @@
 //!   file is not, unless no fresh block is free: it is streamed to a fresh one before its old pointer is known.
 //! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
 
+use crate::block_map::read_block;
 use crate::block_map::{BlockMap, MapEditor, Slot};
 use crate::data::allocate as space;
-use crate::data::read::{BLOCK, FILE_BYTES_MAX, read_block};
+use crate::format::{BLOCK, FILE_BYTES_MAX};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::inode::node::{Body, Node};
 use crate::mounted::file_system::{Core, FileSystem};
@@ -542,7 +543,7 @@ fn fill_around<S: Store>(
     transaction: &mut impl Transaction,
 ) {
     let mut content = [0; BLOCK_BYTES];
-    read_block(core, old, 0, &mut content);
+    read_block(&core.store, old, 0, &mut content);
     content[in_block..in_block + data.len()].copy_from_slice(data);
     transaction.write_fresh(block, 0, &content);
 }

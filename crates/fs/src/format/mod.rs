@@ -5,9 +5,13 @@
 
 pub mod inode;
 pub mod lease;
+pub mod map;
 pub mod pointer;
+pub mod xattr;
 
 pub use inode::RawInode;
+pub(crate) use map::BLOCK;
+pub use map::FILE_BYTES_MAX;
 pub use pointer::{Pointer, Position};
 
 /// Names an inode.

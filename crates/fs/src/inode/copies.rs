@@ -18,7 +18,7 @@ use pmem::{BLOCK_BYTES, BlockNumber};
 use readcache::{FileCache, FileStatistics, Memory, Page, ReadCache, Statistics};
 use txn::{ReadSpeed, Store};
 
-use crate::data::read::BLOCK;
+use crate::format::BLOCK;
 use crate::inode::node::{InodeState, Node};
 use crate::locks::view::Snapshot;
 use crate::mounted::file_system::{Core, FileSystem};

@@ -5,3 +5,4 @@ pub(crate) mod copies;
 pub(crate) mod node;
 pub(crate) mod rights;
 pub(crate) mod table;
+pub(crate) mod xattr;

@@ -268,9 +268,6 @@ impl Drop for InodeState {
     }
 }
 
-/// More blocks than any inode can own: the largest file, its map and its attributes.
-pub(crate) const INODE_BLOCKS_MAX: u64 = 1 << 40;
-
 /// Checks what the medium said of inode `number` before anybody acts on it.
 pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsError> {
     if !raw.is_intact(number) {
@@ -282,12 +279,12 @@ pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsErro
     if raw.file_type().is_none() {
         return Err(damaged_inode(number, "its type is unknown"));
     }
-    if raw.height > crate::block_map::HEIGHT_MAX {
+    if raw.height > crate::format::map::HEIGHT_MAX {
         return Err(damaged_inode(number, "its block map is too high"));
     }
     // From here on nobody needs to fear an overflow when he adds to these.
-    if raw.size > crate::data::read::FILE_BYTES_MAX
-        || raw.blocks > INODE_BLOCKS_MAX
+    if raw.size > crate::format::FILE_BYTES_MAX
+        || raw.blocks > crate::format::map::INODE_BLOCKS_MAX
         || raw.links > crate::format::LINKS_MAX
     {
         return Err(damaged_inode(

@@ -3,9 +3,8 @@
 //! A write through the kernel takes these rights away. One past it would not, and a process can write whatever lies in its user's segments (`docs/DIRECT.md`, *Whose segments*). So such a file is not leased,
 //! and no block of it lies there: its blocks move before it gets the rights, and new ones come from segments that nobody maps. Root's own may stay where only root sees them.
 
-use crate::attributes::xattr;
 use crate::format::{FileType, InodeNumber, RawInode};
-use crate::mounted::file_system::Core;
+use crate::inode::xattr;
 use crate::values::error::FsError;
 use txn::Store;
 
@@ -21,19 +20,15 @@ pub(crate) fn has_set_id(mode: u32) -> bool {
 
 /// Whether who executes a file gets rights by that.
 pub(crate) fn gives_rights<S: Store>(
-    core: &Core<S>,
+    store: &S,
     number: InodeNumber,
     raw: &RawInode,
 ) -> Result<bool, FsError> {
-    Ok(has_set_id(raw.mode) || xattr::has(core, number, raw, CAPABILITY)?)
+    Ok(has_set_id(raw.mode) || xattr::has(store, number, raw, CAPABILITY)?)
 }
 
 /// Whether the blocks of a file have to be where no process can write. If its attributes cannot be read, they have.
-pub(crate) fn is_out_of_reach<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
-) -> bool {
+pub(crate) fn is_out_of_reach<S: Store>(store: &S, number: InodeNumber, raw: &RawInode) -> bool {
     let is_users = raw.file_type() == Some(FileType::Regular) && raw.uid != 0;
-    is_users && gives_rights(core, number, raw).unwrap_or(true)
+    is_users && gives_rights(store, number, raw).unwrap_or(true)
 }

@@ -4,7 +4,7 @@ use super::leaves::{Leaves, Run};
 use super::own::OwnSegments;
 use super::{Holder, LeaseSize, blocks_of};
 use crate::block_map::{BlockMap, MapEditor, Slot};
-use crate::data::read::FILE_BYTES_MAX;
+use crate::format::FILE_BYTES_MAX;
 use crate::format::lease::{NODE_BLOCKS, RawLease};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::inode::node::Body;

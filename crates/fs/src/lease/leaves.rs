@@ -1,6 +1,7 @@
 //! Where the pointers of a leased file, or of a lease, are kept: what folding has to know of each record.
 
-use crate::block_map::{BlockMap, DamagedAt, FANOUT, FANOUT_BITS, Slot};
+use crate::block_map::{BlockMap, DamagedAt, Slot};
+use crate::format::map::{FANOUT, FANOUT_BITS};
 use pmem::{Offset, WORD_BYTES};
 use txn::{Store, Transaction};
 use zerocopy::IntoBytes;

@@ -147,7 +147,7 @@ impl<S: Store> FileSystem<S> {
         if body.lease.is_some() || body.raw.links == 0 {
             return Err(FsError::NotPermitted("the file cannot be leased now"));
         }
-        if rights::gives_rights(core, node.number(), &body.raw)? {
+        if rights::gives_rights(&core.store, node.number(), &body.raw)? {
             return Err(FsError::InvalidArgument(
                 "who executes the file gets rights",
             ));

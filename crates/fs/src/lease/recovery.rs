@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
             return Ok(());
         }
         // What has come to give rights since has no lease. So if the attributes cannot be read, they do not say so.
-        if !rights::gives_rights(self, node.number(), &body.raw).unwrap_or(false) {
+        if !rights::gives_rights(&self.store, node.number(), &body.raw).unwrap_or(false) {
             let RawInode { mode, uid, gid, .. } = body.raw;
             body.domain = self.store.domain_number(Domain::of_file(mode, uid, gid));
         }

@@ -4,7 +4,7 @@ use super::TakenBack;
 use super::fold::Parties;
 use crate::block_map::{BlockMap, MapEditor};
 use crate::data::allocate as space;
-use crate::data::read::BLOCK;
+use crate::format::BLOCK;
 use crate::format::Pointer;
 use crate::mounted::file_system::Core;
 use crate::values::error::{FsError, damaged_inode};

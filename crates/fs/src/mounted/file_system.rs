@@ -9,11 +9,11 @@ use crate::inode::node::{InodeState, Node, validate};
 use crate::inode::rights;
 use crate::inode::table::InodeTable;
 use crate::lease::Orphan;
-use crate::mounted::quotas as quota;
 use crate::mounted::quotas::Quotas;
 use crate::mounted::roaming::{ROAM_AFTER, Roaming};
 use crate::pool::recover;
 use crate::values::error::FsError;
+use crate::values::quota;
 use crate::values::types::{Attributes, MountOptions, SetAttributes, SpaceStatistics};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
@@ -131,7 +131,7 @@ impl<S: Store> Core<S> {
     /// Where the data of this inode goes.
     pub(crate) fn domain(&self, number: InodeNumber, raw: &RawInode) -> DomainId {
         match raw.file_type() {
-            Some(FileType::Regular) if rights::is_out_of_reach(self, number, raw) => {
+            Some(FileType::Regular) if rights::is_out_of_reach(&self.store, number, raw) => {
                 DomainId::MIXED
             }
             Some(FileType::Regular) => self

@@ -2,25 +2,13 @@
 //! with their user after the files in them are gone (`docs/DIRECT.md`, *Kept segments*).
 
 use crate::mounted::file_system::{Core, FileSystem};
+use crate::values::types::KeptSpace;
 use txn::Store;
 
 /// Segments whose free blocks do not count, because each process needs some.
 const FREE_OF_CHARGE_SEGMENTS: u64 = 4;
 /// The part of a small pool that is free of charge, if four segments are more.
 const FREE_OF_CHARGE_PART: u64 = 16;
-
-/// Segments of one user that other users cannot have.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct KeptSpace {
-    /// The user.
-    pub user: u32,
-    /// Segments that stay with the user.
-    pub segments: u64,
-    /// Blocks of 4 KiB in them that are free, or will be at the next checkpoint.
-    pub free_blocks: u64,
-    /// Blocks that count against the user's quota and share, because no files justify them.
-    pub charged_blocks: u64,
-}
 
 impl<S: Store> FileSystem<S> {
     /// Returns what users keep. Until the next call the charged blocks count against their quotas.

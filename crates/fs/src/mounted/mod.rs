@@ -3,5 +3,5 @@
 pub(crate) mod file_system;
 pub(crate) mod kept;
 pub(crate) mod operation;
-pub mod quotas;
+pub(crate) mod quotas;
 pub(crate) mod roaming;

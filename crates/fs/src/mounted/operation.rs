@@ -3,9 +3,10 @@
 use crate::format::{InodeNumber, RawInode};
 use crate::inode::table::InodeTable;
 use crate::mounted::file_system::Core;
-use crate::mounted::quotas::{Charges, Subject};
+use crate::mounted::quotas::Charges;
 use crate::mounted::roaming::Change;
 use crate::values::error::FsError;
+use crate::values::quota::Subject;
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use txn::{CommitError, HomeOffset, Store, Transaction};

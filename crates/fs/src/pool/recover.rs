@@ -3,11 +3,11 @@
 //! Free space is whatever no inode reaches, so rebuilding walks the inode table: time grows with the number of
 //! inodes and blocks in use, not with the pool.
 
-use crate::attributes::xattr;
 use crate::block_map::BlockMap;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::inode::table::InodeTable;
+use crate::inode::xattr;
 use crate::mounted::file_system::Core;
 use crate::values::types::MountOptions;
 use pmem::{BLOCK_BYTES, BlockNumber};
@@ -144,8 +144,8 @@ fn table_over<S: Store>(
 fn table_blocks<S: Store>(store: &S, own: &RawInode) -> Result<Vec<BlockNumber>, Corruption> {
     let count = own.size / BLOCK_BYTES as u64;
     let damaged = |detail: &str| Corruption::new("inode table", detail);
-    let too_many = own.blocks > crate::inode::node::INODE_BLOCKS_MAX;
-    if own.height > crate::block_map::HEIGHT_MAX
+    let too_many = own.blocks > crate::format::map::INODE_BLOCKS_MAX;
+    if own.height > crate::format::map::HEIGHT_MAX
         || count > store.geometry().total_blocks()
         || too_many
     {

@@ -1,7 +1,7 @@
 //! Errors of operations on files and directories.
 
+use super::quota::Subject;
 use crate::format::InodeNumber;
-use crate::mounted::quotas::Subject;
 use scatter::OutOfSpace;
 use txn::{CommitError, Corruption};
 
@@ -49,10 +49,7 @@ pub enum FsError {
     #[error("no inodes left in the pool; delete files")]
     NoInodes,
     /// The offset or size is beyond the largest file.
-    #[error(
-        "beyond the largest file ({} bytes)",
-        crate::data::read::FILE_BYTES_MAX
-    )]
+    #[error("beyond the largest file ({} bytes)", crate::format::FILE_BYTES_MAX)]
     FileTooLarge,
     /// The file system is mounted read-only.
     #[error("the file system is mounted read-only")]

@@ -2,4 +2,5 @@
 
 pub(crate) mod clock;
 pub(crate) mod error;
+pub mod quota;
 pub(crate) mod types;

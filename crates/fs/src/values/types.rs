@@ -249,3 +249,16 @@ pub struct SpaceStatistics {
     /// Most bytes in a name.
     pub name_max: u32,
 }
+
+/// Segments of one user that other users cannot have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeptSpace {
+    /// The user.
+    pub user: u32,
+    /// Segments that stay with the user.
+    pub segments: u64,
+    /// Blocks of 4 KiB in them that are free, or will be at the next checkpoint.
+    pub free_blocks: u64,
+    /// Blocks that count against the user's quota and share, because no files justify them.
+    pub charged_blocks: u64,
+}
