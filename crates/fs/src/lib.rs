@@ -33,12 +33,12 @@ mod pool;
 mod testing;
 mod values;
 
-pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};
+pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, Held, LOGGED_WRITE_BYTES_MAX};
 pub use format::{FileType, InodeNumber, Timestamp};
-pub use inode::copies::{Held, ReadCacheState};
+pub use inode::copies::ReadCacheState;
 pub use inode::node::Node;
 pub use mounted::file_system::FileSystem;
-pub use pool::mkfs::{mkfs, mkfs_region, mkfs_with_progress};
+pub use pool::{mkfs, mkfs_region, mkfs_with_progress};
 pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
 pub use values::clock::Clock;
 pub use values::error::FsError;

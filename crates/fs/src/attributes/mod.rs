@@ -1,3 +1,4 @@
-//! Attributes of inodes.
+//! Attributes of inodes: those of `stat`, and extended ones.
 
-pub(crate) mod xattr;
+mod stat;
+mod xattr;

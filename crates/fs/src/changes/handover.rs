@@ -62,7 +62,7 @@ pub(crate) fn leave_owner<S: Store>(
     body: &mut BodyWrite<'_>,
 ) -> Result<(), FsError> {
     let size = body.raw.size;
-    body.changes_content(core, 0..size);
+    body.changes_content(&core.copies, 0..size);
     let mut next = 0;
     loop {
         let map = BlockMap::of(number, &body.raw);

@@ -1,3 +1,6 @@
 //! Changes of one inode that operations are made of.
 
 pub(crate) mod handover;
+pub(crate) mod life;
+pub(crate) mod roam;
+pub(crate) mod tail;

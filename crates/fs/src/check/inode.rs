@@ -11,13 +11,13 @@ use super::report::Place;
 use super::{single_bit, target};
 use crate::directory;
 use crate::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
+use crate::format::lease::{FLAG_LEASE, RawLease};
 use crate::format::map::HEIGHT_MAX;
 use crate::format::{
     BLOCK, FILE_BYTES_MAX, FileType, InodeNumber, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer,
     Position, RawInode, SYMLINK_BYTES_MAX,
 };
 use crate::inode::rights;
-use crate::lease::{FLAG_LEASE, RawLease};
 use pmem::{BLOCK_BYTES, Offset};
 use txn::Domain;
 use zerocopy::{FromBytes, IntoBytes};

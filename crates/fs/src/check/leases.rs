@@ -3,8 +3,8 @@
 use super::context::{Findings, Inodes, Scan};
 use super::kind::FaultKind;
 use super::report::Place;
+use crate::format::lease::{RawLease, is_leasable};
 use crate::format::{InodeNumber, RawInode};
-use crate::lease::{RawLease, is_leasable};
 use lease::{RECORD_BYTES, RECORDS_PER_BLOCK, Ring};
 use pmem::BlockNumber;
 use zerocopy::IntoBytes;

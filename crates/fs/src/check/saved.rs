@@ -3,7 +3,7 @@
 use super::context::{Findings, Inodes, Scan, State};
 use super::kind::FaultKind;
 use super::report::Place;
-use crate::pool::recover::Saved;
+use crate::pool::saved::Saved;
 use pmem::{BlockNumber, Offset};
 use txn::layout::{CLEAN_AT, SAVED_AT, STATE_BLOCK, SavedHeader};
 

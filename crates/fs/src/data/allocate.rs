@@ -1,16 +1,14 @@
-//! Space of inodes: freeing, truncating, allocating, punching.
+//! Allocating, zeroing and punching ranges of files (`fallocate`).
 
+use super::write::purpose_of_overwrite;
 use crate::block_map::{BlockMap, MapEditor};
-use crate::data::write::purpose_of_overwrite;
-use crate::format::map::{FANOUT, HEIGHT_MAX};
-use crate::format::{BLOCK, FILE_BYTES_MAX, InodeNumber, Pointer, Position, RawInode};
+use crate::changes::tail::{zero_range_in_block, zero_tail};
+use crate::format::map::FANOUT;
+use crate::format::{BLOCK, FILE_BYTES_MAX, InodeNumber, Pointer};
 use crate::inode::node::{Body, Node};
-use crate::inode::xattr;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::values::error::FsError;
 use crate::values::types::AllocateOptions;
-use pmem::BLOCK_BYTES;
-use pmem::deliberate::{self, Bug};
 use scatter::{DomainId, Extent, Purpose};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -18,138 +16,6 @@ use txn::{Store, Transaction};
 
 /// Blocks that one transaction of `allocate` reserves.
 const ALLOCATE_BLOCKS_MAX: u64 = 2 * FANOUT;
-
-/// How many blocks of data fit into `blocks` if one file takes them all, with its map.
-pub(crate) const fn data_blocks_in(blocks: u64) -> u64 {
-    // n blocks have less than n / (FANOUT - 1) + HEIGHT_MAX nodes.
-    blocks.saturating_sub(blocks / FANOUT + HEIGHT_MAX as u64)
-}
-
-/// Frees everything an inode owns and returns its next version: free, generation kept.
-pub(crate) fn free_contents<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
-    transaction: &mut impl Transaction,
-) -> Result<RawInode, FsError> {
-    let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
-    editor.remove(transaction, 0, u64::MAX)?;
-    let position = Position {
-        inode: number,
-        level: Position::ATTRIBUTES,
-        index: 0,
-    };
-    if let Ok(Some(pointer)) = Pointer::read(raw.attributes, position) {
-        for block in xattr::blocks(&core.store, number, pointer.block)? {
-            transaction.free(Extent {
-                start: block,
-                blocks: 1,
-            });
-        }
-    }
-    Ok(RawInode {
-        generation: raw.generation,
-        ..RawInode::ZERO
-    })
-}
-
-/// Frees an inode without a name: one transaction.
-pub(crate) fn free_inode<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
-) -> Result<(), FsError> {
-    let mut transaction = core.begin();
-    let mut new = free_contents(core, number, raw, &mut transaction)?;
-    transaction.log_inode(number, raw, &mut new)?;
-    transaction.commit()?;
-    core.table.release(number);
-    core.reclaimed();
-    Ok(())
-}
-
-/// Changes a file's size inside a transaction.
-pub(crate) fn resize<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    body: &Body,
-    new: &mut RawInode,
-    size: u64,
-    transaction: &mut impl Transaction,
-) -> Result<(), FsError> {
-    if size > FILE_BYTES_MAX {
-        return Err(FsError::FileTooLarge);
-    }
-    if size < body.raw.size {
-        let map = BlockMap::of(number, &body.raw);
-        zero_range_in_block(
-            core,
-            &map,
-            size,
-            body.raw.size.min(size.next_multiple_of(BLOCK)),
-            transaction,
-        )?;
-        let mut editor = MapEditor::new(&core.store, map);
-        editor.remove(transaction, size.div_ceil(BLOCK), u64::MAX)?;
-        new.blocks = new.blocks.saturating_sub(editor.removed);
-        (new.root, new.height) = editor.finish(transaction);
-    }
-    new.size = size;
-    Ok(())
-}
-
-/// Zeroes the last block behind the file's end before the file grows: one transaction, or none.
-///
-/// Processes of the owner may have stored there. A later store changes the user's own file.
-pub(crate) fn zero_tail<S: Store>(
-    core: &Core<S>,
-    number: InodeNumber,
-    raw: &RawInode,
-) -> Result<(), FsError> {
-    let used = (raw.size % BLOCK) as usize;
-    if used == 0 || deliberate::is(Bug::TrustTail) {
-        return Ok(());
-    }
-    let map = BlockMap::of(number, raw);
-    let Some(Pointer {
-        block,
-        unwritten: false,
-    }) = map.lookup(&core.store, raw.size / BLOCK)?
-    else {
-        return Ok(());
-    };
-    let domain = core.store.allocator().domain_of(block);
-    if domain.is_some_and(DomainId::is_server_only) {
-        return Ok(());
-    }
-    let mut content = [0; BLOCK_BYTES];
-    core.store.read_data(block, used, &mut content[used..]);
-    if content[used..].iter().all(|&byte| byte == 0) {
-        return Ok(());
-    }
-    let mut transaction = core.begin();
-    transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
-    Ok(transaction.commit()?)
-}
-
-/// Logs zeros over `from..to`, which lie in one block; keeps R5 (zeros beyond the end of the file).
-fn zero_range_in_block<S: Store>(
-    core: &Core<S>,
-    map: &BlockMap,
-    from: u64,
-    to: u64,
-    transaction: &mut impl Transaction,
-) -> Result<(), FsError> {
-    if from >= to || deliberate::is(Bug::ZeroTailForgotten) {
-        return Ok(());
-    }
-    if let Some(pointer) = map.lookup(&core.store, from / BLOCK)?
-        && !pointer.unwritten
-    {
-        transaction.zero(pointer.block.offset() + from % BLOCK, (to - from) as usize);
-    }
-    Ok(())
-}
 
 impl<S: Store> FileSystem<S> {
     /// Reserves, frees or zeroes space (`fallocate`).
@@ -181,7 +47,7 @@ impl<S: Store> FileSystem<S> {
             body.require_regular()?;
             core.end_lease(node, &mut body)?;
             if options.punch_hole || options.zero_range {
-                body.changes_content(core, offset..end);
+                body.changes_content(&core.copies, offset..end);
             }
             match (options.punch_hole, options.zero_range) {
                 (true, true) => Err(FsError::NotSupported(

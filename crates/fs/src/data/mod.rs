@@ -1,7 +1,10 @@
 //! The content of files: reading, writing, allocating.
 
-pub(crate) mod allocate;
-pub(crate) mod read;
-pub(crate) mod write;
+mod allocate;
+mod hold;
+mod read;
+mod reading;
+mod write;
 
+pub use hold::Held;
 pub use write::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};

@@ -1,9 +1,8 @@
 //! Reading files: their content, and where there is some.
 
+use super::reading::Reading;
 use crate::block_map::BlockMap;
-use crate::format::{BLOCK, Pointer};
-use crate::inode::copies;
-use crate::inode::copies::Reading;
+use crate::format::BLOCK;
 use crate::inode::node::{Body, Node};
 use crate::locks::view::Snapshot;
 use crate::mounted::file_system::FileSystem;
@@ -180,74 +179,4 @@ fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
 #[inline(never)]
 fn is_new_tick(options: &crate::MountOptions, negated: i64) -> bool {
     options.clock.now().nanoseconds() != negated.wrapping_neg()
-}
-
-impl<S: Store> Reading<'_, S> {
-    /// Copies a part of a block that lies inside the file; `None` if its place is in doubt.
-    #[inline]
-    fn one_block(
-        &self,
-        map: &BlockMap,
-        block: u64,
-        in_block: usize,
-        into: &mut [u8],
-    ) -> Option<()> {
-        let store = &self.core.store;
-        if self.node.copies().is_none() {
-            let pointer = map.lookup(store, block).ok()?;
-            self.block(block, pointer, in_block, into);
-            return Some(());
-        }
-        // What a hit needs is on its way; unless it will be one, what a miss needs comes at the same time.
-        let slot = (!copies::is_hit_foreseen()).then(|| {
-            let slot = map.slot(store, block);
-            if let Ok(slot) = &slot {
-                slot.prefetch(store);
-            }
-            slot
-        });
-        let is_hit = self.read_copy(block, in_block, into);
-        copies::note_outcome(is_hit);
-        if !is_hit {
-            let slot = slot.unwrap_or_else(|| map.slot(store, block)).ok()?;
-            let pointer = map.pointer(store, slot, block).ok()?;
-            self.block(block, pointer, in_block, into);
-        }
-        Some(())
-    }
-
-    /// Copies a range that lies inside the file.
-    fn range(&self, map: &BlockMap, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
-        let first = offset / BLOCK;
-        let last = (offset + into.len() as u64 - 1) / BLOCK;
-        let mut rest = into;
-        let mut in_block = (offset % BLOCK) as usize;
-        map.lookup_range(
-            &self.core.store,
-            first,
-            last - first + 1,
-            |index, pointer| {
-                let length = rest.len().min(BLOCK_BYTES - in_block);
-                let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
-                if !self.read_copy(index, in_block, part) {
-                    self.block(index, pointer, in_block, part);
-                }
-                rest = tail;
-                in_block = 0;
-            },
-        )?;
-        Ok(())
-    }
-
-    /// Copies a part of a block out of the medium.
-    #[inline]
-    fn block(&self, index: u64, pointer: Option<Pointer>, in_block: usize, into: &mut [u8]) {
-        match pointer {
-            Some(Pointer {
-                block,
-                unwritten: false,
-            }) => self.read_medium(index, block, in_block, into),
-            _ => into.fill(0),
-        }
-    }
 }

@@ -7,7 +7,7 @@
 
 use crate::block_map::read_block;
 use crate::block_map::{BlockMap, MapEditor, Slot};
-use crate::data::allocate as space;
+use crate::changes::tail::zero_tail;
 use crate::format::{BLOCK, FILE_BYTES_MAX};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::inode::node::{Body, Node};
@@ -81,7 +81,10 @@ impl<S: Store> FileSystem<S> {
         core.durably(|| {
             let mut body = node.write();
             core.end_lease(node, &mut body)?;
-            body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
+            body.changes_content(
+                &core.copies,
+                offset..offset.saturating_add(data.len() as u64),
+            );
             write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
         })
     }
@@ -98,7 +101,10 @@ impl<S: Store> FileSystem<S> {
             let mut body = node.write();
             core.end_lease(node, &mut body)?;
             let offset = body.raw.size;
-            body.changes_content(core, offset..offset.saturating_add(data.len() as u64));
+            body.changes_content(
+                &core.copies,
+                offset..offset.saturating_add(data.len() as u64),
+            );
             let written = write_all(core, node.number(), &mut body, offset, data)?;
             Ok(Appended {
                 at: offset,
@@ -141,7 +147,7 @@ fn write_all<S: Store>(
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
     if offset > body.raw.size {
-        space::zero_tail(core, number, &body.raw)?;
+        zero_tail(core, number, &body.raw)?;
     }
     if data.len() < RESERVED_BYTES_MIN {
         write_once(core, number, body, &Range { offset, data })?;

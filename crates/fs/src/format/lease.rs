@@ -1,7 +1,7 @@
 //! A lease as it lies on the medium: an inode without a name.
 
 use super::inode::INLINE_BYTES;
-use super::{InodeNumber, RawInode};
+use super::{FileType, InodeNumber, RawInode};
 use lease::{RECORD_NUMBERS, Salt};
 use txn::checksum::mix64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -88,4 +88,11 @@ impl RawLease {
     pub(crate) fn replaced(&self) -> u64 {
         self.first_spare() + u64::from(self.spare_blocks)
     }
+}
+
+/// Whether the file is one that a lease can be about: the very one, and still its holder's.
+pub(crate) fn is_leasable(raw: &RawInode, lease: &RawInode, words: &RawLease) -> bool {
+    raw.file_type() == Some(FileType::Regular)
+        && raw.generation == words.target_generation
+        && (raw.uid, raw.gid) == (lease.uid, lease.gid)
 }

@@ -1,20 +1,21 @@
 //! Inodes in use: one state per inode in DRAM, shared by all who refer to it.
 
+use super::attached::{Holder, TakenBack, Watcher};
+use super::copies::{self, Copies, CopiesSlot};
+use super::lease_blocks::LeaseBlocks;
 use crate::directory::{Directory, MapRoot, Names};
-use crate::format::{FileType, InodeNumber, RawInode};
-use crate::inode::copies::CopiesSlot;
-use crate::lease::{FileLease, Watcher};
+use crate::format::map::{HEIGHT_MAX, INODE_BLOCKS_MAX};
+use crate::format::{FILE_BYTES_MAX, FileType, InodeNumber, LINKS_MAX, RawInode};
 use crate::locks::spin::then_wait;
 use crate::locks::view::View;
-use crate::mounted::file_system::{Core, Reclaim};
 use crate::values::error::{FsError, damaged_inode};
 use crate::values::types::Attributes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pmem::deliberate::{self, Bug};
+use readcache::FileCache;
 use scatter::DomainId;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
-use txn::Store;
 
 /// A reference to an inode. Clones refer to the same one.
 ///
@@ -78,6 +79,20 @@ impl Node {
         take().filter(|child| child.view().is_surely_named() && names.departures() == departures)
     }
 
+    /// The file's copies, if there were any.
+    #[inline]
+    pub(crate) fn copies(&self) -> Option<&Arc<FileCache>> {
+        self.0.copies.get()
+    }
+
+    /// A copy of the block will be looked for soon: fetches what is needed for that.
+    #[inline]
+    pub(crate) fn prefetch_copy(&self, block: u64) {
+        if let Some(copies) = self.copies() {
+            copies.prefetch(block);
+        }
+    }
+
     /// What readers without the lock see.
     #[inline]
     pub(crate) fn view(&self) -> &View {
@@ -118,9 +133,9 @@ impl BodyWrite<'_> {
 
     /// These bytes of the file are going to change: whatever becomes of that, their copies in DRAM end before anybody else has the lock (C1 in `copies`).
     #[inline]
-    pub(crate) fn changes_content<S: Store>(&mut self, core: &Core<S>, range: Range<u64>) {
-        if core.copies.cache.is_some() {
-            self.state.prefetch_copies(&range);
+    pub(crate) fn changes_content(&mut self, copies: &Copies, range: Range<u64>) {
+        if copies.cache.is_some() {
+            copies::prefetch_for_write(&self.state.copies, &range);
             self.content = range;
         }
     }
@@ -156,7 +171,7 @@ impl Drop for BodyWrite<'_> {
             });
         }
         if !self.content.is_empty() {
-            self.state.forget_copies(&self.content);
+            copies::forget(&self.state.copies, &self.content);
         }
         self.state.view.end_change(&body.raw, body.lease.is_some());
     }
@@ -178,6 +193,29 @@ pub(crate) struct InodeState {
 impl std::fmt::Debug for InodeState {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "inode {}", self.number)
+    }
+}
+
+/// Frees an inode that lost its last name and its last user.
+pub(crate) trait Reclaim: Send + Sync {
+    /// Frees the inode's blocks and number. Failing is harmless: recovery does it.
+    fn reclaim(&self, number: InodeNumber, raw: &RawInode);
+}
+
+/// The lease of a file, in its inode's state.
+pub(crate) struct FileLease {
+    /// The file itself: as long as it is leased it is in use, whoever else has let go.
+    pub(crate) _file: Node,
+    pub(crate) lease: Node,
+    pub(crate) blocks: LeaseBlocks,
+    pub(crate) holder: Arc<dyn Holder>,
+    /// What the holder answered, if the lease is being taken back and something could not be done. Until it is, nobody else gets at the file.
+    pub(crate) taken: Option<TakenBack>,
+}
+
+impl FileLease {
+    pub(crate) fn holder(&self) -> &dyn Holder {
+        &*self.holder
     }
 }
 
@@ -279,14 +317,11 @@ pub(crate) fn validate(raw: &RawInode, number: InodeNumber) -> Result<(), FsErro
     if raw.file_type().is_none() {
         return Err(damaged_inode(number, "its type is unknown"));
     }
-    if raw.height > crate::format::map::HEIGHT_MAX {
+    if raw.height > HEIGHT_MAX {
         return Err(damaged_inode(number, "its block map is too high"));
     }
     // From here on nobody needs to fear an overflow when he adds to these.
-    if raw.size > crate::format::FILE_BYTES_MAX
-        || raw.blocks > crate::format::map::INODE_BLOCKS_MAX
-        || raw.links > crate::format::LINKS_MAX
-    {
+    if raw.size > FILE_BYTES_MAX || raw.blocks > INODE_BLOCKS_MAX || raw.links > LINKS_MAX {
         return Err(damaged_inode(
             number,
             "its size, blocks or links are impossible",

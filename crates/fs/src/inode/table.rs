@@ -1,7 +1,7 @@
 //! The inode table: a file of inodes, sixteen to a block, and the numbers that are free.
 //!
 //! The table's own inode lies in the root area, so the table's blocks can be anywhere. They do not stay there: a few thousand inodes that change all
-//! the time are a small and hot corner, so blocks that change often move ([`roam`](crate::mounted::roaming)). Where they are is known to the store
+//! the time are a small and hot corner, so blocks that change often move ([`roam`](crate::changes::roam)). Where they are is known to the store
 //! ([`Homes`](txn::Homes)), because only a commit can tell for sure.
 
 use crate::block_map::{BlockMap, MapEditor};

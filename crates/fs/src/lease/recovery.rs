@@ -1,9 +1,12 @@
 //! Leases that the power, or the death of the server, has ended.
 
-use super::fold::{LeaseBlocks, Medium, Parties, lease_blocks};
-use super::{FileLease, Holder, LeaseRemains, RawLease, TakenBack, is_leasable};
+use super::blocks::{Medium, lease_blocks};
+use super::fold::Parties;
+use crate::format::lease::{RawLease, is_leasable};
 use crate::format::{InodeNumber, RawInode};
-use crate::inode::node::{Node, validate};
+use crate::inode::attached::{Holder, LeaseRemains, TakenBack};
+use crate::inode::lease_blocks::LeaseBlocks;
+use crate::inode::node::{FileLease, Node, validate};
 use crate::inode::rights;
 use crate::mounted::file_system::Core;
 use crate::values::error::FsError;

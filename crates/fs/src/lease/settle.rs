@@ -1,11 +1,11 @@
 //! The end of a lease: what is left is folded, and the file is as if there had never been one.
 
-use super::TakenBack;
 use super::fold::Parties;
 use crate::block_map::{BlockMap, MapEditor};
-use crate::data::allocate as space;
+use crate::changes::tail::zero_tail;
 use crate::format::BLOCK;
 use crate::format::Pointer;
+use crate::inode::attached::TakenBack;
 use crate::mounted::file_system::Core;
 use crate::values::error::{FsError, damaged_inode};
 use pmem::BLOCK_BYTES;
@@ -26,7 +26,7 @@ impl<S: Store> Core<S> {
         }
         if !deliberate::is(Bug::LeaveLeaseTail) {
             // An append that did not happen may have left bytes there.
-            space::zero_tail(self, parties.file, &parties.body.raw)?;
+            zero_tail(self, parties.file, &parties.body.raw)?;
         }
         let mut words = self.words(parties)?;
         words.ended = 1;

@@ -1,10 +1,11 @@
 //! One operation: a transaction and what it charges to quotas.
 
+use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::{InodeNumber, RawInode};
 use crate::inode::table::InodeTable;
 use crate::mounted::file_system::Core;
 use crate::mounted::quotas::Charges;
-use crate::mounted::roaming::Change;
+use crate::mounted::roaming::{Change, note};
 use crate::values::error::FsError;
 use crate::values::quota::Subject;
 use pmem::{BlockNumber, Offset};
@@ -31,6 +32,18 @@ impl<S: Store> Core<S> {
             charges: Charges::new(&self.quotas),
             roamer: None,
         }
+    }
+
+    /// Moves the block of the inode table that holds `number`.
+    #[cold]
+    #[inline(never)]
+    fn move_inode(&self, number: InodeNumber) {
+        let index = number.get() / INODES_PER_BLOCK;
+        let moved = self
+            .table
+            .move_block(&self.store, index, self.roaming.wear_blocks(Change::Inode))
+            .map(drop);
+        note("a block of the inode table", number, moved);
     }
 }
 

@@ -1,7 +1,4 @@
-//! Hot blocks roam: what is changed in place over and over does not stay where it is.
-//!
-//! Data that is overwritten by the block goes to a fresh place each time; inodes, names, pointers and small pieces of data do not, so a few blocks would take
-//! the writes of the whole pool. SanGuo (section III.B) levels what it allocates; this levels the rest.
+//! Lots: which change in place moves its block.
 //!
 //! No block has a counter. Changes draw lots: after a random number of them, [`MountOptions::roam_after`] on average, the block of the last one moves. So a block moves
 //! as often as it is hot, a cold one never, and moving costs a fixed share of all writes (a block for some five hundred changes) whatever the
@@ -10,24 +7,14 @@
 //! The allocator, which levels by what it knows was written, learns of changes in place by lots as well: a block that moves stands for all changes
 //! that drew; pieces of data, up to sixteen lines each and most of them appended once, draw by the line, and whoever wins is charged one block.
 //!
-//! A move is a transaction of its own, right behind the operation that drew the lot and under its locks; blocks of the inode table, which belong to sixteen
-//! inodes, move while all journals are held (`txn::homes`). Failing to move, for want of room for instance, is no failure of the operation.
-//!
 //! [`MountOptions::roam_after`]: crate::MountOptions::roam_after
 
-use crate::block_map::{BlockMap, Slot};
-use crate::format::inode::INODES_PER_BLOCK;
-use crate::format::{InodeNumber, Pointer};
-use crate::inode::node::Body;
-use crate::mounted::file_system::Core;
+use crate::format::InodeNumber;
 use crate::values::error::FsError;
-use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES};
-use scatter::{DomainId, Extent, Purpose};
-use std::ops::Range;
+use pmem::{BLOCK_BYTES, LINE_BYTES};
 use std::sync::atomic::{AtomicU32, Ordering};
 use txn::checksum::mix64;
 use txn::transaction::thread_slot;
-use txn::{Store, Transaction};
 
 /// Changes of one kind until the next move.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,7 +66,7 @@ impl Roaming {
 
     /// How often a block that moves was written whole without the allocator's knowledge: one block moves for `after` changes of about a
     /// line each, so it stands for all of them. Data in place was charged by its lines.
-    fn wear_blocks(&self, change: Change) -> u64 {
+    pub(crate) fn wear_blocks(&self, change: Change) -> u64 {
         match change {
             Change::Data => 0,
             _ => (u64::from(self.after) * LINE_BYTES as u64).div_ceil(BLOCK_BYTES as u64),
@@ -94,7 +81,7 @@ impl Roaming {
 
     /// Draws a lot for each line that a write of data in place touched: whether its block is charged.
     #[inline]
-    fn draw_lines(&self, lines: u32) -> bool {
+    pub(crate) fn draw_lines(&self, lines: u32) -> bool {
         self.draw_lots(DATA_LINES, lines, LINES_PER_CHARGE)
     }
 
@@ -142,136 +129,9 @@ impl Lots {
 }
 
 /// Moving is a wish; only damage is worth a word.
-fn note(what: &str, number: InodeNumber, result: Result<(), FsError>) {
+pub(crate) fn note(what: &str, number: InodeNumber, result: Result<(), FsError>) {
     if let Err(FsError::Corrupt(error)) = result {
         tracing::error!(inode = number.get(), %error, "{what} cannot move; run `perdure fsck`");
-    }
-}
-
-impl<S: Store> Core<S> {
-    /// Moves the block of the inode table that holds `number`.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn move_inode(&self, number: InodeNumber) {
-        let index = number.get() / INODES_PER_BLOCK;
-        let moved = self
-            .table
-            .move_block(&self.store, index, self.roaming.wear_blocks(Change::Inode))
-            .map(drop);
-        note("a block of the inode table", number, moved);
-    }
-
-    /// Draws the lots of a change of bytes `in_block` of `block`, in place; that is block `index` of a file that the caller has locked.
-    #[inline]
-    pub(crate) fn changed_data(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        (index, block): (u64, BlockNumber),
-        in_block: Range<usize>,
-    ) {
-        let lines = in_block.end.div_ceil(LINE_BYTES) - in_block.start / LINE_BYTES;
-        if self.roaming.draw_lines(lines as u32) {
-            self.store.allocator().charge(block, 1);
-        }
-        if self.roaming.draw(Change::Data) {
-            self.move_block(number, body, index, Change::Data);
-        }
-    }
-
-    /// Moves block `index` of a file or directory that the caller has locked.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn move_block(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        index: u64,
-        change: Change,
-    ) {
-        let moved = self.try_move_block(number, body, index, change);
-        note("a block", number, moved);
-    }
-
-    fn try_move_block(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        index: u64,
-        change: Change,
-    ) -> Result<(), FsError> {
-        let map = BlockMap::of(number, &body.raw);
-        let slot = map.slot(&self.store, index)?;
-        match map.pointer(&self.store, slot, index)? {
-            Some(Pointer {
-                block: from,
-                unwritten: false,
-            }) => {
-                let home = (from, body.domain);
-                self.move_one(number, body, home, slot, |to| map.word(index, to))?;
-                self.charge_moved(from, change);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Moves the lowest node on the way to block `index` of a file that the caller has locked.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn move_node(&self, number: InodeNumber, body: &mut Body, index: u64) {
-        note("a node", number, self.try_move_node(number, body, index));
-    }
-
-    fn try_move_node(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        index: u64,
-    ) -> Result<(), FsError> {
-        let map = BlockMap::of(number, &body.raw);
-        let Slot::Word(at) = map.slot(&self.store, index)? else {
-            return Ok(());
-        };
-        let slot = map.node_slot(&self.store, index)?;
-        let home = (at.block(), DomainId::METADATA);
-        self.move_one(number, body, home, slot, |to| map.node_word(index, to))?;
-        self.charge_moved(home.0, Change::Pointer);
-        Ok(())
-    }
-
-    /// Copies a block to a fresh one of its domain and makes the pointer in `slot` point there.
-    fn move_one(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        (from, domain): (BlockNumber, DomainId),
-        slot: Slot,
-        word: impl FnOnce(BlockNumber) -> u64,
-    ) -> Result<(), FsError> {
-        let mut transaction = self.begin();
-        let to = transaction.allocate_one(domain, Purpose::Ordinary)?;
-        let mut content = [0; BLOCK_BYTES];
-        self.store.read(from.offset(), &mut content);
-        transaction.write_fresh(to, 0, &content);
-        transaction.free(Extent {
-            start: from,
-            blocks: 1,
-        });
-        let mut new = body.raw;
-        match slot {
-            Slot::Word(at) => transaction.store_word(at, word(to)),
-            _ => new.root = word(to),
-        }
-        transaction.log_inode(number, &body.raw, &mut new)?;
-        transaction.commit()?;
-        body.raw = new;
-        Ok(())
-    }
-
-    fn charge_moved(&self, from: BlockNumber, change: Change) {
-        let wear_blocks = self.roaming.wear_blocks(change);
-        self.store.allocator().charge(from, wear_blocks);
     }
 }
 
@@ -315,31 +175,6 @@ mod tests {
         });
         // Steps that both take at once count once.
         assert!((100_000..=520_000).contains(&wins), "{wins}");
-    }
-
-    /// What the allocator levels by is what went to the medium, pieces of data in place included.
-    #[test]
-    fn the_allocator_knows_what_is_appended_in_pieces() {
-        let filesystem = crate::testing::empty(64 << 20);
-        let new = crate::NewInode::file(0o600);
-        let log = filesystem.create_unnamed(&new).expect("a file");
-        let store = filesystem.store();
-        let known = || store.allocator().wear().iter().sum::<u64>();
-        let before = known();
-        store.region().record_wear();
-        for _ in 0..20_000 {
-            filesystem.append(&log, &[7; 512]).expect("room");
-        }
-        filesystem.checkpoint();
-        let geometry = store.geometry();
-        let written: u64 = store.region().wear()[geometry.header_blocks as usize..]
-            .iter()
-            .sum();
-        let (known, written) = (known() - before, written / BLOCK_BYTES as u64);
-        assert!(
-            known.abs_diff(written) < written / 10,
-            "{known} of {written} blocks"
-        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Creation, links, removal.
 
 use crate::block_map::{BlockMap, MapEditor};
-use crate::data::allocate as space;
+use crate::changes::life::{free_contents, type_of_new};
 use crate::format::inode::INLINE_BYTES;
 use crate::format::{
-    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, MODE_TYPE_MASK, Pointer, RawInode,
-    SYMLINK_BYTES_MAX, Timestamp,
+    FileType, InodeNumber, LINKS_MAX, MODE_PERMISSION_MASK, Pointer, RawInode, SYMLINK_BYTES_MAX,
+    Timestamp,
 };
 use crate::inode::node::{Body, InodeState, Node};
 use crate::mounted::file_system::{Core, FileSystem};
@@ -37,35 +37,6 @@ struct Draft<'c, S: Store> {
 }
 
 impl<S: Store> Core<S> {
-    /// The first version of a new inode, in slot `number`. Returns what the slot held and what it shall hold.
-    pub(crate) fn new_inode(
-        &self,
-        number: InodeNumber,
-        mode: u32,
-        links: u32,
-        new: &NewInode,
-        now: Timestamp,
-    ) -> Result<(RawInode, RawInode), FsError> {
-        let old = self.table.load(&self.store, number)?;
-        if !old.is_intact(number) || !old.is_free() {
-            return Err(damaged_inode(number, "it should be free"));
-        }
-        let raw = RawInode {
-            mode,
-            links,
-            uid: new.uid,
-            gid: new.gid,
-            generation: old.generation.wrapping_add(1),
-            device: new.device,
-            modified: now.nanoseconds(),
-            changed: now.nanoseconds(),
-            accessed: now.nanoseconds(),
-            created: now.nanoseconds(),
-            ..RawInode::ZERO
-        };
-        Ok((old, raw))
-    }
-
     /// Makes an inode with a name: one transaction.
     fn create_named(
         &self,
@@ -221,7 +192,7 @@ impl<S: Store> Core<S> {
         // Only the cache and this operation refer to it: nobody has it open, so it goes at once.
         let last = new.links == 0 && Arc::strong_count(&child.0) <= 2;
         if last {
-            new = space::free_contents(self, child.number(), &body.raw, transaction)?;
+            new = free_contents(self, child.number(), &body.raw, transaction)?;
         }
         transaction.log_inode(child.number(), &body.raw, &mut new)?;
         Ok((new, last))
@@ -381,38 +352,6 @@ impl<S: Store> FileSystem<S> {
         self.create_unnamed_with(new, |_, _, _| Ok(()))
     }
 
-    /// The same, with what `fill` does to it in the same transaction.
-    pub(crate) fn create_unnamed_with(
-        &self,
-        new: &NewInode,
-        fill: impl FnOnce(&mut Operation<'_, S>, InodeNumber, &mut RawInode) -> Result<(), FsError>,
-    ) -> Result<Node, FsError> {
-        let core = &*self.core;
-        core.durably(|| {
-            let file_type = type_of_new(new)?;
-            let number = core.table.take(&core.store, core.options.clock)?;
-            let create = || {
-                let mode = file_type.mode_bits() | (new.mode & MODE_PERMISSION_MASK);
-                let (old, mut raw) = core.new_inode(number, mode, 0, new, core.now())?;
-                let mut transaction = core.begin();
-                fill(&mut transaction, number, &mut raw)?;
-                transaction.log_inode(number, &old, &mut raw)?;
-                transaction.commit()?;
-                Ok(raw)
-            };
-            match create() {
-                Ok(raw) => {
-                    core.unlinked();
-                    Ok(Node(Arc::new(core.state(number, raw))))
-                }
-                Err(error) => {
-                    core.table.release(number);
-                    Err(error)
-                }
-            }
-        })
-    }
-
     /// Gives an inode another name: one transaction, one fence.
     ///
     /// # Errors
@@ -506,16 +445,5 @@ impl<S: Store> FileSystem<S> {
             return Err(FsError::DirectoryNotEmpty);
         }
         self.core.remove(parent, name, true)
-    }
-}
-
-fn type_of_new(new: &NewInode) -> Result<FileType, FsError> {
-    match FileType::from_mode(new.mode) {
-        Some(FileType::Directory | FileType::Symlink) => Err(FsError::InvalidArgument(
-            "directories and symbolic links have their own calls",
-        )),
-        Some(file_type) => Ok(file_type),
-        None if new.mode & MODE_TYPE_MASK == 0 => Ok(FileType::Regular),
-        None => Err(FsError::InvalidArgument("unknown file type")),
     }
 }

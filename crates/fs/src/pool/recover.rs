@@ -3,12 +3,13 @@
 //! Free space is whatever no inode reaches, so rebuilding walks the inode table: time grows with the number of
 //! inodes and blocks in use, not with the pool.
 
+use super::saved::Saved;
 use crate::block_map::BlockMap;
 use crate::format::inode::INODES_PER_BLOCK;
+use crate::format::map::{HEIGHT_MAX, INODE_BLOCKS_MAX};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::inode::table::InodeTable;
 use crate::inode::xattr;
-use crate::mounted::file_system::Core;
 use crate::values::types::MountOptions;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{Extent, Options, Rebuild};
@@ -144,11 +145,8 @@ fn table_over<S: Store>(
 fn table_blocks<S: Store>(store: &S, own: &RawInode) -> Result<Vec<BlockNumber>, Corruption> {
     let count = own.size / BLOCK_BYTES as u64;
     let damaged = |detail: &str| Corruption::new("inode table", detail);
-    let too_many = own.blocks > crate::format::map::INODE_BLOCKS_MAX;
-    if own.height > crate::format::map::HEIGHT_MAX
-        || count > store.geometry().total_blocks()
-        || too_many
-    {
+    let too_many = own.blocks > INODE_BLOCKS_MAX;
+    if own.height > HEIGHT_MAX || count > store.geometry().total_blocks() || too_many {
         return Err(damaged("its size is impossible"));
     }
     let mut blocks = Vec::with_capacity(count as usize);
@@ -255,57 +253,5 @@ fn mark_map<S: Store>(
             format!("inode {number}"),
             "its attribute pointer fails its check",
         )),
-    }
-}
-
-/// The volatile state as a clean unmount saves it: `inodes, free count, free numbers…, bitmap words…`.
-pub(crate) struct Saved {
-    pub(crate) free_numbers: Vec<u32>,
-    pub(crate) bitmap: Vec<u64>,
-}
-
-pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
-    let free = core.table.free_numbers();
-    // The bitmap must not hold blocks that wait for a checkpoint, nor for who may see them: who opens the pool next waits for him.
-    core.store.seen_blocks().forget();
-    core.store.checkpoint();
-    let bitmap = core.store.allocator().save();
-    let mut bytes = Vec::with_capacity(16 + free.len() * 4 + bitmap.len() * 8);
-    bytes.extend_from_slice(&InodeTable::capacity(&core.store).to_le_bytes());
-    bytes.extend_from_slice(&(free.len() as u64).to_le_bytes());
-    bytes.extend(free.iter().flat_map(|number| number.to_le_bytes()));
-    bytes.extend(bitmap.iter().flat_map(|word| word.to_le_bytes()));
-    bytes
-}
-
-impl Saved {
-    /// Reads what [`saved_state`] wrote; `None` if it does not fit the table.
-    pub(crate) fn parse(bytes: &[u8], blocks: &[BlockNumber]) -> Option<Saved> {
-        let (head, rest) = bytes.split_at_checked(16)?;
-        let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        let inodes = blocks.len() as u64 * INODES_PER_BLOCK;
-        let count = usize::try_from(word(8)?).ok()?;
-        if word(0)? != inodes || count as u64 > inodes {
-            return None;
-        }
-        let (free, bitmap) = rest.split_at_checked(count.checked_mul(4)?)?;
-        let free_numbers: Vec<u32> = free
-            .chunks_exact(4)
-            .filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?)))
-            .collect();
-        if free_numbers
-            .iter()
-            .any(|&number| number < 2 || u64::from(number) >= inodes)
-        {
-            return None;
-        }
-        let bitmap = bitmap
-            .chunks_exact(8)
-            .filter_map(|chunk| Some(u64::from_le_bytes(chunk.try_into().ok()?)))
-            .collect();
-        Some(Saved {
-            free_numbers,
-            bitmap,
-        })
     }
 }

@@ -3,12 +3,12 @@
 use lease::{NO_SLOT, Record, Salt};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
 use perdure_fs::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
+use perdure_fs::format::lease::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
 use perdure_fs::format::map::{FANOUT, FILE_BYTES_MAX, HEIGHT_MAX};
 use perdure_fs::format::xattr::{self, AttributeHeader};
 use perdure_fs::format::{
     LINKS_MAX, NAME_BYTES_MAX, Pointer, Position, RawInode, SYMLINK_BYTES_MAX,
 };
-use perdure_fs::lease::{FLAG_LEASE, RING_BLOCKS_MAX, RawLease, SPARE_BLOCKS_MAX};
 use perdure_fs::{FileType, InodeNumber};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset};
 use std::fmt::Write;

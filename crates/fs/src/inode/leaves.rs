@@ -10,13 +10,13 @@ use zerocopy::IntoBytes;
 const LEAVES: usize = 512;
 
 /// Lowest nodes of a block map that were looked up before. They stay where they are as long as the lease lasts (L1), so most records need no way through the map.
-pub(super) struct Leaves {
+pub(crate) struct Leaves {
     /// The number of a node among all lowest ones, and where it lies; in the place that the number's last bits say.
     known: Box<[Option<(u64, Offset)>; LEAVES]>,
 }
 
 impl Leaves {
-    pub(super) fn new() -> Leaves {
+    pub(crate) fn new() -> Leaves {
         Leaves {
             known: Box::new([None; LEAVES]),
         }
@@ -24,7 +24,7 @@ impl Leaves {
 
     /// Where the pointer to block `index` is kept, if its node is known.
     #[inline]
-    pub(super) fn known(&self, index: u64) -> Option<Offset> {
+    pub(crate) fn known(&self, index: u64) -> Option<Offset> {
         let number = index >> FANOUT_BITS;
         let known = self.known[number as usize % LEAVES];
         let (_, leaf) = known.filter(|(known, _)| *known == number)?;
@@ -33,7 +33,7 @@ impl Leaves {
 
     /// Where the map keeps the pointer to block `index`.
     #[inline]
-    pub(super) fn slot<S: Store>(
+    pub(crate) fn slot<S: Store>(
         &mut self,
         store: &S,
         map: &BlockMap,
@@ -53,7 +53,7 @@ impl Leaves {
 
 /// Pointers that are going to be stored: those that lie in a row in one node are one change.
 #[derive(Default)]
-pub(super) struct Run {
+pub(crate) struct Run {
     first: Option<Offset>,
     words: Vec<u64>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Run {
 impl Run {
     /// Stores `word` at `at`, now or with those that follow.
     #[inline]
-    pub(super) fn store(&mut self, transaction: &mut impl Transaction, at: Offset, word: u64) {
+    pub(crate) fn store(&mut self, transaction: &mut impl Transaction, at: Offset, word: u64) {
         let is_next = self.first.is_some_and(|first| {
             let bytes = (self.words.len() * WORD_BYTES) as u64;
             at == first + bytes && at.block() == first.block()
@@ -75,7 +75,7 @@ impl Run {
 
     /// Stores what is left.
     #[inline]
-    pub(super) fn end(&mut self, transaction: &mut impl Transaction) {
+    pub(crate) fn end(&mut self, transaction: &mut impl Transaction) {
         if let Some(first) = self.first.take() {
             match self.words[..] {
                 [word] => transaction.store_word(first, u64::from_le(word)),

@@ -1,0 +1,60 @@
+//! The volatile state that a clean unmount saves.
+
+use crate::format::inode::INODES_PER_BLOCK;
+use crate::inode::table::InodeTable;
+use crate::mounted::file_system::Core;
+use pmem::BlockNumber;
+use txn::Store;
+
+/// The volatile state as a clean unmount saves it: `inodes, free count, free numbers…, bitmap words…`.
+pub(crate) struct Saved {
+    pub(crate) free_numbers: Vec<u32>,
+    pub(crate) bitmap: Vec<u64>,
+}
+
+/// Makes the state to be saved of a file system that nobody uses any more.
+pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
+    let free = core.table.free_numbers();
+    // The bitmap must not hold blocks that wait for a checkpoint, nor for who may see them: who opens the pool next waits for him.
+    core.store.seen_blocks().forget();
+    core.store.checkpoint();
+    let bitmap = core.store.allocator().save();
+    let mut bytes = Vec::with_capacity(16 + free.len() * 4 + bitmap.len() * 8);
+    bytes.extend_from_slice(&InodeTable::capacity(&core.store).to_le_bytes());
+    bytes.extend_from_slice(&(free.len() as u64).to_le_bytes());
+    bytes.extend(free.iter().flat_map(|number| number.to_le_bytes()));
+    bytes.extend(bitmap.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+impl Saved {
+    /// Reads what [`saved_state`] wrote; `None` if it does not fit the table.
+    pub(crate) fn parse(bytes: &[u8], blocks: &[BlockNumber]) -> Option<Saved> {
+        let (head, rest) = bytes.split_at_checked(16)?;
+        let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+        let inodes = blocks.len() as u64 * INODES_PER_BLOCK;
+        let count = usize::try_from(word(8)?).ok()?;
+        if word(0)? != inodes || count as u64 > inodes {
+            return None;
+        }
+        let (free, bitmap) = rest.split_at_checked(count.checked_mul(4)?)?;
+        let free_numbers: Vec<u32> = free
+            .chunks_exact(4)
+            .filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?)))
+            .collect();
+        if free_numbers
+            .iter()
+            .any(|&number| number < 2 || u64::from(number) >= inodes)
+        {
+            return None;
+        }
+        let bitmap = bitmap
+            .chunks_exact(8)
+            .filter_map(|chunk| Some(u64::from_le_bytes(chunk.try_into().ok()?)))
+            .collect();
+        Some(Saved {
+            free_numbers,
+            bitmap,
+        })
+    }
+}
