@@ -2,10 +2,9 @@
 
 use super::claims::Claims;
 use super::kind::FaultKind;
-use super::leases;
-use super::owners::Known;
 use super::plan::Plan;
 use super::report::{Place, Report};
+use crate::format::lease::RawLease;
 use crate::format::{FileType, InodeNumber, RawInode};
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use std::collections::{HashMap, HashSet};
@@ -33,6 +32,42 @@ impl Scan<'_> {
     }
 }
 
+/// A lease that has not ended.
+#[derive(Debug)]
+pub(super) struct LeaseFound {
+    pub(super) number: InodeNumber,
+    pub(super) raw: RawInode,
+    pub(super) words: RawLease,
+    /// Whether no pointer to one of its blocks was damaged.
+    pub(super) is_map_whole: bool,
+    /// The blocks of its ring, as far as they are there.
+    pub(super) ring: Vec<BlockNumber>,
+}
+
+/// Users and groups of the inodes that are beyond doubt.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) users: HashSet<u32>,
+    pub(super) groups: HashSet<u32>,
+    last: Option<(u32, u32)>,
+}
+
+impl Known {
+    /// Adds an owner. Most inodes have the owner of the one before.
+    pub(super) fn add(&mut self, owner: (u32, u32)) {
+        if self.last != Some(owner) {
+            self.users.insert(owner.0);
+            self.groups.insert(owner.1);
+            self.last = Some(owner);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Known) {
+        self.users.extend(other.users);
+        self.groups.extend(other.groups);
+    }
+}
+
 /// What one part of the check found and would change.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -43,7 +78,7 @@ pub(super) struct Findings {
     /// Files whose lease had not ended.
     pub(super) leased: Vec<u64>,
     /// These leases.
-    pub(super) leases: Vec<leases::Found>,
+    pub(super) leases: Vec<LeaseFound>,
     /// Files whose direct writes wait.
     pub(super) written_directly: Vec<InodeNumber>,
     /// Segments with spare blocks of these leases, and whose they are.

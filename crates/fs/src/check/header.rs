@@ -2,6 +2,7 @@
 
 use super::claims::{Claims, Owner, Use};
 use super::context::{Findings, Scan};
+use super::halves::derive_checkpoint;
 use super::kind::FaultKind;
 use super::report::Place;
 use super::single_bit;
@@ -128,7 +129,7 @@ fn check_checkpoint(
     );
     let sequence = mark
         .or_else(|| single_bit::correct_word(word, read).map(|(_, sequence)| sequence))
-        .unwrap_or_else(|| super::journals::derive_checkpoint(region, superblock, halves));
+        .unwrap_or_else(|| derive_checkpoint(region, superblock, halves));
     findings.fault(
         Place::StateBlock("checkpoint"),
         FaultKind::CheckpointDamaged,

@@ -2,9 +2,8 @@
 
 use super::attributes;
 use super::claims::Use;
-use super::context::{DirectoryBlocks, Findings, Scan, State, Summary, Tail};
+use super::context::{DirectoryBlocks, Findings, LeaseFound, Scan, State, Summary, Tail};
 use super::kind::FaultKind;
-use super::leases;
 use super::map::{MapFound, MapWalk};
 use super::owners;
 use super::report::Place;
@@ -409,7 +408,7 @@ fn note_lease(
         .extend(segments.map(|segment| (segment, domain)));
     let ring = found.blocks.iter();
     let ring = ring.filter(|(index, _)| *index < u64::from(words.ring_blocks));
-    findings.leases.push(leases::Found {
+    findings.leases.push(LeaseFound {
         number,
         raw: *raw,
         words,

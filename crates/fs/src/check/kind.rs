@@ -1,6 +1,27 @@
 //! Every kind of fault: its name, how bad it is, what it means for the user, what repairing does.
 
-use super::report::Severity;
+use std::fmt;
+
+/// How bad a fault is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Severity {
+    /// Nothing is lost and nothing will be.
+    Note,
+    /// Two places contradict each other; everything can be derived again.
+    Inconsistency,
+    /// Something is lost, or will be if the pool is written to.
+    Damage,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Severity::Note => "note",
+            Severity::Inconsistency => "inconsistency",
+            Severity::Damage => "damage",
+        })
+    }
+}
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident, $name:literal, $severity:ident, $summary:literal, $consequence:literal, $repair:literal;)*) => {

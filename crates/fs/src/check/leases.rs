@@ -1,25 +1,12 @@
 //! Records of direct writes that wait to be applied to their files.
 
-use super::context::{Findings, Inodes, Scan};
+use super::context::{Findings, Inodes, LeaseFound, Scan};
 use super::kind::FaultKind;
 use super::report::Place;
 use crate::format::lease::{RawLease, is_leasable};
 use crate::format::{InodeNumber, RawInode};
 use lease::{RECORD_BYTES, RECORDS_PER_BLOCK, Ring};
-use pmem::BlockNumber;
 use zerocopy::IntoBytes;
-
-/// A lease that has not ended.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) number: InodeNumber,
-    pub(super) raw: RawInode,
-    pub(super) words: RawLease,
-    /// Whether no pointer to one of its blocks was damaged.
-    pub(super) is_map_whole: bool,
-    /// The blocks of its ring, as far as they are there.
-    pub(super) ring: Vec<BlockNumber>,
-}
 
 /// Looks for damage in the rings of all leases whose files take their records.
 pub(super) fn check(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings) {
@@ -36,8 +23,8 @@ pub(super) fn check(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings) {
     }
 }
 
-fn check_ring(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings, found: Found) {
-    let Found {
+fn check_ring(scan: &Scan<'_>, inodes: &Inodes, findings: &mut Findings, found: LeaseFound) {
+    let LeaseFound {
         number,
         raw,
         words,

@@ -7,37 +7,12 @@ use super::report::Place;
 use crate::format::lease::RawLease;
 use crate::format::{FileType, InodeNumber, MODE_TYPE_MASK, RawInode};
 use pmem::BLOCK_BYTES;
-use std::collections::HashSet;
 use txn::{Domain, layout::SegmentEntry};
 
 /// Set-user-id and set-group-id: a program gets the rights of its owner.
 const SET_ID_BITS: u32 = 0o6000;
 /// Rights of the owner.
 const OWNER_BITS: u32 = 0o700;
-
-/// Users and groups of the inodes that are beyond doubt.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    users: HashSet<u32>,
-    groups: HashSet<u32>,
-    last: Option<(u32, u32)>,
-}
-
-impl Known {
-    /// Adds an owner. Most inodes have the owner of the one before.
-    pub(super) fn add(&mut self, owner: (u32, u32)) {
-        if self.last != Some(owner) {
-            self.users.insert(owner.0);
-            self.groups.insert(owner.1);
-            self.last = Some(owner);
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Known) {
-        self.users.extend(other.users);
-        self.groups.extend(other.groups);
-    }
-}
 
 /// Clears set-id bits of an inode in doubt, and ends its size with its blocks. A lease ends.
 pub(super) fn distrust(

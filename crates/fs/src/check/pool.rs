@@ -1,7 +1,10 @@
 //! A pool's files: open them whatever their state, replay, check, repair.
 
+use super::kind::FaultKind;
+use super::pass::check;
+use super::progress::CheckOptions;
 use super::repair::{self, repair};
-use super::{CheckOptions, FaultKind, Place, Report};
+use super::report::{Place, Report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use txn::OpenError;
@@ -47,7 +50,7 @@ pub fn check_pool(
     missing(&mut found);
     if !with_repair {
         found.merge(repair::prepare(pool.region()));
-        let checked = super::check(pool.region(), options);
+        let checked = check(pool.region(), options);
         found.complete = checked.complete;
         found.merge(checked);
         return Ok(PoolCheck {

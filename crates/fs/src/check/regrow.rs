@@ -5,22 +5,17 @@
 use super::claims::Claims;
 use super::plan::Plan;
 use super::records;
-use super::table::own_inode;
+use super::table_root::{is_spoilt, own_inode};
 use crate::FsError;
 use crate::block_map::{BlockMap, MapEditor};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{InodeNumber, Pointer, RawInode};
-use crate::inode::table::SPOILT;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};
 use std::collections::HashMap;
 use std::sync::Arc;
 use txn::checksum::mix64;
 use txn::{Corruption, Domain, Mode, OpenError, PmemStore, Store, Transaction};
-use zerocopy::IntoBytes;
-
-/// Flipped bits of the mark of a moved block. No inode in use begins with so many bits set.
-const SPOILT_FLIPS_MAX: u32 = 16;
 
 /// Why holes could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -127,16 +122,6 @@ fn index_of(
     let is_intact = |(raw, number): &(&RawInode, u64)| raw.is_intact(InodeNumber::new(*number));
     let intact = numbered.filter(is_intact).count();
     (2 * intact > raws.len()).then_some(first / INODES_PER_BLOCK)
-}
-
-/// Whether the block of the table that begins so has moved; a few flipped bits do not hide it.
-pub(super) fn is_spoilt(first: &RawInode) -> bool {
-    let words = first
-        .as_bytes()
-        .first_chunk()
-        .copied()
-        .map(u64::from_le_bytes);
-    words.is_some_and(|word| (word ^ SPOILT).count_ones() <= SPOILT_FLIPS_MAX)
 }
 
 fn fill_table(

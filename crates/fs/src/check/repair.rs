@@ -1,7 +1,10 @@
 //! Repairing: pass after pass, until one finds nothing.
 
 use super::context::Findings;
-use super::{CheckOptions, Pass, Report, header, journals, lost_found, regrow, saved};
+use super::pass::Pass;
+use super::progress::CheckOptions;
+use super::report::Report;
+use super::{header, journals, lost_found, regrow, saved};
 use pmem::Region;
 use std::sync::Arc;
 use txn::Superblock;

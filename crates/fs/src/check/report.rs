@@ -1,33 +1,12 @@
 //! What a check found: faults, each with its place, its consequence and its repair, and counts.
 
-use super::kind::FaultKind;
+use super::kind::{FaultKind, Severity};
 use crate::format::InodeNumber;
 use std::collections::HashSet;
 use std::fmt;
 
 /// Most faults that a report lists; more are only counted.
 pub const LISTED_FAULTS_MAX: usize = 1000;
-
-/// How bad a fault is.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Severity {
-    /// Nothing is lost and nothing will be.
-    Note,
-    /// Two places contradict each other; everything can be derived again.
-    Inconsistency,
-    /// Something is lost, or will be if the pool is written to.
-    Damage,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Severity::Note => "note",
-            Severity::Inconsistency => "inconsistency",
-            Severity::Damage => "damage",
-        })
-    }
-}
 
 /// Where a fault is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -5,22 +5,17 @@ use super::inode::{self, Examined};
 use super::kind::FaultKind;
 use super::leases;
 use super::owners;
+use super::progress::{CheckOptions, Phase, report_progress};
 use super::report::Place;
-use super::{CheckOptions, Phase, report_progress, table_root};
+use super::table_root::{self, own_inode};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
 use crate::format::{FileType, InodeNumber, RawInode};
-use pmem::{BLOCK_BYTES, BlockNumber, Offset};
+use pmem::{BLOCK_BYTES, BlockNumber};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use txn::layout::{ROOT_AREA_AT, STATE_BLOCK};
 
 /// Blocks of the table that a thread takes at a time.
 const BATCH_BLOCKS: usize = 64;
-
-/// Where the table's own inode lies.
-pub(super) fn own_inode() -> Offset {
-    STATE_BLOCK.offset() + ROOT_AREA_AT
-}
 
 /// Checks the table and every inode in it. `None` if it cannot be found.
 pub(super) fn check(

@@ -5,17 +5,36 @@
 //! and nodes of this map do not move, so every block that is found counts.
 
 use super::context::Scan;
-use super::regrow::is_spoilt;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::map::HEIGHT_MAX;
 use crate::format::{FileType, InodeNumber, Pointer, Position, RawInode};
-use pmem::{BLOCK_BYTES, BlockNumber};
+use crate::inode::table::SPOILT;
+use pmem::{BLOCK_BYTES, BlockNumber, Offset};
 use txn::Domain;
+use txn::layout::{ROOT_AREA_AT, STATE_BLOCK};
+use zerocopy::IntoBytes;
 
 /// Most blocks that are read to judge a map: the largest ones need not be counted to their end.
 const READS_MAX: u64 = 1 << 16;
 /// Pointers of a node that are looked at to tell whether it may be one of the table.
 const FIRST_POINTERS: u64 = 8;
+/// Flipped bits of the mark of a moved block. No inode in use begins with so many bits set.
+const SPOILT_FLIPS_MAX: u32 = 16;
+
+/// Where the table's own inode lies.
+pub(super) fn own_inode() -> Offset {
+    STATE_BLOCK.offset() + ROOT_AREA_AT
+}
+
+/// Whether the block of the table that begins so has moved; a few flipped bits do not hide it.
+pub(super) fn is_spoilt(first: &RawInode) -> bool {
+    let words = first
+        .as_bytes()
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes);
+    words.is_some_and(|word| (word ^ SPOILT).count_ones() <= SPOILT_FLIPS_MAX)
+}
 
 /// A block to which the table's root pointer may have led.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -27,7 +27,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use names::Names;
+pub use names::{Candidate, Names, has_name};
 pub(crate) use names::{Lookup, MapRoot};
 pub use plan::{Edit, Plan};
 pub use record::{
@@ -35,7 +35,7 @@ pub use record::{
     record_bytes, records, write_fresh_block,
 };
 pub(crate) use record::{decode, free_header, write_dentry};
-pub use state::{Candidate, Directory, has_name};
+pub use state::Directory;
 
 /// Bytes of a directory block.
 pub const BLOCK_BYTES: usize = 4096;

@@ -9,9 +9,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::name_index::{IndexEntry, NameIndex};
 use super::name_tag::name_tag;
-use super::{Candidate, DentryOffset};
+use super::record;
+use super::{DentryFault, DentryOffset, FileType};
 use crate::format::InodeNumber;
 use crate::locks::spin::then_wait;
+
+/// A dentry that may have the name that is looked for. Offset and inode number are known before the medium is touched,
+/// so that the caller can fetch both cache lines, the dentry's and the inode's, at the same time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Candidate {
+    /// Where the dentry is.
+    pub offset: DentryOffset,
+    /// The inode that it refers to.
+    pub inode: InodeNumber,
+}
+
+/// Does the candidate's dentry, in directory `number`, have this name? `record` are the bytes of the medium from the candidate's offset to the
+/// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
+/// is a fault, not a missing name.
+pub fn has_name(
+    number: InodeNumber,
+    candidate: Candidate,
+    name: &[u8],
+    record: &[u8],
+) -> Result<Option<FileType>, DentryFault> {
+    record::has_name(number, candidate.offset, candidate.inode, name, record)
+}
 
 /// Where a directory's blocks are: root pointer's word and height of its block map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,13 +1,16 @@
 //! Changes of one directory that are planned, but not yet durable.
 
+use pmem::deliberate::{self, Bug};
 use smallvec::SmallVec;
 
 use super::free_space::BlockSpace;
+use super::name_index::{IndexEntry, NameIndex};
 use super::name_tag::name_tag;
+use super::names::Candidate;
 use super::record::{self, DENTRY_BYTES_MAX, Entry, HEADER_BYTES, NAME_AT};
+use super::state::{Directory, stored_inode};
 use super::{
-    BLOCK_BYTES, BLOCKS_MAX, Candidate, DentryOffset, Directory, FileType, UNIT_BYTES,
-    name_is_valid, record_bytes,
+    BLOCK_BYTES, BLOCKS_MAX, DentryOffset, FileType, UNIT_BYTES, name_is_valid, record_bytes,
 };
 use crate::format::InodeNumber;
 
@@ -66,6 +69,74 @@ pub struct Plan {
     pub(super) kept: usize,
     /// Blocks of the directory after the plan.
     pub(super) blocks: usize,
+}
+
+impl Directory {
+    /// Starts a plan.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            directory: self.number,
+            generation: self.generation,
+            touched: SmallVec::new(),
+            changes: SmallVec::new(),
+            kept: self.free.blocks(),
+            blocks: self.free.blocks(),
+        }
+    }
+
+    /// Follows a plan whose transaction is durable.
+    ///
+    /// # Panics
+    /// If the plan was made for another directory, or the directory changed since.
+    pub fn commit(&mut self, plan: Plan) {
+        assert_eq!(
+            plan.directory, self.number,
+            "a plan belongs to its directory"
+        );
+        assert_eq!(
+            plan.generation, self.generation,
+            "the directory changed behind the plan's back"
+        );
+        self.generation += 1;
+        self.free.truncate(plan.kept);
+        for (block, space) in &plan.touched {
+            if *block < plan.kept {
+                self.free.replace(*block, space);
+            } else {
+                // New blocks were touched in order.
+                self.free.push(space);
+            }
+        }
+        debug_assert_eq!(self.free.blocks(), plan.blocks);
+        let departs = plan.changes.iter().any(Change::is_departure);
+        self.names.change(departs, |index| {
+            for change in &plan.changes {
+                Self::apply(index, *change);
+            }
+        });
+    }
+
+    fn apply(index: &mut NameIndex, change: Change) {
+        let known = match change {
+            Change::Insert { tag, offset, inode } => {
+                index.insert(&IndexEntry {
+                    tag,
+                    offset: offset.units(),
+                    inode: stored_inode(inode),
+                });
+                true
+            }
+            Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
+            Change::Remove { tag, offset } => index.remove(tag, offset.units()),
+            Change::Replace { tag, offset, inode } => {
+                index.set_inode(tag, offset.units(), stored_inode(inode))
+            }
+        };
+        debug_assert!(
+            known,
+            "a name was removed or replaced that the index does not have"
+        );
+    }
 }
 
 impl Plan {

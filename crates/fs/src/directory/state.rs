@@ -1,63 +1,36 @@
 //! The DRAM state of one directory.
 
-use pmem::deliberate::{self, Bug};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 use super::free_map::FreeMap;
 use super::free_space::{BlockSpace, FreeSpace};
-use super::name_index::{IndexEntry, NameIndex};
+use super::name_index::IndexEntry;
 use super::name_tag::name_tag;
-use super::names::{MapRoot, Names};
-use super::plan::{Change, Plan};
+use super::names::{Candidate, MapRoot, Names};
 use super::record::{self, Record};
-use super::{
-    BLOCK_BYTES, BLOCKS_MAX, DentryFault, DentryOffset, FileType, UNIT_BYTES, UNITS_PER_BLOCK,
-    record_bytes,
-};
+use super::{BLOCK_BYTES, BLOCKS_MAX, DentryFault, UNIT_BYTES, UNITS_PER_BLOCK, record_bytes};
 use crate::format::InodeNumber;
 
 /// Most dentries of a block.
 const ENTRIES_PER_BLOCK_MAX: usize = BLOCK_BYTES / record_bytes(1);
 
 /// An inode number as the index stores it; the format has no larger ones.
-fn stored_inode(inode: InodeNumber) -> u32 {
+pub(super) fn stored_inode(inode: InodeNumber) -> u32 {
     debug_assert!(inode <= InodeNumber::MAX);
     inode.get() as u32
-}
-
-/// A dentry that may have the name that is looked for. Offset and inode number are known before the medium is touched,
-/// so that the caller can fetch both cache lines, the dentry's and the inode's, at the same time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Candidate {
-    /// Where the dentry is.
-    pub offset: DentryOffset,
-    /// The inode that it refers to.
-    pub inode: InodeNumber,
-}
-
-/// Does the candidate's dentry, in directory `number`, have this name? `record` are the bytes of the medium from the candidate's offset to the
-/// end of its block. Returns the type of the inode if so. A dentry that was damaged since it was loaded
-/// is a fault, not a missing name.
-pub fn has_name(
-    number: InodeNumber,
-    candidate: Candidate,
-    name: &[u8],
-    record: &[u8],
-) -> Result<Option<FileType>, DentryFault> {
-    record::has_name(number, candidate.offset, candidate.inode, name, record)
 }
 
 /// Names and free ranges of one directory, in DRAM. See the module for how it changes.
 #[derive(Debug)]
 pub struct Directory {
-    number: InodeNumber,
-    names: Arc<Names>,
+    pub(super) number: InodeNumber,
+    pub(super) names: Arc<Names>,
     /// What lookups know, if they know anything.
     map: Option<MapRoot>,
     pub(super) free: FreeSpace,
     /// Counts commits, to notice a plan that was made for another state.
-    generation: u64,
+    pub(super) generation: u64,
 }
 
 impl Directory {
@@ -131,50 +104,6 @@ impl Directory {
         self.names.find(name, verify)
     }
 
-    /// Starts a plan.
-    pub fn plan(&self) -> Plan {
-        Plan {
-            directory: self.number,
-            generation: self.generation,
-            touched: SmallVec::new(),
-            changes: SmallVec::new(),
-            kept: self.free.blocks(),
-            blocks: self.free.blocks(),
-        }
-    }
-
-    /// Follows a plan whose transaction is durable.
-    ///
-    /// # Panics
-    /// If the plan was made for another directory, or the directory changed since.
-    pub fn commit(&mut self, plan: Plan) {
-        assert_eq!(
-            plan.directory, self.number,
-            "a plan belongs to its directory"
-        );
-        assert_eq!(
-            plan.generation, self.generation,
-            "the directory changed behind the plan's back"
-        );
-        self.generation += 1;
-        self.free.truncate(plan.kept);
-        for (block, space) in &plan.touched {
-            if *block < plan.kept {
-                self.free.replace(*block, space);
-            } else {
-                // New blocks were touched in order.
-                self.free.push(space);
-            }
-        }
-        debug_assert_eq!(self.free.blocks(), plan.blocks);
-        let departs = plan.changes.iter().any(Change::is_departure);
-        self.names.change(departs, |index| {
-            for change in &plan.changes {
-                Self::apply(index, *change);
-            }
-        });
-    }
-
     /// All blocks are loaded, and are found by `map`: lookups may come. To be called again whenever the map has another root.
     #[inline]
     pub(crate) fn open(&mut self, map: MapRoot) {
@@ -188,28 +117,6 @@ impl Directory {
     pub(crate) fn shut(&mut self) {
         self.names.shut();
         self.map = None;
-    }
-
-    fn apply(index: &mut NameIndex, change: Change) {
-        let known = match change {
-            Change::Insert { tag, offset, inode } => {
-                index.insert(&IndexEntry {
-                    tag,
-                    offset: offset.units(),
-                    inode: stored_inode(inode),
-                });
-                true
-            }
-            Change::Remove { .. } if deliberate::is(Bug::StaleIndex) => true,
-            Change::Remove { tag, offset } => index.remove(tag, offset.units()),
-            Change::Replace { tag, offset, inode } => {
-                index.set_inode(tag, offset.units(), stored_inode(inode))
-            }
-        };
-        debug_assert!(
-            known,
-            "a name was removed or replaced that the index does not have"
-        );
     }
 
     /// The directory's inode number.
