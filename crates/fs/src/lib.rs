@@ -3,6 +3,25 @@
 //! Written against the seam [`txn::Store`]; every mutating operation is one transaction, durable when it
 //! returns, all or nothing after a power cut. See `docs/DESIGN.md` for the reasons and `docs/FORMAT.md` for the bytes.
 //!
+//! The folders, from the bottom up; each uses only those above it in this table:
+//!
+//! | folder | holds |
+//! | --- | --- |
+//! | `format` | the bytes on the medium: inodes, pointers, leases, extended attributes |
+//! | `values` | the arguments and results of operations: options, attributes, errors, limits |
+//! | `locks` | waiting for a lock, and reading without one |
+//! | `block_map` | block maps, and changes of them |
+//! | `directory` | a directory as pure code: bytes in, edits out |
+//! | `inode` | the inode table, the cache of inodes in use, and the state of each of them |
+//! | `mounted` | the mounted file system: its state, quotas, lots of hot blocks, transactions |
+//! | `changes` | changes of one inode that operations are made of |
+//! | `lease` | files that are written without the help of the file system |
+//! | `attributes` | `stat`, and extended attributes |
+//! | `data` | the content of files: reading, writing, allocating |
+//! | `names` | looking names up, making, moving and removing them |
+//! | `pool` | making, mounting and recovering a pool |
+//! | `check` | checking and repairing a pool |
+//!
 //! ```
 //! use fs::{FileSystem, MountOptions, NewInode};
 //! # use perdure_fs as fs;

@@ -41,7 +41,7 @@ impl Pair {
 
 /// A file of one block, with a cache of two entries and two frames.
 struct Scene {
-    /// As in `fs::view`: odd while the file changes, twice its version otherwise.
+    /// As in `fs::locks::view`: odd while the file changes, twice its version otherwise.
     sequence: AtomicU64,
     /// Where the block lies: one of the homes.
     pointer: AtomicU64,

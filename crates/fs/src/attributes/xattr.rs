@@ -1,7 +1,8 @@
 //! Extended attributes: told, set and removed.
 //!
-//! All of an inode's are one blob, replaced as a whole. A change writes a new blob to fresh blocks and swaps the pointer: attributes are small and
-//! change rarely, and nothing of an old and a new version can ever mix.
+//! All attributes of an inode are one blob, which is replaced as a whole. A change writes a new
+//! blob to fresh blocks and swaps the pointer: attributes are small and change rarely, and nothing
+//! of an old and a new version can ever mix.
 
 use crate::changes::handover;
 use crate::format::xattr::{

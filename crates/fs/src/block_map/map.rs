@@ -1,4 +1,4 @@
-//! Block maps: from a file's block index to the block that holds it.
+//! A block map as it lies on the medium: the way from a file's block index to its block.
 //!
 //! A radix tree of 4 KiB nodes with 512 pointers. At height 0 the inode's root points to the only
 //! block; at height h it points to a node of level h, whose pointers have level h − 1. The tree lies in place on the
@@ -366,7 +366,7 @@ impl From<DamagedAt> for FsError {
     }
 }
 
-/// Reads a part of a block of a file. A hole, and what was never written, reads as zeros.
+/// Reads a part of a block of a file. A hole reads as zeros, and so does an unwritten block.
 #[inline]
 pub(crate) fn read_block<S: Store>(
     store: &S,

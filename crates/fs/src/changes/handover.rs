@@ -34,7 +34,8 @@ pub(crate) fn is_needed(raw: &RawInode, user: u32) -> bool {
     is_file && raw.uid != user && raw.uid != 0 && !deliberate::is(Bug::LeaveBlocksBehind)
 }
 
-/// Before who executes a file gets rights: moves its blocks out of reach of its owner's processes, which could change what it does ([`rights`](crate::inode::rights)).
+/// Moves the blocks of a file out of reach of its owner's processes, which could change what it
+/// does. Called before each process that executes the file gets [`rights`](crate::inode::rights).
 ///
 /// # Errors
 ///

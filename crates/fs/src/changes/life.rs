@@ -80,7 +80,7 @@ impl<S: Store> FileSystem<S> {
     }
 }
 
-/// The type that a new inode shall have, if it may be made by a call that takes any.
+/// The type that a new inode shall have. Directories and symbolic links have calls of their own.
 pub(crate) fn type_of_new(new: &NewInode) -> Result<FileType, FsError> {
     match FileType::from_mode(new.mode) {
         Some(FileType::Directory | FileType::Symlink) => Err(FsError::InvalidArgument(

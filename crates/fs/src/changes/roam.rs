@@ -1,8 +1,8 @@
 //! Hot blocks roam: what is changed in place over and over does not stay where it is.
 //!
 //! Data that is overwritten by the block goes to a fresh place each time; inodes, names, pointers and small pieces of data do not, so a few blocks would take
-//! the writes of the whole pool. SanGuo (section III.B) levels what it allocates; this levels the rest. Changes draw
-//! [lots](crate::mounted::roaming).
+//! the writes of the whole pool. SanGuo (section III.B) levels what it allocates; this levels the rest.
+//! [Lots](crate::mounted::roaming) say which block moves.
 //!
 //! A move is a transaction of its own, right behind the operation that drew the lot and under its locks; blocks of the inode table, which belong to sixteen
 //! inodes, move while all journals are held (`txn::homes`). Failing to move, for want of room for instance, is no failure of the operation.

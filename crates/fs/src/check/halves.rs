@@ -1,4 +1,4 @@
-//! The halves of journals: what they hold, and what a damaged checkpoint word was.
+//! The halves of journals: their records, and the checkpoint word that follows from these.
 
 use pmem::Region;
 use txn::Superblock;

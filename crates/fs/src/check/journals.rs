@@ -1,4 +1,4 @@
-//! Journals: records that nobody can apply, replay.
+//! Journals: records that cannot be applied, and records that were not replayed.
 
 use super::context::Findings;
 use super::halves::Half;

@@ -1,4 +1,4 @@
-//! Blocks held in DRAM instead of copied, and what the read cache tells of itself.
+//! Blocks held in DRAM instead of copied, and the state of the read cache.
 
 use crate::format::BLOCK;
 use crate::inode::copies::ReadCacheState;

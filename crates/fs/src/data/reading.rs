@@ -1,4 +1,4 @@
-//! A read of one file at one moment: from copies in DRAM, and from the medium.
+//! One read of a file at one moment: from copies in DRAM, and from the medium.
 
 use crate::block_map::BlockMap;
 use crate::format::{BLOCK, Pointer};

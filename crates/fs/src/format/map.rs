@@ -1,4 +1,5 @@
-//! The shape of block maps: how wide their nodes are, how high they get, and what that makes of files.
+//! The shape of block maps: the width of their nodes, their height, and the size of files that
+//! follows from these.
 
 use pmem::BLOCK_BYTES;
 

@@ -55,7 +55,7 @@ pub(crate) fn encode(attributes: &Attributes) -> Vec<u8> {
     blob
 }
 
-/// Reads a blob; `None` if it is none.
+/// Reads a blob; `None` if it makes no sense.
 pub(crate) fn decode(mut blob: &[u8]) -> Option<Attributes> {
     let mut attributes = Vec::new();
     let mut take = |bytes: usize| {

@@ -1,4 +1,4 @@
-//! Who has a file attached: the holder of its lease, and who reads its blocks without asking.
+//! The two who have a file attached: the holder of its lease, and a watcher of its blocks.
 
 use lease::{Spare, Trust};
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! DRAM copies of hot blocks of files: the cache of a mount, and an inode's place for its file's copies.
+//! DRAM copies of hot blocks: the cache of a mount, and an inode's place for its file's copies.
 //!
 //! A copy is true as long as nobody changes the file's content, and who does that has its inode locked. So:
 //!

@@ -1,4 +1,4 @@
-//! Inodes: where they lie, and what is kept of them in DRAM while they are in use.
+//! Inodes: their table on the medium, and their state in DRAM while they are in use.
 
 pub(crate) mod attached;
 pub(crate) mod cache;

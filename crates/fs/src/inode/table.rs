@@ -1,8 +1,8 @@
 //! The inode table: a file of inodes, sixteen to a block, and the numbers that are free.
 //!
 //! The table's own inode lies in the root area, so the table's blocks can be anywhere. They do not stay there: a few thousand inodes that change all
-//! the time are a small and hot corner, so blocks that change often move ([`roam`](crate::changes::roam)). Where they are is known to the store
-//! ([`Homes`](txn::Homes)), because only a commit can tell for sure.
+//! the time are a small and hot corner, so blocks that change often move. Where they are is known to
+//! the store ([`Homes`](txn::Homes)), because only a commit can tell for sure.
 
 use crate::block_map::{BlockMap, MapEditor};
 use crate::format::inode::{INODE_BYTES, INODES_PER_BLOCK};

@@ -1,4 +1,4 @@
-//! The end of a lease: because somebody else wants the file, or nobody does.
+//! The end of a lease: it is taken back when the file is needed, or needed no more.
 
 use super::fold::Parties;
 use crate::format::lease::RawLease;

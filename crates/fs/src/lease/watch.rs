@@ -1,4 +1,4 @@
-//! Watchers: they read the blocks of a file without asking, and are told before its content changes.
+//! Watchers read the blocks of a file without asking, and are told before its content changes.
 
 use crate::inode::attached::Watcher;
 use crate::inode::node::Node;

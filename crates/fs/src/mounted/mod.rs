@@ -1,4 +1,4 @@
-//! The mounted file system: what all operations share.
+//! The mounted file system: state that all operations share, and the transaction of each.
 
 pub(crate) mod file_system;
 pub(crate) mod kept;

@@ -1,4 +1,4 @@
-//! Quotas: who uses how much, and what the limits allow.
+//! Quotas: how much each limited user and group uses, and has left.
 //!
 //! Usage is counted in DRAM: by a walk over the inode table when a mount finds limits, then
 //! with every operation. Without limits nothing is counted and operations pay one load.

@@ -1,4 +1,4 @@
-//! The volatile state that a clean unmount saves.
+//! The volatile state that a clean unmount saves, for the next mount.
 
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::inode::table::InodeTable;
