@@ -1,7 +1,7 @@
 //! Pages of segments that somebody may still have although nobody has the segment (`docs/DIRECT.md`, *Pages that are left*).
 //!
 //! Who had a segment mapped can have put its pages into a pipe, registered them with `io_uring`, or left them in a socket on their way out. Nobody counts those: the segment's file is neither open nor
-//! mapped ([`held`](crate::held)), and yet he reads, or writes, whatever comes to lie in them. So a segment that a process had goes to somebody else with other pages: the leaves that the allocator
+//! mapped ([`held`](super::held)), and yet he reads, or writes, whatever comes to lie in them. So a segment that a process had goes to somebody else with other pages: the leaves that the allocator
 //! clears before it uses them are taken out of the file and made anew.
 //!
 //! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
@@ -177,7 +177,7 @@ pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
 
 /// Takes all pages out of a file that has no name any more, or will have none: they would stay as
 /// long as anybody has the file mapped, who sees zeros from here on.
-pub(crate) fn empty(file: &File, bytes: u64) {
+pub(crate) fn empty_file(file: &File, bytes: u64) {
     if let Err(error) = take_out(file, 0, bytes) {
         tracing::warn!(%error, "memory of a pool stays in use until no process has it mapped");
     }
@@ -218,9 +218,9 @@ pub(crate) fn put_others(
 
 #[cfg(test)]
 mod tests {
+    use super::super::held::{HeldSegments, SegmentFiles};
     use super::*;
     use crate::descriptors::DescriptorRoom;
-    use crate::held::{HeldSegments, SegmentFiles};
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;

@@ -4,9 +4,9 @@
 //! *lease* for writing on a file (`F_SETLEASE`) only to who has it open alone, be it mapped or on its way in a socket, so that is what it is asked for. The pool's own mapping has the file open as well; so the
 //! very descriptors that were mapped are kept, and asked about.
 
+use super::pages::{self, GivenPages};
+use super::seals::{self, Seals};
 use crate::descriptors::DescriptorRoom;
-use crate::pages::{self, GivenPages};
-use crate::seals::{self, Seals};
 use parking_lot::{Mutex, RwLock};
 use pmem::HUGE_PAGE_BYTES;
 use pmem::deliberate::{self, Bug};
@@ -193,7 +193,7 @@ impl HeldSegments {
                 && !is_spared(SegmentNumber(segment))
                 && let Ok(found) = file.metadata()
             {
-                pages::empty(file, found.len());
+                pages::empty_file(file, found.len());
             }
         }
     }

@@ -5,14 +5,14 @@
 //! those that had begun are waited for, by looking at the words in which each process says that it is busy.
 //!
 //! A process that outlives a server which ended in order stores nothing any more, if it is honest; its file stays under another name as long as it lives. If it is not, it still has segments mapped, or
-//! somebody else has to whom it gave them. So as long as that may be there is a *mark* in the folder, and who opens the pool then leaves each segment that somebody has to its owner ([`crate::held`]).
+//! somebody else has to whom it gave them. So as long as that may be there is a *mark* in the folder, and who opens the pool then leaves each segment that somebody has to its owner ([`held`](super::held)).
 //!
 //! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
 
+use super::held::{Usage, usage};
+use super::holders::holders;
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
-use crate::held::{Usage, usage};
-use crate::holders::holders;
 use crate::pool::{Mode, io_error};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;

@@ -80,7 +80,7 @@ pub(crate) fn are_possible(file: &File) -> bool {
 }
 
 /// Takes away a mark that was left. Whether there was one.
-pub(crate) fn lift_left(pool: &PoolDirectory, name: impl AsRef<OsStr>) -> bool {
+pub(crate) fn lift_left_seal(pool: &PoolDirectory, name: impl AsRef<OsStr>) -> bool {
     let lifted = pool.file(name, Mode::ReadOnly).and_then(|file| {
         let has_mark = ioctl_getflags(&file)?.contains(IFlags::APPEND);
         if has_mark {
@@ -147,6 +147,6 @@ mod tests {
         let open = || crate::pool::open_file(&pool, "segment", Mode::ReadWrite);
         assert!(fs::remove_file(&path).is_err());
         assert!(punch(&open().expect("by who opens the pool")));
-        assert!(!lift_left(&pool, "segment"));
+        assert!(!lift_left_seal(&pool, "segment"));
     }
 }

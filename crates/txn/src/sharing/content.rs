@@ -61,7 +61,7 @@ impl Content {
 }
 
 /// Overwrites blocks that nobody has by zeros, durably, but for those that hold nothing else: the medium does not wear for them. How many were written.
-pub(crate) fn clear(region: &Region, extent: Extent) -> u32 {
+pub(crate) fn clear_blocks(region: &Region, extent: Extent) -> u32 {
     let mut batch = Flushed::nothing(region);
     let mut written = 0;
     let mut at = 0;
@@ -152,8 +152,8 @@ mod tests {
             start: BlockNumber::new(2),
             blocks: 10,
         };
-        assert_eq!(clear(&region, extent), 3);
-        assert_eq!(clear(&region, extent), 0);
+        assert_eq!(clear_blocks(&region, extent), 3);
+        assert_eq!(clear_blocks(&region, extent), 0);
         assert!((2..12).all(|number| is_zero(&region, BlockNumber::new(number))));
         assert!(!is_zero(&region, BlockNumber::new(12)));
     }
