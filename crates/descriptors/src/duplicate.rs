@@ -1,11 +1,13 @@
 //! `dup` and its like.
 //!
-//! `dup` learns its number from the kernel; so while one is under way whatever happens to a number leaves a trace, in the order of all changes. A number to which `dup2` gives another file stays the
-//! kernel's while that is under way, and behind it unless nothing else has happened to it: of two such calls nobody knows which one the kernel did last.
+//! `dup` learns its number from the kernel; so while one is under way whatever happens to a number
+//! leaves a trace, in the order of all changes. A number to which `dup2` gives another file stays
+//! the kernel's while that is under way, and behind it unless nothing else has happened to it: of
+//! two such calls nobody knows which one the kernel did last.
 
 use crate::meaning::{Meaning, Tag};
 use crate::numbers::{Descriptions, FIRST_OF_ITS_OWN, Numbers};
-use direct::bias::Word;
+use locks::Word;
 use pmem::deliberate::{self, Bug};
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -30,7 +32,8 @@ pub struct Target {
 impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
     /// A number is about to be duplicated.
     pub fn duplicating(&self, number: RawFd) -> Duplication<'_, D, COUNT, W> {
-        // First of all: what is opened from here on is known to be duplicated, what was before is seen.
+        // First of all: what is opened from here on is known to be duplicated, what was before is
+        // seen.
         self.duplications.begin();
         let (meaning, pin) = self.looked_at(number);
         Duplication {
@@ -42,7 +45,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// As [`replacing`](Self::replacing). Until [`Duplication::replaced`] the number is the kernel's.
+    /// As [`replacing`](Self::replacing). Until [`Duplication::replaced`] the number is the
+    /// kernel's.
     pub fn giving(&self, number: RawFd) -> Target {
         self.share(number);
         let meaning = self.become_what(number, Meaning::given);
@@ -51,7 +55,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
 }
 
 impl<D: Descriptions, const COUNT: usize, W: Word> Duplication<'_, D, COUNT, W> {
-    /// The kernel has made this number a duplicate. Nothing has happened to it since, or it is the kernel's.
+    /// The kernel has made this number a duplicate. Nothing has happened to it since, or it is the
+    /// kernel's.
     pub fn duplicated(self, copy: RawFd) {
         if copy < 0 || copy == self.number {
             return;
@@ -107,7 +112,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Duplication<'_, D, COUNT, W> 
         }
     }
 
-    /// The duplicate is this now, and should have become `next`. Whom the kernel serves moves the kernel's position.
+    /// The duplicate is this now, and should have become `next`. Whom the kernel serves moves the
+    /// kernel's position.
     fn settle(&self, next: Meaning, meaning: Meaning) {
         let descriptions = self.numbers.descriptions();
         if let Some(pin) = &self.pin

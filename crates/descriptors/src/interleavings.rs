@@ -1,7 +1,10 @@
-//! All interleavings of few steps, with all that the memory model allows: what threads do with descriptors at once.
+//! Threads that use descriptors at once, in all interleavings of few steps, with all that the
+//! memory model allows.
 //!
-//! A kernel of three numbers, which are given out from the lowest, as files are opened, duplicated and closed. A file is nothing but how far its position has come: reading moves it by one. So whoever finds
-//! another file behind a number than the kernel has sees another description, and two who believe that a position is theirs lose a step.
+//! The model is a kernel of three numbers, which are given out from the lowest, as files are
+//! opened, duplicated and closed. A file is nothing but how far its position has come: reading
+//! moves it by one. So a thread that finds another file behind a number than the kernel has sees
+//! another description, and two threads that believe that a position is theirs lose a step.
 
 mod passing;
 mod scene;
@@ -14,7 +17,9 @@ use self::scene::{FIRST, LAST, Scene, be_the_other};
 use crate::Found;
 use loom::sync::Arc;
 
-/// What two threads do at once, from what `begin` has made; then what `end` finds. All interleavings in which they are interrupted three times at most, which take a second in release; with six, four minutes, and nothing more was found.
+/// What two threads do at once, from what `begin` has made; then what `end` finds. All
+/// interleavings in which they are interrupted three times at most, which take a second in release;
+/// with six, four minutes, and nothing more was found.
 fn explore(begin: fn(&Scene), one: fn(&Scene), other: fn(&Scene), end: fn(&Scene)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

@@ -27,7 +27,8 @@ const CHANGE: u64 = 1 << 32;
 
 const _: () = assert!((NAMES as u64) << NAME_SHIFT <= CHANGE);
 
-/// What a number is known to be, and which change of all numbers made it that: so that who looked at a descriptor for some time can tell whether it is still the same.
+/// What a number is known to be, and which change of all numbers made it that: so that who looked
+/// at a descriptor for some time can tell whether it is still the same.
 ///
 /// | tag | meaning |
 /// | --- | --- |
@@ -117,7 +118,8 @@ impl Meaning {
         self.0 & USES == USES
     }
 
-    /// Of `foreign` and `fresh`: used once more. Of `fresh`, if `is_call`, one call more is under way, for which there must be room.
+    /// Of `foreign` and `fresh`: used once more. Of `fresh`, if `is_call`, one call more is under
+    /// way, for which there must be room.
     pub(crate) fn used(self, is_call: bool) -> Meaning {
         let used = if self.is_used_much() { 0 } else { USE };
         Meaning(self.0 + used + if is_call { CALL } else { 0 })
@@ -129,7 +131,8 @@ impl Meaning {
         (is_same && self.has_calls()).then(|| Meaning(self.0 - CALL))
     }
 
-    /// Calls are under way: those that use the kernel's position, or give the number to another file.
+    /// Calls are under way: those that use the kernel's position, or give the number to another
+    /// file.
     pub(crate) fn has_calls(self) -> bool {
         self.0 & CALLS != 0
     }
@@ -145,7 +148,8 @@ impl Meaning {
         self.0 & (TAG | CALLS) == KERNEL
     }
 
-    /// What becomes of a number that should become `next`: while calls give it to another file it is the kernel's.
+    /// What becomes of a number that should become `next`: while calls give it to another file it
+    /// is the kernel's.
     pub(crate) fn becomes(self, next: Meaning) -> Meaning {
         match self.giving() {
             0 => next,

@@ -2,20 +2,23 @@
 //!
 //! A descriptor is looked at when it is used for the third time, or read for the 32nd. So programs
 //! that read a file and close it pay nothing, and a handler that writes one last line into a file
-//! that it just opened asks nobody. Until then calls that use the kernel's position are counted while they last (*under way*): the position is taken over only when there are none.
+//! that it just opened asks nobody. Until then calls that use the kernel's position are counted
+//! while they last (*under way*): the position is taken over only when there are none.
 //!
-//! A number that is closed becomes the kernel's before the kernel closes it, and only an opening function that we stand before makes it anything else.
+//! A number that is closed becomes the kernel's before the kernel closes it, and only an opening
+//! function that we stand before makes it anything else.
 
 use crate::meaning::{Meaning, Tag};
 use crate::under_way::{Moment, UnderWay};
-use direct::bias::Word;
+use locks::Word;
 use pmem::deliberate::{self, Bug};
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Numbers below also belong to `stdin`, `stdout` and `stderr`, which the C library reads and writes unseen.
+/// Numbers below also belong to `stdin`, `stdout` and `stderr`, which the C library reads and
+/// writes unseen.
 pub(crate) const FIRST_OF_ITS_OWN: RawFd = 3;
 
 /// What numbers lead to, and what the process and the kernel say of them.
@@ -37,8 +40,9 @@ pub trait Descriptions {
     /// Its position is the kernel's from now on, for good.
     fn give_up_position(&self, pin: &Self::Pin<'_>, number: RawFd);
 
-    /// Asks what a descriptor is. If it is ours, `enter` is told the index of a new description to which one number leads, while its position is locked; it says nothing if the number has changed meanwhile,
-    /// so that none leads there, or whether the position may be taken over.
+    /// Asks what a descriptor is. If it is ours, `enter` is told the index of a new description to
+    /// which one number leads, while its position is locked; it says nothing if the number has
+    /// changed meanwhile, so that none leads there, or whether the position may be taken over.
     fn look(
         &self,
         number: RawFd,
@@ -49,7 +53,8 @@ pub trait Descriptions {
     /// Whether this thread cannot look now, because it is interrupted in the middle of it.
     fn is_inside(&self) -> bool;
 
-    /// Whether a file that the program makes under this name is expected to be used, so that its descriptor is looked at when it is first used.
+    /// Whether a file that the program makes under this name is expected to be used, so that its
+    /// descriptor is looked at when it is first used.
     fn is_expected(&self, name: u64) -> bool;
 
     /// Whether descriptors that are only read are looked at later, because little would come of it.
@@ -60,7 +65,8 @@ pub trait Descriptions {
     /// Whether all numbers are the kernel's for good.
     fn is_off(&self) -> bool;
 
-    /// To be called before anything of what the table leads to is let go: this may be a child that nobody has told us of, which forgets.
+    /// To be called before anything of what the table leads to is let go: this may be a child that
+    /// nobody has told us of, which forgets.
     fn settle(&self);
 }
 
@@ -269,7 +275,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// Where a number leads, if it is ours and was looked at before. For who goes in another way than [`Descriptions::pin`].
+    /// Where a number leads, if it is ours and was looked at before. For who goes in another way
+    /// than [`Descriptions::pin`].
     #[inline(always)]
     pub fn led_to(&self, number: RawFd) -> Option<Lead<'_, W>> {
         let word = self.word(number)?;
@@ -280,7 +287,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// What a number leads to, if it is ours and was looked at before. `None` also if it changes at this moment.
+    /// What a number leads to, if it is ours and was looked at before. `None` also if it changes at
+    /// this moment.
     #[inline(always)]
     pub fn pinned(&self, number: RawFd) -> Option<D::Pin<'_>> {
         let lead = self.led_to(number)?;
@@ -301,7 +309,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// The description, if it is ours; looks now, however seldom the number was used. Not in the middle of a call of this thread.
+    /// The description, if it is ours; looks now, however seldom the number was used. Not in the
+    /// middle of a call of this thread.
     pub fn find_now(&self, number: RawFd) -> Option<D::Pin<'_>> {
         let word = self.word(number)?;
         loop {
@@ -323,7 +332,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// The description behind a number that was not looked at yet, if it is one of a file that is expected to be used, so that it will be looked at in any case.
+    /// The description behind a number that was not looked at yet, if it is one of a file that is
+    /// expected to be used, so that it will be looked at in any case.
     pub fn find_expected(&self, number: RawFd) -> Option<D::Pin<'_>> {
         let now = Self::now(self.word(number)?);
         self.is_expected(now).then(|| self.find_now(number))?
@@ -369,12 +379,14 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         0..RawFd::try_from(self.used.load(SeqCst)).unwrap_or(RawFd::MAX)
     }
 
-    /// Changes what a number is, and lets go of the description that it led to. While it is given to another file it is the kernel's, whatever else happens.
+    /// Changes what a number is, and lets go of the description that it led to. While it is given
+    /// to another file it is the kernel's, whatever else happens.
     fn become_(&self, number: RawFd, next: Meaning) {
         self.become_what(number, |now| now.becomes(next));
     }
 
-    /// As above; `next` says what. Returns what it is then, or what is as good if the number is not in the table.
+    /// As above; `next` says what. Returns what it is then, or what is as good if the number is not
+    /// in the table.
     pub(crate) fn become_what(&self, number: RawFd, next: impl Fn(Meaning) -> Meaning) -> Meaning {
         let Some(word) = self.word(number) else {
             return Meaning::KERNEL;
@@ -406,7 +418,8 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         self.opened_as(number, Meaning::FRESH, opening);
     }
 
-    /// As [`opened`](Self::opened), and if the file was not there the kernel has made it, under this name.
+    /// As [`opened`](Self::opened), and if the file was not there the kernel has made it, under
+    /// this name.
     pub fn made(&self, number: RawFd, name: u64, opening: Opening) {
         self.opened_as(number, Meaning::made(name), opening);
     }
@@ -420,14 +433,16 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
                 && !deliberate::is(Bug::MissGivenNumber)
         };
         self.become_what(number, |now| match is_given() {
-            // Another thread may have given the number to what it has, so that now it leads there, and two numbers share a position.
+            // Another thread may have given the number to what it has, so that now it leads there,
+            // and two numbers share a position.
             true => {
                 self.share(number);
                 now.becomes(Meaning::FOREIGN)
             }
             false => now.becomes(fresh),
         });
-        // Another thread may have duplicated it, or a child has it that was made meanwhile, as long as the table did not say that it is ours.
+        // Another thread may have duplicated it, or a child has it that was made meanwhile, as long
+        // as the table did not say that it is ours.
         if is_given() || self.sharings.was_any_since(opening.sharings) {
             self.share(number);
         }
@@ -453,13 +468,15 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// The number is about to be given to another file, if that succeeds: so its position must not be lost.
+    /// The number is about to be given to another file, if that succeeds: so its position must not
+    /// be lost.
     pub fn replacing(&self, number: RawFd) {
         self.share(number);
         self.closing(number);
     }
 
-    /// Others are about to see the description of this number, or use its position: it is the kernel's from now on.
+    /// Others are about to see the description of this number, or use its position: it is the
+    /// kernel's from now on.
     pub fn share(&self, number: RawFd) {
         let Some(word) = self.word(number) else {
             return;
@@ -483,7 +500,9 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         }
     }
 
-    /// What a number is that is about to be duplicated, and the description. One that was not looked at is looked at now: afterwards two numbers share a position, and one description must hold it.
+    /// What a number is that is about to be duplicated, and the description. One that was not
+    /// looked at is looked at now: afterwards two numbers share a position, and one description
+    /// must hold it.
     pub(crate) fn looked_at(&self, number: RawFd) -> (Meaning, Option<D::Pin<'_>>) {
         let Some(word) = self.word(number) else {
             return (Meaning::KERNEL, None);
@@ -504,7 +523,9 @@ impl<D: Descriptions, const COUNT: usize, W: Word> Numbers<D, COUNT, W> {
         (now, pin)
     }
 
-    /// Before a child of this process, or another program in its place, can see its descriptors: all positions are the kernel's from now on, and until [`end_sharing`](Self::end_sharing) none is taken over.
+    /// Before a child of this process, or another program in its place, can see its descriptors:
+    /// all positions are the kernel's from now on, and until [`end_sharing`](Self::end_sharing)
+    /// none is taken over.
     pub fn begin_sharing(&self) {
         self.sharings.begin();
         self.share_all();

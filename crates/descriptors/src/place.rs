@@ -1,13 +1,16 @@
 //! Where a description lives.
 //!
-//! A place is never unmapped, so that whoever finds its index in the table may count himself in and only then ask whether the index still stands there. Counters are several, each on a line of its own,
-//! and a thread keeps to one: threads that read the same file do not fight over a line. Counting takes no lock and no memory, so a signal handler may. Beside the counter a thread that comes often can
-//! be the line's owner, and go in without a locked instruction ([`direct::bias`]).
+//! A place is never unmapped, so that whoever finds its index in the table may count himself in and
+//! only then ask whether the index still stands there. Counters are several, each on a line of its
+//! own, and a thread keeps to one: threads that read the same file do not fight over a line.
+//! Counting takes no lock and no memory, so a signal handler may. Beside the counter a thread that
+//! comes often can be the line's owner, and go in without a locked instruction ([`Bias`]).
 //!
-//! What is in a place is taken out when no number leads there any more (*dying*), and after that each counter was seen at zero and each owner outside: new readers cannot come, because what they ask is
-//! gone. Whoever goes out last sees that it is dying, or the one who made it so sees nobody.
+//! What is in a place is taken out when no number leads there any more (*dying*), and after that
+//! each counter was seen at zero and each owner outside: new readers cannot come, because what they
+//! ask is gone. Whoever goes out last sees that it is dying, or the one who made it so sees nobody.
 
-use direct::bias::{Bias, Thread, Word};
+use locks::{Bias, Thread, Word};
 use pmem::deliberate::{self, Bug};
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -37,7 +40,8 @@ impl<W: Word> Line<W> {
         self.count.add(1);
         let turns = self.turns.load(Relaxed).saturating_add(1);
         self.turns.store(turns, Relaxed);
-        // Counted in, so that the place does not end meanwhile. A kernel without the fence shows itself here.
+        // Counted in, so that the place does not end meanwhile. A kernel without the fence shows
+        // itself here.
         if turns == TURNS_BEFORE && W::heavy_fence() {
             self.give(me);
         }
@@ -61,7 +65,8 @@ pub struct Place<T, const LINES: usize, W = AtomicU64> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the cell is changed only in state `CHANGING` by the one who brought it there, when nobody is inside who may look; and the value may be used, and dropped, by all threads.
+// SAFETY: the cell is changed only in state `CHANGING` by the one who brought it there, when nobody
+// is inside who may look; and the value may be used, and dropped, by all threads.
 unsafe impl<T: Send + Sync, const LINES: usize, W: Sync> Sync for Place<T, LINES, W> {}
 
 /// Somebody inside a place.
@@ -107,7 +112,8 @@ impl<T, const LINES: usize, W: Word> Place<T, LINES, W> {
         Visit { line, is_owner }
     }
 
-    /// Goes in, if this thread owns its line: then it takes no locked instruction. [`Line::leave_as_owner`] follows, and what [`leave`](Self::leave) says.
+    /// Goes in, if this thread owns its line: then it takes no locked instruction.
+    /// [`Line::leave_as_owner`] follows, and what [`leave`](Self::leave) says.
     #[inline(always)]
     pub fn enter_as_owner(&self, me: Thread) -> Option<&Line<W>> {
         let line = self.line(me);
@@ -152,7 +158,8 @@ impl<T, const LINES: usize, W: Word> Place<T, LINES, W> {
         let is_mine = self.state.replace(FREE, CHANGING);
         if is_mine {
             let value = Some(make());
-            // SAFETY: the state is ours to change, and who went in meanwhile sees no number lead here, and does not look.
+            // SAFETY: the state is ours to change, and who went in meanwhile sees no number lead
+            // here, and does not look.
             unsafe { *self.value.get() = value };
             self.state.store(1, SeqCst);
         }
@@ -184,7 +191,8 @@ impl<T, const LINES: usize, W: Word> Place<T, LINES, W> {
         if !self.state.replace(DYING, CHANGING) {
             return Ended::Used;
         }
-        // SAFETY: no number leads here, and each counter was at zero since: nobody has a reference, and the state is ours to change.
+        // SAFETY: no number leads here, and each counter was at zero since: nobody has a reference,
+        // and the state is ours to change.
         let value = unsafe { (*self.value.get()).take() };
         for line in &self.lines {
             line.turns.store(0, Relaxed);

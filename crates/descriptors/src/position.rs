@@ -1,9 +1,12 @@
-//! Where a description is read and written next: a word, if it is the library's, or the kernel's.
+//! The place where a description is read and written next: a word, if it is the library's, or the
+//! kernel's.
 //!
-//! Whoever holds the description's lock takes a step alone, but the lock can be passed by ([`Hold`]). So each step is one, and right whoever else takes one. The kernel's position cannot be changed under a
-//! condition; so of those who hand the position over one tells the kernel where it is, and until he has done that it stays the library's.
+//! The holder of the description's lock takes a step alone, but the lock can be passed by
+//! ([`Hold`]). So each step is one, and right beside any other step. The kernel's position cannot
+//! be changed under a condition; so of several threads that give the position to the kernel one
+//! tells it where it is, and until that is done the position stays the library's.
 
-use direct::bias::Word;
+use locks::{Hold, Word};
 use pmem::deliberate::{self, Bug};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -21,17 +24,6 @@ const GIVEN: u64 = u64::MAX;
 const HANDED: u64 = KERNELS;
 /// No place is farther.
 const FARTHEST: u64 = KERNELS - 3;
-
-/// How a call has the lock of a position.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Hold {
-    /// Alone.
-    Locked,
-    /// This thread has it locked, and a signal's handler has interrupted it: it does not go on meanwhile.
-    Interrupting,
-    /// Another thread has it locked, and was waited for in vain. It may go on at any moment.
-    Passing,
-}
 
 /// The kernel's position of a description.
 pub trait KernelsPosition: Copy {
@@ -98,7 +90,8 @@ impl<W: Word> Position<W> {
         self.0.load(Relaxed) < KERNELS
     }
 
-    /// Where it is, if it is the library's. Else this call is going to use the kernel's; if it passes by who may be about to take that, he must not.
+    /// Where it is, if it is the library's. Else this call is going to use the kernel's; if it
+    /// passes by who may be about to take that, he must not.
     #[inline]
     pub fn get(&self, hold: Hold) -> Option<u64> {
         place_in(self.word(hold))
@@ -120,7 +113,8 @@ impl<W: Word> Position<W> {
         }
     }
 
-    /// Changes the place, if it is the library's, and `to` says where it goes from there; says where it was.
+    /// Changes the place, if it is the library's, and `to` says where it goes from there; says
+    /// where it was.
     #[inline]
     fn change(&self, hold: Hold, to: impl Fn(u64) -> Option<u64>) -> Step {
         loop {
@@ -148,13 +142,15 @@ impl<W: Word> Position<W> {
         kernels.seek(SeekFrom::Start(place))
     }
 
-    /// Moves it on, and says where it was. A signal handler that comes in between moves it by what is its own.
+    /// Moves it on, and says where it was. A signal handler that comes in between moves it by what
+    /// is its own.
     #[inline]
     pub fn advance(&self, hold: Hold, bytes: usize) -> Step {
         self.change(hold, |start| start.checked_add(bytes as u64))
     }
 
-    /// Moves it from `start` to the end that an append has made, or leaves it where somebody has moved it meanwhile, if that is farther.
+    /// Moves it from `start` to the end that an append has made, or leaves it where somebody has
+    /// moved it meanwhile, if that is farther.
     pub fn reach(&self, hold: Hold, kernels: impl KernelsPosition, start: u64, end: u64) {
         let farther = |place: u64| if place == start { end } else { place.max(end) };
         if self.change(hold, |place| Some(farther(place))) == Step::Kernels {
@@ -162,7 +158,8 @@ impl<W: Word> Position<W> {
         }
     }
 
-    /// Moves it back: less was read or written than was meant to be. Somebody may have given it to the kernel meanwhile.
+    /// Moves it back: less was read or written than was meant to be. Somebody may have given it to
+    /// the kernel meanwhile.
     #[inline]
     pub fn retreat(&self, hold: Hold, kernels: impl KernelsPosition, bytes: usize) {
         let back = |place: u64| Some(place.saturating_sub(bytes as u64));
@@ -178,22 +175,25 @@ impl<W: Word> Position<W> {
         }
     }
 
-    /// Takes it from the kernel: it is the library's from now on. False if the kernel has none, or somebody uses it. By who holds the lock.
+    /// Takes it from the kernel: it is the library's from now on. False if the kernel has none, or
+    /// somebody uses it. By who holds the lock.
     pub fn take(&self, kernels: impl KernelsPosition) -> bool {
         let place = kernels.seek(SeekFrom::Current(0)).ok();
         let place = place.filter(|place| *place <= FARTHEST);
         place.is_some_and(|place| self.0.replace(FREE, place))
     }
 
-    /// It is the kernel's from now on, until it is taken. False if it was before. By who holds the lock.
+    /// It is the kernel's from now on, until it is taken. False if it was before. By who holds the
+    /// lock.
     pub fn lend(&self, kernels: impl KernelsPosition) -> bool {
         self.hand_over(Hold::Locked, kernels, FREE)
     }
 
     /// It is the kernel's for good.
     ///
-    /// Who comes while somebody hands it over leaves that to him. If he has interrupted him he tells the kernel beside that, which is right until he returns. If not, nobody can tell in which order the kernel
-    /// would hear of it.
+    /// Who comes while somebody hands it over leaves that to him. If he has interrupted him he
+    /// tells the kernel beside that, which is right until he returns. If not, nobody can tell in
+    /// which order the kernel would hear of it.
     pub fn give(&self, hold: Hold, kernels: impl KernelsPosition) {
         self.hand_over(hold, kernels, GIVEN);
     }

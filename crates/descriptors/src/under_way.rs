@@ -1,6 +1,6 @@
 //! How many calls of a kind are under way, and how many have begun.
 
-use direct::bias::Word;
+use locks::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -19,7 +19,7 @@ use crate::leased::{Leased, Trouble};
 use crate::mapped::{Mapped, tidy};
 use crate::policy::{Policy, Purpose};
 use crate::socket::WAIT;
-use crate::turn::{Changing, Reading, Turns};
+use locks::{Changing, Reading, Turns};
 use pmem::BLOCK_BYTES;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;

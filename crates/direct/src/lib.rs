@@ -6,12 +6,10 @@
 //! * [`protocol`]: what a process and the server say to each other over a socket.
 //! * [`layout`]: what they see both of, in memory that they share.
 //! * [`SharedMemory`]: that memory.
-//! * [`bias`]: how threads of a process go in and out without a locked instruction.
 //! * [`mapped`]: mappings of the program that lie on blocks.
 //! * [`Client`], [`File`]: the process's side. On any doubt an operation is refused, and the caller asks the kernel.
 
 mod attachment;
-pub mod bias;
 mod client;
 mod connection;
 mod counted;
@@ -21,7 +19,6 @@ mod file;
 pub mod layout;
 mod leased;
 mod line;
-mod lock;
 pub mod mapped;
 mod memory;
 mod policy;
@@ -33,7 +30,6 @@ mod socket;
 #[cfg(test)]
 mod tests;
 pub mod transport;
-mod turn;
 mod world;
 
 pub use client::Client;

@@ -1,10 +1,10 @@
 //! One question at a time, and its answer.
 
-use crate::lock::Mutex;
 use crate::memory::SharedMemory;
 use crate::protocol::{Kind, Refusal, Reply, Request};
 use crate::socket::{Identity, Socket, WAIT};
 use crate::transport;
+use locks::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;

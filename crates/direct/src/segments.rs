@@ -1,10 +1,10 @@
 //! The pool's segments, as far as this process has them.
 
 use crate::line::{Line, NoAnswer};
-use crate::lock::Mutex;
 use crate::memory::keeps_size;
 use crate::protocol::{Kind, Request, Row, SEGMENTS_AT_ONCE, Welcome};
 use crate::socket::WAIT;
+use locks::Mutex;
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Part, Permission, Region};
 use std::fs::File;
 use std::os::fd::OwnedFd;

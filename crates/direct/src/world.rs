@@ -2,8 +2,8 @@
 
 use crate::client::Mount;
 use crate::discover::Device;
-use crate::lock::Mutex;
 use crate::socket::{Identity, close_inherited};
+use locks::Mutex;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;

@@ -1,12 +1,13 @@
 //! An open file description that is ours: the file, what it was opened for, and the position.
 //!
-//! Each step of the position is one, and right whoever else takes one ([`descriptors::Position`]); its lock can be passed by ([`descriptors::Lock`]).
+//! Each step of the position is one, and right whoever else takes one ([`descriptors::Position`]); its lock can be passed by ([`PassableLock`]).
 
 use crate::appender::Appender;
 use crate::client::File;
 use crate::habits::Name;
 use crate::thread;
-use descriptors::{Hold, Lock, Step};
+use descriptors::Step;
+use locks::{Hold, PassableLock};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -24,7 +25,7 @@ pub(crate) struct Description {
     appends: AtomicBool,
     appender: Appender,
     placer: Appender,
-    lock: Lock,
+    lock: PassableLock,
     position: descriptors::Position,
 }
 
@@ -46,7 +47,7 @@ impl Description {
             appends: AtomicBool::new(flags.contains(OFlags::APPEND)),
             appender: Appender::default(),
             placer: Appender::default(),
-            lock: Lock::default(),
+            lock: PassableLock::default(),
             position: descriptors::Position::new(),
         }
     }

@@ -5,7 +5,7 @@ use crate::description::Description;
 use crate::leaked::Leaked;
 use crate::thread::{self, Inside};
 use descriptors::{Ended, Line, Visit};
-use direct::bias::Thread;
+use locks::Thread;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};

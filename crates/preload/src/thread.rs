@@ -1,6 +1,6 @@
 //! What a thread knows of itself: its number, and whether it is inside the library.
 
-use descriptors::THREAD_MAX;
+use locks::THREAD_MAX;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence};

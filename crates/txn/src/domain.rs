@@ -4,9 +4,8 @@
 //! owner its number and keeps the segment table on the medium in step.
 
 use crate::checksum::{Seal, seal, unseal};
-use crate::content::{self, Content};
-use crate::held::HeldSegments;
 use crate::layout::{Geometry, SegmentEntry};
+use crate::sharing::{Content, HeldSegments, clear_blocks};
 use parking_lot::{Mutex, MutexGuard};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, DurabilityClass, Flushed, Offset, Region};
@@ -370,7 +369,7 @@ impl SegmentLedger for Ledger {
         let [at, bytes] = [at, u64::from(extent.blocks)].map(|blocks| blocks * BLOCK_BYTES as u64);
         match self.0.held.renew(segment, at, bytes) {
             true => extent.blocks,
-            false => content::clear(&self.0.region, extent),
+            false => clear_blocks(&self.0.region, extent),
         }
     }
 

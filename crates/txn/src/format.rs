@@ -1,7 +1,6 @@
 //! mkfs: the header and the journals of a new pool.
 
 use crate::checkpoint::write_checkpoint;
-use crate::content::Content;
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
@@ -9,6 +8,7 @@ use crate::layout::{
     SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, Superblock, header_blocks,
 };
 use crate::places::{HalfName, HalfPlace};
+use crate::sharing::Content;
 use pmem::{BLOCK_BYTES, Flushed, HUGE_PAGE_BYTES, Offset, Region};
 use std::path::Path;
 use std::sync::Arc;

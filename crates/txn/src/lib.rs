@@ -9,9 +9,7 @@
 //! * [`pool`]: a pool's files, their lock and their mapping.
 //! * [`layout`]: the bytes of the header: superblock, state block, segment table.
 //! * [`places`]: where the halves of journals lie, and why they move.
-//! * [`held`]: segments that stay with their owners, because somebody has them mapped.
-//! * [`content`]: whose content a segment holds, so that its owner sees nothing that is not his.
-//! * [`seen`]: blocks that nobody gets yet, because a process may still see them.
+//! * [`sharing`]: the defence of segments that are shared with processes.
 //! * [`homes`]: metadata blocks that are named by an index and move.
 //! * [`disk`]: class `log`, memory that a log on an ordinary disk follows.
 //! * [`record`]: the bytes of a journal record.
@@ -22,22 +20,18 @@
 pub mod alarm;
 pub mod checkpoint;
 pub mod checksum;
-pub mod content;
 pub mod descriptors;
 pub mod directory;
 pub mod disk;
 pub mod domain;
 pub mod error;
 pub mod format;
-pub mod held;
-mod holders;
 pub mod homes;
 pub mod journal;
 pub mod layout;
 mod live;
 mod lock;
 pub mod lost;
-mod pages;
 pub mod places;
 pub mod pool;
 mod read_speed;
@@ -46,14 +40,11 @@ pub mod recovery;
 mod removal;
 pub mod salvage;
 pub mod saved;
-mod seals;
-pub mod seen;
+pub mod sharing;
 pub mod store;
 mod superblocks;
 pub mod transaction;
-pub mod users;
 
-pub use content::Content;
 pub use directory::PoolDirectory;
 pub use disk::{
     DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,
@@ -70,5 +61,6 @@ pub use lost::{Damage, LostRecords, lost_records};
 pub use pool::Mode;
 pub use read_speed::ReadSpeed;
 pub use removal::remove;
+pub use sharing::Content;
 pub use store::{BlockReader, Kept, PmemStore, Store};
 pub use transaction::{CommitError, PmemTransaction, Transaction};

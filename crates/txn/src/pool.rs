@@ -2,20 +2,19 @@
 
 mod logged;
 
-use crate::content::Content;
 use crate::descriptors::DescriptorRoom;
 use crate::directory::{Foreign, PoolDirectory, open_device};
 use crate::disk::{self, LogOptions};
 use crate::error::{FormatError, OpenError};
 use crate::format::{FormatOptions, write_header};
-use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, HEADER_BLOCKS_MAX, SegmentEntry, Superblock};
 use crate::lock::{Lock, lock};
 use crate::lost::Damage;
 use crate::removal::remove;
+use crate::sharing::{
+    self, Content, Given, SegmentFiles, Usage, lift_left_seal, usage, were_given,
+};
 use crate::superblocks::choose;
-use crate::users::{self, Given};
-use crate::{pages, seals};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use std::fs::{self, File};
@@ -113,7 +112,7 @@ pub(crate) fn open_head(path: &Path, mode: Mode) -> Result<Head, OpenError> {
     let checked = directory.check_socket(CONTROL_SOCKET);
     checked.map_err(io_error(&directory.path_of(CONTROL_SOCKET), "look at it"))?;
     let lock = lock(path, &head, mode, Some(&directory))?;
-    let given = users::stop_former(&directory)?;
+    let given = sharing::stop_former(&directory)?;
     let superblock = file_superblock(path, &head)?;
     Ok(Head {
         file: head,
@@ -226,7 +225,7 @@ pub(crate) fn segments_had(pool: &PoolDirectory, geometry: &Geometry) -> Vec<u32
     };
     let had: Vec<u32> = (0..geometry.segments).filter(is_had).collect();
     if had.is_empty() {
-        users::forget_given(pool);
+        sharing::forget_given(pool);
     }
     had
 }
@@ -235,7 +234,7 @@ pub(crate) fn segments_had(pool: &PoolDirectory, geometry: &Geometry) -> Vec<u32
 pub(crate) fn open_file(pool: &PoolDirectory, name: &str, mode: Mode) -> io::Result<File> {
     match pool.file(name, mode) {
         Err(error)
-            if is_refused(&error) && mode == Mode::ReadWrite && seals::lift_left(pool, name) =>
+            if is_refused(&error) && mode == Mode::ReadWrite && lift_left_seal(pool, name) =>
         {
             pool.file(name, mode)
         }
@@ -406,7 +405,7 @@ impl Files {
     /// Fills the holes that processes have made in segments after the last server: to touch one if there is no room would end this process.
     fn fill_holes(&self, geometry: &Geometry) -> Result<(), OpenError> {
         for (file, path) in self.files.iter().zip(&self.paths).skip(1) {
-            if pages::were_given(file) {
+            if were_given(file) {
                 let whole = fallocate(file, FallocateFlags::empty(), 0, geometry.segment_bytes());
                 whole.map_err(|error| io_error(path, "fill holes in it")(error.into()))?;
             }

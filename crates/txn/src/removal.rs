@@ -3,8 +3,7 @@
 use crate::directory::PoolDirectory;
 use crate::disk::LOG_FILE;
 use crate::pool::{CONTROL_SOCKET, OWNER_FILE, SUPER_FILE, is_refused};
-use crate::seals;
-use crate::users::USERS_FOLDER;
+use crate::sharing::{USERS_FOLDER, lift_left_seal};
 use std::ffi::OsStr;
 use std::io;
 
@@ -31,7 +30,7 @@ pub fn remove(pool: &PoolDirectory) -> io::Result<()> {
 /// Removes a file, also one that a killed server has left marked as one that only grows.
 fn remove_file(pool: &PoolDirectory, name: &OsStr) -> io::Result<()> {
     match pool.remove(name) {
-        Err(error) if is_refused(&error) && seals::lift_left(pool, name) => pool.remove(name),
+        Err(error) if is_refused(&error) && lift_left_seal(pool, name) => pool.remove(name),
         removed => removed,
     }
 }

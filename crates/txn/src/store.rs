@@ -24,7 +24,7 @@ use crate::pool::Mode;
 use crate::read_speed::ReadSpeed;
 use crate::recovery::Replay;
 use crate::saved;
-use crate::seen::SeenBlocks;
+use crate::sharing::SeenBlocks;
 use crate::transaction::{PmemTransaction, Transaction};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Offset, Region};

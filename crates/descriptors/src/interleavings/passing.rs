@@ -1,7 +1,8 @@
 //! One who holds the lock of a position, and one who passes it by.
 
 use super::scene::{Model, moved};
-use crate::{Hold, KernelsPosition, Position, Step};
+use crate::{KernelsPosition, Position, Step};
+use locks::Hold;
 use loom::sync::{Arc, Mutex};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

@@ -3,10 +3,9 @@
 use crate::meaning::Tag;
 use crate::numbers::FIRST_OF_ITS_OWN;
 use crate::{
-    Descriptions, Ended, Found, Hold, KernelsPosition, Looked, Numbers, Place, Position, Step,
-    Visit,
+    Descriptions, Ended, Found, KernelsPosition, Looked, Numbers, Place, Position, Step, Visit,
 };
-use direct::bias::{Thread, Word};
+use locks::{Hold, Thread, Word};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Mutex, MutexGuard};

@@ -1,11 +1,11 @@
 //! The lock of the table. Its holder is not interrupted by a signal: a handler that maps or forks would wait for itself.
 
-use crate::lock::{self, Alone};
+use locks::Alone;
 use std::mem::MaybeUninit;
 
 /// The lock.
 #[derive(Debug)]
-pub(super) struct Lock(lock::Lock);
+pub(super) struct Lock(locks::Lock);
 
 /// The lock is held, and all signals are blocked on this thread.
 pub(super) struct Held<'l> {
@@ -15,7 +15,7 @@ pub(super) struct Held<'l> {
 
 impl Lock {
     pub(super) const fn new() -> Lock {
-        Lock(lock::Lock::new())
+        Lock(locks::Lock::new())
     }
 
     pub(super) fn hold(&self) -> Held<'_> {

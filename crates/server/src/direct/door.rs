@@ -5,7 +5,7 @@
 //!
 //! So processes get descriptors of other files. A file system of the server's own, mounted nowhere, has one for each segment; the kernel passes their mappings through to the
 //! segment (`FUSE_PASSTHROUGH`), and asks the server for everything else, reads and writes as well, who refuses it. Who has one has the segment open as far as the kernel is concerned, so who has a segment is still known
-//! ([`txn::held`]).
+//! ([`txn::sharing`]).
 //!
 //! That takes Linux 6.9 and a server that may administer the system. Others hand out the files themselves, to whom could do all that to them anyway: the server's own user, and root.
 

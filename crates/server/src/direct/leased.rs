@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use txn::users::{User, fence_everywhere};
+use txn::sharing::{User, fence_everywhere};
 
 /// How long a process that is in the middle of a write is waited for; then the lease is forced from it.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use txn::seen::{SeenBlocks, SeenGuard};
+use txn::sharing::{SeenBlocks, SeenGuard};
 
 /// How long a process that is stopped is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::descriptors::DescriptorRoom;
-use txn::users::{User, Users};
+use txn::sharing::{User, Users};
 use txn::{Geometry, Mode, PoolDirectory, Store};
 
 /// What a lease lets its holder do before the server folds: 8,192 records and 2 MiB of new blocks.
@@ -107,8 +107,8 @@ const A_MOMENT: Timespec = Timespec {
 };
 
 const _: () = {
-    assert!(direct::layout::SLOTS == txn::users::SLOTS);
-    assert!(direct::layout::SLOT_BYTES == txn::users::SLOT_BYTES);
+    assert!(direct::layout::SLOTS == txn::sharing::SLOTS);
+    assert!(direct::layout::SLOT_BYTES == txn::sharing::SLOT_BYTES);
 };
 
 /// What all conversations of a mount share.

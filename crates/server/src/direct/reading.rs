@@ -8,7 +8,7 @@ use fs::lease::Watcher;
 use pmem::deliberate::{self, Bug};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use txn::seen::SeenBlocks;
+use txn::sharing::SeenBlocks;
 
 /// From here on what is read does not count. Any number but that of a live attachment.
 const ENDED: u64 = 1;

@@ -116,7 +116,7 @@ fn a_process_that_stands_still_in_many_files_is_waited_for_once() {
 
 /// Where the only process of the mount says what it is busy with.
 fn process_file(mounted: &Mounted) -> PathBuf {
-    let folder = mounted.place.pool().join(txn::users::USERS_FOLDER);
+    let folder = mounted.place.pool().join(txn::sharing::USERS_FOLDER);
     let files = std::fs::read_dir(folder).expect("the processes' files");
     let mut paths = files.map(|entry| entry.expect("an entry").path());
     let is_process = |path: &PathBuf| path.to_string_lossy().contains("/process-");

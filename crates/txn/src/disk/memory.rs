@@ -7,10 +7,9 @@ use crate::checksum::crc32c;
 use crate::descriptors::DescriptorRoom;
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
-use crate::held::{SegmentFiles, Usage, usage};
 use crate::layout::{Geometry, Superblock};
-use crate::pages;
 use crate::pool::{Mode, SUPER_FILE, io_error, segment_file};
+use crate::sharing::{SegmentFiles, Usage, empty_file, usage, were_given};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, Offset, Part, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatfs, fstatvfs};
@@ -167,7 +166,7 @@ impl Memory {
     /// A server that was killed while it replaced pages that a process had may have left holes.
     fn fill_holes(&self) -> Result<(), OpenError> {
         for (file, path, length) in &self.files {
-            if pages::were_given(file) {
+            if were_given(file) {
                 let whole = fallocate(file, FallocateFlags::empty(), 0, *length);
                 whole.map_err(|error| io_error(path, "fill holes in it")(error.into()))?;
             }
@@ -384,7 +383,7 @@ impl Memory {
                 if let Ok(file) = directory.file(&name, Mode::ReadWrite)
                     && usage(&file) == Usage::Shared
                 {
-                    pages::empty(&file, length);
+                    empty_file(&file, length);
                 }
             }
         }
@@ -426,7 +425,7 @@ fn there(file: &File) -> u64 {
 /// Whether a file of memory has no absent page. One that a process was given was loaded before; its
 /// holes are pages that were about to be replaced.
 fn is_whole(file: &File, length: u64) -> bool {
-    there(file) >= length || pages::were_given(file)
+    there(file) >= length || were_given(file)
 }
 
 fn reserve(file: &File, length: u64) -> rustix::io::Result<()> {

@@ -1,7 +1,6 @@
 //! Pools of class `log`: their files are the image of a memory.
 
 use super::{Mapped, Mode, create_files, format_io, is_device, make_directory, read_superblock};
-use crate::content::Content;
 use crate::directory::PoolDirectory;
 use crate::disk::{self, LogOptions};
 use crate::error::{FormatError, OpenError};
@@ -10,7 +9,7 @@ use crate::layout::Superblock;
 use crate::lock::Lock;
 use crate::lost::Damage;
 use crate::removal::remove;
-use crate::users::{self, Given};
+use crate::sharing::{self, Content, Given};
 use pmem::{Access, BLOCK_BYTES, DurabilityClass, Part, Region};
 use std::fs::File;
 use std::path::Path;
@@ -42,7 +41,7 @@ pub(super) fn map(
         }
         if mapped.had.is_empty() {
             // As far as segments of this memory go, and others are gone.
-            users::forget_given(&directory);
+            sharing::forget_given(&directory);
         }
         let (place, segments, lock) = memory.into_segments();
         log.keep(lock);

@@ -1,7 +1,7 @@
 //! Tests of transactions: room after a checkpoint, data that a record checks.
 
 use super::*;
-use crate::content::Content;
+use crate::sharing::Content;
 use crate::{Disks, Domain, Durability, FormatOptions, Mode, format};
 use pmem::{Counters, DurabilityClass, Region};
 use scatter::{Options, Rebuild, SegmentNumber};

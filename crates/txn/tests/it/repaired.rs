@@ -1,6 +1,6 @@
 //! When a pool may be repaired.
 
-use perdure_txn::users::Users;
+use perdure_txn::sharing::Users;
 use perdure_txn::{FormatOptions, OpenError, PoolDirectory, pool, salvage};
 use std::fs::File;
 

@@ -1,9 +1,13 @@
-//! Files of segments in which nobody can make holes while a process has them (`docs/DIRECT.md`, *What a process gets*).
+//! Files of segments in which nobody can make holes while a process has them (`docs/DIRECT.md`,
+//! *What a process gets*).
 //!
-//! Who has a segment mapped for writing can take pages out of its file (`MADV_REMOVE`), whatever its descriptor is good for. They hold zeros then, which harms only its owner; but if the file system has no room
-//! when the server touches them, that ends the server. From a file that is marked as one that only grows (`chattr +a`) the kernel takes nothing. Such a file is neither opened nor mapped for
-//! writing, but where the kernel passes mappings through; it is not made shorter, and not removed. So a file has the mark only as long as a process has the segment. One that a killed server
-//! has left is taken away by who opens the pool next.
+//! A process that has a segment mapped for writing can take pages out of its file (`MADV_REMOVE`),
+//! whatever its descriptor allows. They hold zeros then, which harms only their owner; but if the
+//! file system has no room when the server touches them, that ends the server. From a file that is
+//! marked as one that only grows (`chattr +a`) the kernel takes nothing. Such a file is neither
+//! opened nor mapped for writing, but where the kernel passes mappings through; it is not made
+//! shorter, and not removed. So a file has the mark only as long as a process has the segment. The
+//! next opener of the pool takes away a mark that a killed server has left.
 
 use crate::directory::PoolDirectory;
 use crate::pool::Mode;
@@ -15,7 +19,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 
-/// Those that have the mark.
+/// The segments whose files have the mark.
 #[derive(Debug, Default)]
 pub(crate) struct Seals(Mutex<BTreeSet<u32>>);
 
@@ -30,7 +34,8 @@ impl Seals {
         Ok(())
     }
 
-    /// Takes the mark away, if `is_free` says that nobody holds the segment: asked under the lock that [`set`](Self::set) takes, who comes behind his hold.
+    /// Takes the mark away, if `is_free` says that no process holds the segment. That is asked
+    /// under the lock of [`set`](Self::set), whose caller has held the segment before.
     pub(crate) fn lift(&self, segment: SegmentNumber, file: &File, is_free: impl FnOnce() -> bool) {
         let mut marked = self.0.lock();
         if marked.contains(&segment.0) && is_free() {
@@ -39,7 +44,7 @@ impl Seals {
         }
     }
 
-    /// Does what cannot be done to a file with the mark.
+    /// Takes the mark away for work that a file with the mark does not allow.
     pub(crate) fn without<T>(
         &self,
         segment: SegmentNumber,
@@ -58,7 +63,8 @@ impl Seals {
         outcome
     }
 
-    /// The pool is closed: whoever has segments can make holes in them from here on, which who opens it next fills.
+    /// Takes all marks away, because the pool is closed: a process that has segments can make holes
+    /// in them from here on, which the next opener fills.
     pub(crate) fn lift_all(&self, files: &[File]) {
         for segment in std::mem::take(&mut *self.0.lock()) {
             if let Some(file) = files.get(segment as usize) {
@@ -68,7 +74,7 @@ impl Seals {
     }
 }
 
-/// Whether files of this kind can have the mark, and this process may set it.
+/// Returns whether files of this kind can have the mark, and this process may set it.
 pub(crate) fn are_possible(file: &File) -> bool {
     let flags = ioctl_getflags(file);
     flags
@@ -79,8 +85,8 @@ pub(crate) fn are_possible(file: &File) -> bool {
         .is_ok()
 }
 
-/// Takes away a mark that was left. Whether there was one.
-pub(crate) fn lift_left(pool: &PoolDirectory, name: impl AsRef<OsStr>) -> bool {
+/// Takes away a mark that was left; returns whether there was one.
+pub(crate) fn lift_left_seal(pool: &PoolDirectory, name: impl AsRef<OsStr>) -> bool {
     let lifted = pool.file(name, Mode::ReadOnly).and_then(|file| {
         let has_mark = ioctl_getflags(&file)?.contains(IFlags::APPEND);
         if has_mark {
@@ -147,6 +153,6 @@ mod tests {
         let open = || crate::pool::open_file(&pool, "segment", Mode::ReadWrite);
         assert!(fs::remove_file(&path).is_err());
         assert!(punch(&open().expect("by who opens the pool")));
-        assert!(!lift_left(&pool, "segment"));
+        assert!(!lift_left_seal(&pool, "segment"));
     }
 }

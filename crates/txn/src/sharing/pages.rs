@@ -1,10 +1,15 @@
-//! Pages of segments that somebody may still have although nobody has the segment (`docs/DIRECT.md`, *Pages that are left*).
+//! Pages of segments that a process may still have although no process has the segment
+//! (`docs/DIRECT.md`, *Pages that are left*).
 //!
-//! Who had a segment mapped can have put its pages into a pipe, registered them with `io_uring`, or left them in a socket on their way out. Nobody counts those: the segment's file is neither open nor
-//! mapped ([`held`](crate::held)), and yet he reads, or writes, whatever comes to lie in them. So a segment that a process had goes to somebody else with other pages: the leaves that the allocator
-//! clears before it uses them are taken out of the file and made anew.
+//! A process that had a segment mapped can have put its pages into a pipe, registered them with
+//! `io_uring`, or left them in a socket on their way out. Nothing counts those: the segment's file
+//! is neither open nor mapped ([`held`](super::held)), and yet the process reads, or writes, the
+//! later content of these pages. So a segment that a process had goes to another owner with other
+//! pages: the leaves that the allocator clears before it uses them are taken out of the file and
+//! made anew.
 //!
-//! That a segment was given is noted at its file as well, by a bit of its mode that means nothing for a file: a process can outlive the server.
+//! A bit of the file's mode that means nothing for a file notes that the segment was given: a
+//! process can outlive the server.
 
 use crate::alarm::Alarm;
 use parking_lot::Mutex;
@@ -17,38 +22,41 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-/// How often it is said that there is no room.
+/// Time between two messages that there is no room.
 const REMINDER: Duration = Duration::from_secs(5);
-/// Who has to wait for so long waits for somebody.
+/// A call that takes so long waits for a process.
 const PINNED_AFTER: Duration = Duration::from_millis(1);
 /// "Sticky".
 const GIVEN_BIT: u32 = 0o1000;
 
-/// Whose pages a segment has.
+/// The users of a segment's pages.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Pages {
-    /// Nobody's but the pool's.
+    /// Only the pool uses them.
     #[default]
     Ours,
-    /// A process of its present owner was given them.
+    /// A process of the present owner was given them.
     Given,
-    /// The same of a former owner: those of leaves that have not been cleared since are not to be used.
+    /// A process of a former owner was given them: those of leaves that have not been cleared since
+    /// are not to be used.
     Left,
-    /// A former server has given them to nobody knows whom: free blocks as of `Left`, and those in use may be in hands of the present owner's processes.
+    /// A former server has given them to unknown processes: free blocks as of `Left`, and processes
+    /// of the present owner may have those in use.
     Former,
 }
 
-/// Of each segment that processes were given.
+/// The users of each segment's pages.
 #[derive(Debug)]
 pub(crate) struct GivenPages(Box<[Mutex<Pages>]>);
 
 impl GivenPages {
-    /// Of so many segments none.
+    /// Makes a table of so many segments, none of which was given.
     pub(crate) fn none_of(segments: u32) -> GivenPages {
         GivenPages((0..segments).map(|_| Mutex::default()).collect())
     }
 
-    /// What former servers have noted. Whether the owner is the one who was given a segment is not known.
+    /// Reads the notes of former servers. They do not say whether the present owner's process was
+    /// given a segment.
     pub(crate) fn read(&self, files: &[File]) {
         for (pages, file) in self.0.iter().zip(files) {
             if were_given(file) {
@@ -61,7 +69,7 @@ impl GivenPages {
         self.0.get(segment.0 as usize)
     }
 
-    /// A process is about to get the segment.
+    /// Notes that a process is about to get the segment.
     pub(crate) fn give(&self, segment: SegmentNumber, file: Option<&File>) {
         let (Some(pages), Some(file)) = (self.of(segment), file) else {
             return;
@@ -73,13 +81,13 @@ impl GivenPages {
         }
     }
 
-    /// Whether a process was given the segment, and somebody may have its pages.
+    /// Returns whether a process was given the segment, so that its pages may be in use.
     pub(crate) fn are_given(&self, segment: SegmentNumber) -> bool {
         self.of(segment)
             .is_some_and(|pages| *pages.lock() != Pages::Ours)
     }
 
-    /// The segment gets another owner.
+    /// Notes that the segment gets another owner.
     pub(crate) fn change_hands(&self, segment: SegmentNumber) {
         if let Some(pages) = self.of(segment) {
             let mut pages = pages.lock();
@@ -89,13 +97,14 @@ impl GivenPages {
         }
     }
 
-    /// Whether leaves are listed because of somebody's pages.
+    /// Returns whether leaves are listed because their pages may be in use.
     pub(crate) fn are_left(&self, segment: SegmentNumber) -> bool {
         self.of(segment)
             .is_some_and(|pages| matches!(*pages.lock(), Pages::Left | Pages::Former))
     }
 
-    /// All leaves of a segment have been cleared. If it `is_held`, its owner's process has the new pages; that is asked while nobody can be [given](Self::give) it.
+    /// Notes that all leaves of a segment have been cleared. If it `is_held`, its owner's process
+    /// has the new pages; that is asked while no process can be [given](Self::give) it.
     pub(crate) fn renewed(
         &self,
         segment: SegmentNumber,
@@ -107,7 +116,7 @@ impl GivenPages {
         };
         let mut pages = pages.lock();
         match *pages {
-            // Only free blocks were cleared. Those in use are its owner's, and have the pages that they had.
+            // Only free blocks were cleared. Blocks in use are the owner's, and keep their pages.
             Pages::Former => *pages = Pages::Given,
             Pages::Left if is_held() => *pages = Pages::Given,
             Pages::Left => {
@@ -119,13 +128,14 @@ impl GivenPages {
     }
 }
 
-/// Whether it is noted at a segment's file that a process was given it.
+/// Returns whether it is noted at a segment's file that a process was given it.
 pub(crate) fn were_given(file: &File) -> bool {
     let mode = file.metadata().map(|metadata| metadata.mode());
     mode.is_ok_and(|mode| mode & GIVEN_BIT != 0)
 }
 
-/// Tidiness only, if it is to be taken away; else a server that comes after this one's end does not know.
+/// Notes at a file whether its segment was given. To take the note away is only tidy; without a
+/// note that it was, a server after this one does not know.
 fn note(file: &File, is_given: bool) {
     let noted = file.metadata().and_then(|metadata| {
         let mode = match is_given {
@@ -139,10 +149,13 @@ fn note(file: &File, is_given: bool) {
     }
 }
 
-/// Whether somebody has pages of a file on fsdax pinned (in a pipe, for direct I/O), be it that he has it neither open nor mapped. This process must have it mapped: the kernel looks only then.
+/// Returns whether a process has pages of a file on fsdax pinned (in a pipe, for direct I/O), even
+/// if it has the file neither open nor mapped. This process must have it mapped: the kernel looks
+/// only then.
 ///
-/// To give a file the length that it has changes nothing, and waits until nobody has any, which can be interrupted. (To take pages out waits for the same, and for who has one as long as he likes.)
-/// Elsewhere than on fsdax nobody waits for anything, and the answer is no.
+/// To give a file the length that it has changes nothing, and waits until no process has any, which
+/// can be interrupted. (To take pages out waits for the same, without an end.) Elsewhere than on
+/// fsdax nothing is waited for, and the answer is no.
 pub(crate) fn are_pinned(file: &File) -> bool {
     let tried = || -> io::Result<()> {
         let length = file.metadata()?.len();
@@ -160,14 +173,16 @@ pub(crate) fn are_pinned(file: &File) -> bool {
 
 /// Takes pages of a segment out of its file, so that others come in their [place](put_others).
 ///
-/// Of a page of which only a part is named the kernel makes small ones first, and where it cannot, because somebody has it, it only overwrites that part: he would see what comes to lie there. So whole leaves are named, which are empty then, or whole segments.
+/// If a part of a page is named, the kernel makes small pages of it first. Where it cannot, because
+/// a process has the page, it only overwrites that part: the process would see the later content.
+/// So whole leaves are named, which are empty then, or whole segments.
 ///
 /// # Errors
 ///
-/// What the system says. The pages are still there.
+/// The system's error. The pages are still there.
 pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // What lies behind the file's end is a part of its last page.
+    // The bytes behind the file's end are a part of its last page.
     let end = match at + bytes {
         end if end == file.metadata()?.len() => end.next_multiple_of(HUGE_PAGE_BYTES as u64),
         end => end,
@@ -176,8 +191,8 @@ pub(crate) fn take_out(file: &File, at: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// Takes all pages out of a file that has no name any more, or will have none: they would stay as
-/// long as anybody has the file mapped, who sees zeros from here on.
-pub(crate) fn empty(file: &File, bytes: u64) {
+/// long as any process has the file mapped, which sees zeros from here on.
+pub(crate) fn empty_file(file: &File, bytes: u64) {
     if let Err(error) = take_out(file, 0, bytes) {
         tracing::warn!(%error, "memory of a pool stays in use until no process has it mapped");
     }
@@ -185,11 +200,13 @@ pub(crate) fn empty(file: &File, bytes: u64) {
 
 /// Puts pages that hold zeros into a segment's file where some were [taken out](take_out).
 ///
-/// If others have taken the room meanwhile, on a file system that they may write to as well, it waits for some: with a hole in the file the next access would end this process.
+/// If others have taken the room meanwhile, on a file system that they may write to as well, it
+/// waits for room: with a hole in the file the next access would end this process.
 ///
 /// # Errors
 ///
-/// What the system says. The file may have a hole there, in which nobody sees what was or comes to lie there.
+/// The system's error. The file may have a hole there, in which no process sees former or later
+/// content.
 pub(crate) fn put_others(
     segment: SegmentNumber,
     file: &File,
@@ -218,9 +235,9 @@ pub(crate) fn put_others(
 
 #[cfg(test)]
 mod tests {
+    use super::super::held::{HeldSegments, SegmentFiles};
     use super::*;
     use crate::descriptors::DescriptorRoom;
-    use crate::held::{HeldSegments, SegmentFiles};
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
@@ -266,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Puts the file's pages into a pipe, not what is in them.
+    /// Puts the file's pages into a pipe, not their content.
     fn splice(file: &File, at: u64, into: &io::PipeWriter) -> isize {
         let mut from = at.cast_signed();
         // SAFETY: both descriptors are open, and the position is a variable of this function's.
@@ -381,7 +398,8 @@ mod tests {
         assert!(pages.are_given(SEGMENT) && !pages.are_left(SEGMENT));
         pages.renewed(SEGMENT, Some(&file), || false);
         assert!(pages.are_given(SEGMENT), "its owner keeps them");
-        // The next server does not know whose they are; blocks in use keep them until the segment gets another owner.
+        // The next server does not know whose they are; blocks in use keep them until the segment
+        // gets another owner.
         let next = GivenPages::none_of(1);
         next.read(std::slice::from_ref(&file));
         assert!(next.are_given(SEGMENT) && next.are_left(SEGMENT));

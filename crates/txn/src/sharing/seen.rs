@@ -1,7 +1,10 @@
-//! Blocks that somebody may still see after their file has let them go.
+//! Blocks that a process may still see after their file has freed them.
 //!
-//! A process that has mapped a file's blocks into its memory and does not answer when it is told to give them back (it is stopped) goes on seeing them. As long as it does they are not given
-//! to another file: what a checkpoint would make free waits here. Nothing of this is on the medium: after a crash the file system is rebuilt from what files own, and who opens the pool has waited for such processes.
+//! A process that has mapped a file's blocks into its memory and does not answer when it is told to
+//! give them back (it is stopped) goes on seeing them. As long as it does they go to no other file:
+//! blocks that a checkpoint would make free wait here. Nothing of this is on the medium: after a
+//! crash the file system is rebuilt from the blocks that files own, and the opener of the pool has
+//! waited for such processes.
 
 use parking_lot::Mutex;
 use pmem::BlockNumber;
@@ -10,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The blocks of a pool that somebody may still see.
+/// The blocks of a pool that processes may still see.
 #[derive(Debug, Default)]
 pub struct SeenBlocks {
     /// Whether there is anything at all, so that checkpoints look no further.
@@ -22,20 +25,20 @@ pub struct SeenBlocks {
 struct Inner {
     next: u64,
     seen: Vec<Seen>,
-    /// Freed by their files, and seen by somebody when that was.
+    /// Blocks that their files freed while a process saw them.
     waiting: Vec<Extent>,
     /// Runs that a process still has mapped when the pool is closed.
     left: Vec<(u64, u64)>,
 }
 
-/// What one guard stands for: runs of blocks, in order, first and behind the last.
+/// The blocks of one guard: runs in order, first and behind the last.
 #[derive(Debug)]
 struct Seen {
     number: u64,
     runs: Vec<(u64, u64)>,
 }
 
-/// As long as it lives, its blocks are given to nobody else.
+/// As long as it lives, its blocks go to no other file.
 #[derive(Debug)]
 pub struct SeenGuard {
     blocks: Arc<SeenBlocks>,
@@ -43,7 +46,8 @@ pub struct SeenGuard {
 }
 
 impl SeenBlocks {
-    /// Somebody may see these blocks from here on. They belong to a file at this moment.
+    /// Keeps these blocks, which processes may see from here on. They belong to a file at this
+    /// moment.
     pub fn hold(self: &Arc<Self>, blocks: impl IntoIterator<Item = BlockNumber>) -> SeenGuard {
         let runs = runs_of(blocks);
         let mut inner = self.inner.lock();
@@ -57,19 +61,21 @@ impl SeenBlocks {
         }
     }
 
-    /// Whether somebody may see one of these blocks: they are not free for others as soon as their file lets them go.
+    /// Returns whether a process may see one of these blocks: they are not free for others as soon
+    /// as their file frees them.
     pub fn sees(&self, mut blocks: impl Iterator<Item = BlockNumber>) -> bool {
         let inner = self.inner.lock();
         blocks.any(|block| inner.look(block.get(), block.get() + 1).0)
     }
 
-    /// Whether there was anything to sort out at the last look.
+    /// Returns whether there was anything to sort out at the last look.
     #[inline]
     pub fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Of blocks that were freed: those that can be given to others now. The rest waits, and comes with a later call.
+    /// Returns those of the freed blocks that can be given to others now. The rest waits, and comes
+    /// with a later call.
     pub(crate) fn sort_out(&self, freed: &[Extent]) -> Vec<Extent> {
         let mut inner = self.inner.lock();
         let mut all = std::mem::take(&mut inner.waiting);
@@ -83,12 +89,13 @@ impl SeenBlocks {
         free
     }
 
-    /// Blocks that no file has any more and that wait here.
+    /// Returns the blocks that no file has any more and that wait here.
     pub(crate) fn waiting(&self) -> Vec<Extent> {
         self.inner.lock().waiting.clone()
     }
 
-    /// The pool is about to be closed: nothing waits any longer than for the next checkpoint.
+    /// Forgets all guards, because the pool is about to be closed: nothing waits any longer than
+    /// for the next checkpoint.
     pub fn forget(&self) {
         self.inner.lock().seen.clear();
     }
@@ -106,7 +113,7 @@ impl SeenBlocks {
     }
 }
 
-/// Runs of blocks, in order.
+/// Returns the runs of blocks, in order.
 fn runs_of(blocks: impl IntoIterator<Item = BlockNumber>) -> Vec<(u64, u64)> {
     let mut numbers: Vec<u64> = blocks.into_iter().map(BlockNumber::get).collect();
     numbers.sort_unstable();
@@ -121,7 +128,7 @@ fn runs_of(blocks: impl IntoIterator<Item = BlockNumber>) -> Vec<(u64, u64)> {
 }
 
 impl Inner {
-    /// Adds the parts of an extent that nobody sees to `free`, the others to those that wait.
+    /// Adds the parts of an extent that no process sees to `free`, the others to those that wait.
     fn split(&mut self, extent: Extent, free: &mut Vec<Extent>) {
         let (mut at, end) = (
             extent.start.get(),
@@ -141,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// Whether block `at` is seen, and up to where the answer is the same at least.
+    /// Returns whether block `at` is seen, and up to where the answer is the same at least.
     fn look(&self, at: u64, end: u64) -> (bool, u64) {
         let mut nearest = end;
         for Seen { runs, .. } in &self.seen {

@@ -1,14 +1,19 @@
 //! Locks that know nothing of threads.
 //!
-//! An operation may come from a signal's handler that has interrupted the program's `malloc`. Locks that keep something for each thread have the C library remember what ends it, by the program's `calloc`, when a thread
-//! waits for the first time: it would wait for ever. These are one word each, on which who waits sleeps in the kernel (`futex`).
+//! An operation may come from a signal's handler that has interrupted the program's `malloc`. Locks
+//! that keep something for each thread register its destructor with the C library, by the program's
+//! `calloc`, when a thread waits for the first time: that would wait for ever. These are one word
+//! each, on which a thread that waits sleeps in the kernel (`futex`).
 //!
 //! Invariants:
 //!
-//! * Only of a lock that is held the word says that somebody sleeps.
-//! * Whoever takes that from the word wakes all who sleep, and who still has to wait says so again. So nobody sleeps while the lock is free, even if one who was woken has a handler to run first.
+//! * The word says that a thread sleeps only while the lock is held.
+//! * The thread that takes this mark from the word wakes all sleepers, and those that still have to
+//!   wait set it again. So no thread sleeps while the lock is free, even if one that was woken has
+//!   a handler to run first.
 //!
-//! After `fork` a child forgets all that is locked with what it locks ([`Worlds`](crate::world::Worlds)).
+//! A child of `fork` forgets a lock that it inherits ([`Lock::forget`]), or everything that is
+//! locked together with the things that it locks.
 
 use rustix::thread::{futex, sched_yield};
 use std::cell::UnsafeCell;
@@ -18,34 +23,35 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Somebody sleeps until the lock is free. The bits below count those who share it.
+/// A thread sleeps until the lock is free. The bits below count the threads that share the lock.
 const SLEEPS: u32 = 1 << 31;
-/// One who does not share it has it.
+/// One thread has the lock alone.
 const ALONE: u32 = SLEEPS - 1;
 
-/// Looks at a lock that is held before others get the processor between two looks.
+/// Number of looks at a held lock before other threads get the processor between two looks.
 const LOOKS_AWAKE: u32 = 100;
 
 /// The word of a lock; abstract, so that all interleavings can be explored.
-pub(crate) trait Word {
-    /// Looks at a lock that is held before one sleeps.
+pub trait FutexWord {
+    /// Number of looks at a held lock before the thread sleeps.
     const LOOKS: u32;
     fn load(&self) -> u32;
-    /// Stores `new` if it is `old`, to have locked; whether it was.
+    /// Stores `new` if the word is `old`, in order to lock; returns whether it was.
     fn replace_to_lock(&self, old: u32, new: u32) -> bool;
-    /// The same, to have unlocked.
+    /// The same, in order to unlock.
     fn replace_to_unlock(&self, old: u32, new: u32) -> bool;
-    /// Stores 0, to have unlocked; what it was.
+    /// Stores 0, in order to unlock; returns the former word.
     fn clear(&self) -> u32;
-    /// Takes [`SLEEPS`] away; whether it was there.
+    /// Takes [`SLEEPS`] away; returns whether it was there.
     fn wake_for_nothing(&self) -> bool;
-    /// Sleeps while it is `word`, or for no reason at all; `false` when the time is over.
+    /// Sleeps while the word is `word`, or for no reason at all; returns `false` when the time is
+    /// over.
     fn sleep(&self, word: u32, until: Option<Instant>) -> bool;
-    /// Wakes all who sleep.
+    /// Wakes all sleepers.
     fn wake(&self);
 }
 
-impl Word for AtomicU32 {
+impl FutexWord for AtomicU32 {
     const LOOKS: u32 = LOOKS_AWAKE + 10;
 
     #[inline]
@@ -91,72 +97,74 @@ impl Word for AtomicU32 {
     }
 }
 
-/// What the word becomes when one more shares the lock; `None` if he has to wait, also behind who sleeps, who would never be alone otherwise.
+/// Returns the word after one more thread shares the lock; `None` if that thread has to wait. It
+/// also waits behind a sleeper, which would never be alone otherwise.
 #[inline(always)]
 fn shared(word: u32) -> Option<u32> {
     (word < ALONE - 1).then(|| word + 1)
 }
 
-/// What it becomes when one has it alone.
+/// Returns the word after one thread has the lock alone.
 #[inline(always)]
 fn alone(word: u32) -> Option<u32> {
     (word & ALONE == 0).then_some(word | ALONE)
 }
 
-/// A lock that some share, or one has alone.
+/// A lock that several threads share, or one has alone.
 #[derive(Debug, Default)]
-pub(crate) struct Lock<W: Word = AtomicU32>(W);
+pub struct Lock<W: FutexWord = AtomicU32>(W);
 
-/// Locked, with others.
+/// Access to the lock together with others, while this lives.
 #[derive(Debug)]
-pub(crate) struct Shared<'l, W: Word = AtomicU32>(&'l W);
+pub struct Shared<'l, W: FutexWord = AtomicU32>(&'l W);
 
-/// Locked.
+/// Access to the lock alone, while this lives.
 #[derive(Debug)]
-pub(crate) struct Alone<'l, W: Word = AtomicU32>(&'l W);
+pub struct Alone<'l, W: FutexWord = AtomicU32>(&'l W);
 
 impl Lock {
-    pub(crate) const fn new() -> Lock {
+    /// Makes a lock that is free.
+    pub const fn new() -> Lock {
         Lock(AtomicU32::new(0))
     }
 
-    /// In a child of `fork`, whose only thread this is: whoever had it is not here.
-    pub(crate) fn forget(&self) {
+    /// In a child of `fork`, whose only thread this is: the lock's holder is not here.
+    pub fn forget(&self) {
         self.0.store(0, Release);
     }
 }
 
-impl<W: Word> Lock<W> {
+impl<W: FutexWord> Lock<W> {
     /// Locks it with others; `None` after `wait`.
     #[inline]
-    pub(crate) fn share_for(&self, wait: Duration) -> Option<Shared<'_, W>> {
+    pub fn share_for(&self, wait: Duration) -> Option<Shared<'_, W>> {
         let is_locked = self.take(shared) || self.take_within(shared, wait);
         is_locked.then(|| Shared(&self.0))
     }
 
     /// Locks it; `None` after `wait`.
     #[inline]
-    pub(crate) fn hold_for(&self, wait: Duration) -> Option<Alone<'_, W>> {
+    pub fn hold_for(&self, wait: Duration) -> Option<Alone<'_, W>> {
         let is_locked = self.take(alone) || self.take_within(alone, wait);
         is_locked.then(|| Alone(&self.0))
     }
 
     /// Locks it, if it is free.
     #[inline]
-    pub(crate) fn try_hold(&self) -> Option<Alone<'_, W>> {
+    pub fn try_hold(&self) -> Option<Alone<'_, W>> {
         self.take(alone).then(|| Alone(&self.0))
     }
 
     /// Locks it.
     #[inline]
-    pub(crate) fn hold(&self) -> Alone<'_, W> {
+    pub fn hold(&self) -> Alone<'_, W> {
         if !self.take(alone) {
             self.take_until(alone, None);
         }
         Alone(&self.0)
     }
 
-    /// Locks it, if nobody has to be waited for.
+    /// Locks it, if there is no thread to wait for.
     #[inline(always)]
     fn take(&self, next: impl Fn(u32) -> Option<u32>) -> bool {
         let mut word = self.0.load();
@@ -200,7 +208,7 @@ impl<W: Word> Lock<W> {
                 break;
             }
         }
-        // Who would share it waits for those who sleep, of whom this was one.
+        // Threads that would share the lock wait for sleepers, of which this was one.
         if self.0.wake_for_nothing() {
             self.0.wake();
         }
@@ -208,7 +216,7 @@ impl<W: Word> Lock<W> {
     }
 }
 
-impl<W: Word> Drop for Shared<'_, W> {
+impl<W: FutexWord> Drop for Shared<'_, W> {
     #[inline]
     fn drop(&mut self) {
         loop {
@@ -225,7 +233,7 @@ impl<W: Word> Drop for Shared<'_, W> {
     }
 }
 
-impl<W: Word> Drop for Alone<'_, W> {
+impl<W: FutexWord> Drop for Alone<'_, W> {
     #[inline]
     fn drop(&mut self) {
         if self.0.clear() & SLEEPS != 0 {
@@ -234,9 +242,9 @@ impl<W: Word> Drop for Alone<'_, W> {
     }
 }
 
-/// Something that one thread at a time uses.
+/// A value that one thread at a time uses.
 #[derive(Default)]
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     lock: Lock,
     value: UnsafeCell<T>,
 }
@@ -245,16 +253,17 @@ pub(crate) struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 /// The value, locked.
-pub(crate) struct Locked<'m, T> {
+pub struct Locked<'m, T> {
     value: &'m UnsafeCell<T>,
     _alone: Alone<'m>,
 }
 
-// SAFETY: as a reference to the value, which is all that others get from it.
+// SAFETY: as a reference to the value, which is all that other threads get from it.
 unsafe impl<T: Sync> Sync for Locked<'_, T> {}
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Mutex<T> {
+    /// Makes one that is free, with this value.
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex {
             lock: Lock::new(),
             value: UnsafeCell::new(value),
@@ -262,17 +271,17 @@ impl<T> Mutex<T> {
     }
 
     /// Locks it.
-    pub(crate) fn lock(&self) -> Locked<'_, T> {
+    pub fn lock(&self) -> Locked<'_, T> {
         self.locked(self.lock.hold())
     }
 
     /// Locks it, if it is free.
-    pub(crate) fn try_lock(&self) -> Option<Locked<'_, T>> {
+    pub fn try_lock(&self) -> Option<Locked<'_, T>> {
         Some(self.locked(self.lock.try_hold()?))
     }
 
     /// Locks it; `None` after `wait`.
-    pub(crate) fn try_lock_for(&self, wait: Duration) -> Option<Locked<'_, T>> {
+    pub fn try_lock_for(&self, wait: Duration) -> Option<Locked<'_, T>> {
         Some(self.locked(self.lock.hold_for(wait)?))
     }
 
@@ -315,7 +324,8 @@ mod tests {
     use loom::sync::atomic::AtomicU32 as ModelWord;
     use loom::sync::{Arc, Condvar, Mutex as ModelMutex};
 
-    /// The kernel's part as a condition. Who waits not for ever does not wait at all. Who is never woken is a deadlock, which ends the process of the test.
+    /// The kernel's part as a condition. A wait that has an end ends at once. A thread that is
+    /// never woken is a deadlock, which ends the process of the test.
     #[derive(Default)]
     struct Model {
         word: ModelWord,
@@ -323,7 +333,7 @@ mod tests {
         bell: Condvar,
     }
 
-    impl Word for Model {
+    impl FutexWord for Model {
         const LOOKS: u32 = 0;
 
         fn load(&self) -> u32 {
@@ -371,7 +381,7 @@ mod tests {
         cell: loom::cell::UnsafeCell<u32>,
     }
 
-    // SAFETY: what the model checks.
+    // SAFETY: the model checks this.
     unsafe impl Sync for Guarded {}
 
     impl Guarded {
@@ -400,7 +410,9 @@ mod tests {
         }
     }
 
-    /// What two threads and this one do at once to a number: at the end it is the sum of what they say. All interleavings in which a thread is interrupted twice at most, which take a second; all at all take hours.
+    /// Two threads and this one change a number at once: at the end it is the sum of the returned
+    /// numbers. Explores all interleavings in which a thread is interrupted twice at most, which
+    /// take a second; all interleavings take hours.
     fn explore(does: [fn(&Guarded) -> u32; 3]) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);

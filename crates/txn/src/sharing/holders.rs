@@ -1,4 +1,4 @@
-//! Which processes have a file open or mapped, as far as can be seen.
+//! The processes that have a file open or mapped, as far as can be seen.
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use std::fs::{self, File};
@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The numbers of other processes that have this file, or the one that they get in its place: of this name, in a file system of the server's own.
+/// Returns the numbers of other processes that have this file, or the file that they get in its
+/// place, which has this name in a file system of the server's own.
 pub(crate) fn holders(file: &File, name: &str) -> io::Result<Vec<String>> {
     let wanted = Wanted {
         identity: look(file.as_fd(), c"")?,
@@ -18,7 +19,7 @@ pub(crate) fn holders(file: &File, name: &str) -> io::Result<Vec<String>> {
         let entry = entry?;
         let number = entry.file_name().to_string_lossy().into_owned();
         let is_process = number.bytes().all(|byte| byte.is_ascii_digit()) && number != own;
-        // One that ends meanwhile has nothing.
+        // A process that ends meanwhile has nothing.
         if is_process && (wanted.is_open_in(&entry.path()) || wanted.is_mapped_in(&entry.path())) {
             found.push(number);
         }
@@ -64,7 +65,8 @@ impl Wanted {
     }
 }
 
-/// Answered by the kernel alone: other descriptors may be files of somebody who does not answer.
+/// Only the kernel answers this call: other descriptors may be files of a server that does not
+/// answer.
 fn look(folder: BorrowedFd<'_>, path: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(folder, path, flags, StatxFlags::BASIC_STATS)

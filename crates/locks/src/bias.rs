@@ -1,31 +1,39 @@
-//! Who uses something nearly always alone goes in without a locked instruction.
+//! A thread that uses something nearly always alone goes in without a locked instruction.
 //!
-//! A locked instruction waits until everything that its processor has stored before has arrived. Behind a streaming copy of 4 KiB these are some hundred nanoseconds, in which the next copy could
-//! begin. So a thread that keeps using something becomes its *owner*: it says that it is inside, then looks whether it still is the owner. Who else wants in takes that back, then looks
-//! whether the owner is inside. Between the two steps of each side belongs a full fence; the owner's is one for the compiler, and who takes back executes one on the processors of all threads
-//! (`membarrier`). It is the way in which a server takes a lease back (`lease::State`), inside a process.
+//! A locked instruction waits until everything that its processor has stored before has arrived.
+//! Behind a streaming copy of 4 KiB these are some hundred nanoseconds, in which the next copy
+//! could begin. So a thread that keeps using something becomes its *owner*: it says that it is
+//! inside, then looks whether it still is the owner. Another thread that wants in takes the
+//! ownership back, then looks whether the owner is inside. Between the two steps of each side
+//! belongs a full fence. The owner's is one for the compiler; the other thread executes one on the
+//! processors of all threads (`membarrier`). A server takes a lease back in the same way
+//! (`lease::State`); this is the way inside a process.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::arch::asm;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 
-/// A word; abstract, so that the orderings can be checked exhaustively.
+/// A word of 64 bits; abstract, so that the orderings can be checked exhaustively. Other structures
+/// without a lock use it as well.
 pub trait Word: Default {
-    /// Loads it.
+    /// Loads the word.
     fn load(&self, ordering: Ordering) -> u64;
-    /// Stores it.
+    /// Stores a word.
     fn store(&self, word: u64, ordering: Ordering);
-    /// Stores `new` if it is `old`; whether it was.
+    /// Stores `new` if the word is `old`; returns whether it was.
     fn replace(&self, old: u64, new: u64) -> bool;
-    /// Adds to it, and says what it was.
+    /// Adds to the word, and returns its former value.
     fn add(&self, change: u64) -> u64;
-    /// The owner's fence: heeded by the compiler, and by the processor when the other side executes its own.
+    /// The owner's fence: the compiler heeds it, and the processor does when the other side
+    /// executes its own.
     fn light_fence();
-    /// The other side's: a full one on each processor that runs a thread of this process. `false` if the kernel does not: then nobody may be taken for outside.
+    /// The other side's fence: a full one on each processor that runs a thread of this process. It
+    /// returns `false` if the kernel has none: then no owner counts as outside.
     fn heavy_fence() -> bool;
 
-    /// Stores what `change` makes of it, if it makes anything, and says what it was.
+    /// Stores the word that `change` makes of the present one, and returns the former value; `None`
+    /// if `change` makes none.
     fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         loop {
             let old = self.load(Acquire);
@@ -74,27 +82,29 @@ impl Word for AtomicU64 {
 pub struct Thread(u64);
 
 impl Thread {
-    /// This one.
+    /// Returns the calling thread.
     #[inline(always)]
     pub fn current() -> Thread {
         let pointer: u64;
-        // SAFETY: by the ABI the first word that this segment leads to is its own address, another one for each thread.
+        // SAFETY: by the ABI the first word that this segment leads to is its own address, another
+        // one for each thread.
         unsafe {
             asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly, pure))
         };
         Thread(pointer)
     }
 
-    /// One of a model's, by a number above 1.
+    /// Returns a thread of a model, by a number above 1.
     pub const fn modelled(number: u64) -> Thread {
         Thread(number)
     }
 
+    #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 
-    /// One of `count` numbers, a power of two: different ones for most threads.
+    /// Returns one of `count` numbers, a power of two: different ones for most threads.
     #[inline(always)]
     pub fn spread_over(self, count: usize) -> usize {
         // Fibonacci hashing: the upper bits of the product depend on all of the address.
@@ -104,19 +114,21 @@ impl Thread {
 }
 
 const NOBODY: u64 = 0;
-/// The owner was one, until it was found that he is not inside any more. No thread's address.
+/// There was an owner, and it is not known yet whether that thread is still inside. No thread has
+/// this address.
 const TAKEN_BACK: u64 = 1;
 
-/// Whether somebody owns something, and is inside.
+/// Whether a thread owns something, and is inside.
 #[derive(Debug, Default)]
 pub struct Bias<W = AtomicU64> {
     owner: W,
-    /// The owner, while he is inside, or 0; only he stores to it.
+    /// The owner, while it is inside, or 0. Only the owner stores to it.
     inside: W,
 }
 
 impl<W: Word> Bias<W> {
-    /// Goes in, if this thread is the owner and is not inside already (a signal has interrupted it there). Then [`leave`](Self::leave) follows.
+    /// Goes in, if this thread is the owner and is not inside already (a signal may have
+    /// interrupted it there). Then [`leave`](Self::leave) follows.
     #[inline(always)]
     #[must_use]
     pub fn enter(&self, me: Thread) -> bool {
@@ -125,7 +137,7 @@ impl<W: Word> Bias<W> {
         }
         self.inside.store(me.0, Relaxed);
         W::light_fence();
-        // Acquire: who took it back before may have changed what is inside.
+        // Acquire: the thread that took it back before may have changed the things inside.
         let is_owner = self.owner.load(Acquire) == me.0;
         if !is_owner {
             self.leave();
@@ -133,26 +145,27 @@ impl<W: Word> Bias<W> {
         is_owner
     }
 
-    /// The owner leaves; what it loads after that comes after.
+    /// The owner leaves; its later loads come after that.
     #[inline(always)]
     pub fn leave(&self) {
         self.inside.store(0, Release);
         W::light_fence();
     }
 
-    /// Makes a thread the owner, if there is none.
+    /// Makes a thread the owner, if there is none; returns whether there was none.
     pub fn give(&self, to: Thread) -> bool {
         self.owner.replace(NOBODY, to.0)
     }
 
-    /// There is no owner, and nobody who is about to cease to be one.
+    /// Returns whether there is no owner, and no thread that is about to cease to be one.
     #[inline]
     pub fn is_free(&self) -> bool {
         self.owner.load(SeqCst) == NOBODY
     }
 
-    /// From here on nobody goes in, but who is inside may still be there: behind the heavy fence [`is_inside`](Self::is_inside) knows. Whether there was an owner: else no fence is
-    /// needed.
+    /// From here on no thread goes in, but the owner may still be inside: after the heavy fence
+    /// [`is_inside`](Self::is_inside) knows. Returns whether there was an owner: if not, no fence
+    /// is needed.
     pub fn take_back(&self) -> bool {
         if self.is_free() {
             return false;
@@ -161,30 +174,33 @@ impl<W: Word> Bias<W> {
         true
     }
 
-    /// Whether the owner was inside at the time of the heavy fence, and has not left. When he has, what he did is visible.
+    /// Returns whether the owner was inside at the time of the heavy fence, and has not left since.
+    /// Once it has left, everything that it did is visible.
     pub fn is_inside(&self) -> bool {
         self.inside.load(Acquire) != 0
     }
 
-    /// Whether this thread is inside as the owner: a signal has interrupted it there, and it must not wait until it has left.
+    /// Returns whether this thread is inside as the owner: a signal has interrupted it there, and
+    /// it must not wait until it has left.
     #[inline]
     pub fn is_inside_by(&self, me: Thread) -> bool {
         self.inside.load(Relaxed) == me.0
     }
 
-    /// After it was taken back, and nobody is inside any more: there may be an owner again.
+    /// Allows an owner again, after the ownership was taken back and the former owner has left.
     pub fn free(&self) {
         self.owner.store(NOBODY, SeqCst);
     }
 
-    /// In a child of `fork`, whose only thread this is: what other threads of the parent had begun is not under way here.
+    /// In a child of `fork`, whose only thread this is: the other threads of the parent are not
+    /// inside here.
     pub fn forget(&self) {
         self.inside.store(0, Relaxed);
         self.free();
     }
 }
 
-/// As [`Word::heavy_fence`], of this process.
+/// Executes [`Word::heavy_fence`] for this process.
 pub fn heavy_fence() -> bool {
     AtomicU64::heavy_fence()
 }
@@ -230,12 +246,13 @@ mod tests {
         cell: UnsafeCell<u64>,
     }
 
-    // SAFETY: what the model checks.
+    // SAFETY: the model checks this.
     unsafe impl Sync for Shared {}
 
     const OWNER: Thread = Thread::modelled(64);
 
-    /// An owner goes in twice; another thread takes that back, and uses what is inside. The model notices two at a time, and one that does not see what the other did.
+    /// An owner goes in twice; another thread takes the ownership back, and uses the cell. The
+    /// model notices two threads inside at a time, and one that does not see the work of the other.
     fn explore(heavy: fn()) {
         loom::model(move || {
             let shared = Arc::new(Shared::default());

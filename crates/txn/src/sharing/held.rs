@@ -1,12 +1,15 @@
-//! Segments that processes were given, and that stay with their owners as long as anybody has them (`docs/DIRECT.md`, *Whose segments*).
+//! Segments that processes were given, and that stay with their owners as long as any process has
+//! them (`docs/DIRECT.md`, *Whose segments*).
 //!
-//! That the process is gone that a segment was given to says nothing: a child may have inherited its mapping, and a descriptor can be sent to anybody. Who has it the kernel knows. It gives a
-//! *lease* for writing on a file (`F_SETLEASE`) only to who has it open alone, be it mapped or on its way in a socket, so that is what it is asked for. The pool's own mapping has the file open as well; so the
-//! very descriptors that were mapped are kept, and asked about.
+//! The end of the process that was given a segment says nothing: a child may have inherited its
+//! mapping, and a descriptor can be sent to any process. The kernel knows which files are in use.
+//! It gives a *lease* for writing on a file (`F_SETLEASE`) only if no other descriptor has the file
+//! open, mapped, or on its way in a socket, so the server asks for a lease. The pool's own mapping
+//! has the file open as well; so the very descriptors that were mapped are kept, and asked about.
 
+use super::pages::{self, GivenPages};
+use super::seals::{self, Seals};
 use crate::descriptors::DescriptorRoom;
-use crate::pages::{self, GivenPages};
-use crate::seals::{self, Seals};
 use parking_lot::{Mutex, RwLock};
 use pmem::HUGE_PAGE_BYTES;
 use pmem::deliberate::{self, Bug};
@@ -25,12 +28,12 @@ pub(crate) struct SegmentFiles {
     pub(crate) _room: DescriptorRoom,
 }
 
-/// Who has a file open or mapped.
+/// The descriptors that have a file open or mapped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Usage {
-    /// The descriptor that was asked about, and nobody else.
+    /// Only the descriptor that was asked about has the file.
     Alone,
-    /// Somebody else as well, be it for reading only.
+    /// Another process has it as well, be it for reading only.
     Shared,
     /// The file's file system cannot tell.
     Unknown,
@@ -39,26 +42,28 @@ pub(crate) enum Usage {
 /// The segments of an open pool that stay with their owners.
 #[derive(Debug)]
 pub struct HeldSegments {
-    /// Why each one does: the processes that were given it, and one more if it lingers.
+    /// Reasons to hold each segment: one for each process that was given it, and one more if it
+    /// lingers.
     counts: Box<[AtomicU32]>,
-    /// Whether one was held at any time. Each commit asks.
+    /// Whether a segment was held at any time. Each commit asks.
     were_any: AtomicBool,
-    /// None for a pool that is not made of files, which nobody is given segments of.
+    /// No files for a pool that is not made of files: no process is given segments of it.
     files: OnceLock<SegmentFiles>,
-    /// What somebody may have of a segment even if nobody has the segment.
+    /// Pages that a process may have of a segment even if no process has the segment.
     pages: GivenPages,
-    /// Those in which nobody can make holes.
+    /// Segments in which nobody can make holes.
     seals: Seals,
-    /// Those that no process has, as far as the server knows, and that somebody has nevertheless.
+    /// Segments that are still open or mapped, although no process has them that the server knows
+    /// of.
     lingering: Mutex<BTreeSet<u32>>,
-    /// Whether the files are on fsdax: then it is known who has pages of them.
+    /// Whether the files are on fsdax: then it is known which pages are in use.
     is_dax: OnceLock<bool>,
     /// Held for writing while a file has holes.
     holes: RwLock<()>,
 }
 
 impl HeldSegments {
-    /// None of so many.
+    /// Makes a table of so many segments, none of which is held.
     pub(crate) fn none_of(segments: u32) -> HeldSegments {
         HeldSegments {
             counts: (0..segments).map(|_| AtomicU32::new(0)).collect(),
@@ -72,7 +77,8 @@ impl HeldSegments {
         }
     }
 
-    /// From here on it is known who has a segment; the files are mapped. `lingering` are those that processes of former servers have.
+    /// Begins to ask which segments are in use; the files are mapped. `lingering` are the segments
+    /// that processes of former servers have.
     pub(crate) fn watch(&self, files: SegmentFiles, lingering: &[u32], is_dax: bool) {
         self.pages.read(&files.files);
         let installed = self.is_dax.set(is_dax).is_ok() && self.files.set(files).is_ok();
@@ -89,26 +95,28 @@ impl HeldSegments {
         }
     }
 
-    /// The very descriptor through which a segment is mapped: who has another one opened from it has the segment. `None` if there is no such file.
+    /// Returns the very descriptor through which a segment is mapped: a process that has a
+    /// descriptor opened from it has the segment. `None` if there is no such file.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn file(&self, segment: SegmentNumber) -> io::Result<Option<File>> {
         self.own_file(segment).map(File::try_clone).transpose()
     }
 
-    /// From here on nobody can make holes in the file of a segment that is held, by a mapping of it either, until nobody holds it.
+    /// Prevents holes in the file of a segment that is held, also through a mapping of it, until no
+    /// process holds the segment.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn seal(&self, segment: SegmentNumber) -> io::Result<()> {
         let file = self.own_file(segment);
         file.map_or(Ok(()), |file| self.seals.set(segment, file))
     }
 
-    /// Whether segments can be [sealed](Self::seal).
+    /// Returns whether segments can be [sealed](Self::seal).
     pub fn can_seal(&self) -> bool {
         self.own_file(SegmentNumber(0))
             .is_some_and(seals::are_possible)
@@ -120,7 +128,9 @@ impl HeldSegments {
         }
     }
 
-    /// Whether somebody has pages of a segment on fsdax that was given, who need not have the segment. There it is waited for him when pages are taken out, so the segment stays with its owner instead.
+    /// Returns whether a process has pages of a segment that was given and lies on fsdax; it need
+    /// not have the segment. To take pages out there would wait for that process, so the segment
+    /// stays with its owner instead.
     fn are_pinned(&self, segment: SegmentNumber) -> bool {
         let may_be = self.is_dax.get() == Some(&true) && self.pages.are_given(segment);
         let file = self.own_file(segment).filter(|_| may_be);
@@ -134,26 +144,31 @@ impl HeldSegments {
         self.files.get()?.files.get(segment.0 as usize)
     }
 
-    /// Whether processes were given a segment whose pages somebody may have: nobody else's blocks may come to lie between those that its owner has in it.
+    /// Returns whether processes were given a segment, so that they may have its pages: no other
+    /// owner's blocks may come to lie between the blocks that its owner has in it.
     pub(crate) fn are_pages_given(&self, segment: SegmentNumber) -> bool {
         self.pages.are_given(segment)
     }
 
-    /// The segment gets another owner, and if its pages were given, no block of it is in use. From here on they are renewed by the leaf, until [`renewed`](Self::renewed) says that all are.
+    /// Notes that the segment gets another owner. If its pages were given, no block of it is in
+    /// use. From here on its pages are renewed by the leaf, until [`renewed`](Self::renewed) says
+    /// that all are.
     pub(crate) fn change_hands(&self, segment: SegmentNumber, bytes: u64) {
         self.pages.change_hands(segment);
-        // All at once, if a leaf is less than the kernel may have as one page: a part of that cannot be replaced while somebody has it.
+        // All at once, if a leaf is less than the kernel may have as one page: a part of a page
+        // cannot be replaced while a process has it.
         if bytes < HUGE_PAGE_BYTES as u64 {
             self.renew(segment, 0, bytes);
         }
     }
 
-    /// Whether pages have to be renewed before they are used.
+    /// Returns whether pages have to be renewed before they are used.
     pub(crate) fn are_pages_left(&self, segment: SegmentNumber) -> bool {
         self.pages.are_left(segment)
     }
 
-    /// Renews pages of a segment, so many bytes from a place in it on, if they have to be. Whether they were. On fsdax nobody has any when a segment gets another owner.
+    /// Renews pages of a segment, so many bytes from a place in it on, if they have to be; returns
+    /// whether they were. On fsdax no process has any when a segment gets another owner.
     pub(crate) fn renew(&self, segment: SegmentNumber, at: u64, bytes: u64) -> bool {
         if self.is_dax.get() == Some(&true) {
             return false;
@@ -193,19 +208,20 @@ impl HeldSegments {
                 && !is_spared(SegmentNumber(segment))
                 && let Ok(found) = file.metadata()
             {
-                pages::empty(file, found.len());
+                pages::empty_file(file, found.len());
             }
         }
     }
 
-    /// All leaves of a segment have been cleared.
+    /// Notes that all leaves of a segment have been cleared.
     pub(crate) fn renewed(&self, segment: SegmentNumber) {
         let is_held = || self.is_held(segment);
         self.pages.renewed(segment, self.own_file(segment), is_held);
     }
 
-    /// From here on until [`let_go`](Self::let_go) the segment stays with the owner that it has: a process is about to get it. Who wants to know that owner asks the
-    /// allocator afterwards, whose lock stands between this and any change. `false` if there is no such segment.
+    /// Keeps the segment with its present owner until [`let_go`](Self::let_go): a process is about
+    /// to get it. A caller that needs the owner asks the allocator afterwards, whose lock stands
+    /// between this and any change. Returns `false` if there is no such segment.
     #[must_use = "a segment that does not exist is not held"]
     pub fn hold(&self, segment: SegmentNumber) -> bool {
         let count = self.counts.get(segment.0 as usize);
@@ -216,21 +232,25 @@ impl HeldSegments {
         })
     }
 
-    /// A process gets a segment that is held: from here on somebody may have its pages.
+    /// Notes that a process gets a segment that is held: from here on that process may have its
+    /// pages.
     pub fn give(&self, segment: SegmentNumber) {
         self.pages.give(segment, self.own_file(segment));
     }
 
-    /// Undoes one [`hold`](Self::hold): the process is gone, or does not want the segment any more. `false` if somebody has it all the same, who is nobody that this server knows of: it lingers.
+    /// Undoes one [`hold`](Self::hold): the process is gone, or does not want the segment any more.
+    /// Returns `false` if the segment is still in use, by a process that this server does not know:
+    /// it lingers.
     pub fn let_go(&self, segment: SegmentNumber) -> bool {
         let Some(count) = self.counts.get(segment.0 as usize) else {
             return true;
         };
-        // Two that let the same segment go must not both take the other one for who is left.
+        // Two callers that release the same segment must not both see the other one's hold as the
+        // last.
         let mut lingering = self.lingering.lock();
         let is_last = count.load(Ordering::SeqCst) == 1;
         if is_last && self.is_had(segment.0) {
-            // What counted for the process counts for whoever it is.
+            // The process's count stands for the unknown holder from here on.
             lingering.insert(segment.0);
             return false;
         }
@@ -239,10 +259,11 @@ impl HeldSegments {
         true
     }
 
-    /// Those that lingered and nobody has any more. They are not held now, unless a process was given them since.
+    /// Returns the segments that lingered and that no process has any more. They are not held now,
+    /// unless a process was given them since.
     pub(crate) fn look_again(&self) -> Vec<SegmentNumber> {
         let listed: Vec<u32> = self.lingering.lock().iter().copied().collect();
-        // To ask takes a while where somebody has pages; nobody is to wait for that.
+        // The question takes a while where pages are in use; no other call is to wait for that.
         let free: BTreeSet<u32> = listed.into_iter().filter(|it| !self.is_had(*it)).collect();
         let mut lingering = self.lingering.lock();
         // A process may have got it and left it to somebody meanwhile.
@@ -255,12 +276,12 @@ impl HeldSegments {
         over.into_iter().map(SegmentNumber).collect()
     }
 
-    /// How many linger.
+    /// Returns the number of segments that linger.
     pub(crate) fn lingering(&self) -> usize {
         self.lingering.lock().len()
     }
 
-    /// Whether any segment was held since the pool was opened.
+    /// Returns whether any segment was held since the pool was opened.
     #[inline]
     pub(crate) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Relaxed)
@@ -271,7 +292,8 @@ impl HeldSegments {
         count.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
     }
 
-    /// Whether anybody but this process has a segment. Where that cannot be known, somebody has.
+    /// Returns whether any process but this one has a segment. Where that cannot be known, the
+    /// answer is yes.
     fn is_had(&self, segment: u32) -> bool {
         let files = self.files.get();
         let file = files.and_then(|files| files.files.get(segment as usize));
@@ -288,9 +310,9 @@ impl Drop for HeldSegments {
     }
 }
 
-/// Who has the file of this descriptor. The caller must own it.
+/// Returns which descriptors have the file of this one. The caller must own the file.
 pub(crate) fn usage(file: &File) -> Usage {
-    /// `F_SETSIG`: by which signal one learns that somebody opens the file.
+    /// `F_SETSIG`: the signal that is sent when another process opens the file.
     const SET_SIGNAL: libc::c_int = 10;
     let ask = |command: libc::c_int, argument: libc::c_int| {
         // SAFETY: the descriptor is open, and these commands take no pointers.
@@ -299,12 +321,13 @@ pub(crate) fn usage(file: &File) -> Usage {
             _ => Ok(()),
         }
     };
-    // Somebody may open it, and wait, before it is given back; the usual signal would end this process.
+    // A process may open the file, and wait, before the lease is given back; the usual signal would
+    // end this process.
     let asked = ask(SET_SIGNAL, libc::SIGURG)
         .and_then(|()| ask(libc::F_SETLEASE, libc::c_int::from(libc::F_WRLCK)));
     match asked {
         Ok(()) => {
-            // It is ours, and to give it back cannot fail.
+            // The lease is ours, and to give it back cannot fail.
             let _ = ask(libc::F_SETLEASE, libc::c_int::from(libc::F_UNLCK));
             Usage::Alone
         }

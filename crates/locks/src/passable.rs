@@ -1,44 +1,58 @@
-//! A lock for which nobody waits for ever.
+//! A lock for which no thread waits for ever.
 //!
-//! It is held while something is read or written at a position, as the kernel holds its own. Unlike the kernel's holder, this one can be interrupted by a signal. Who holds it is known, so that a handler that
-//! comes back to it on the same thread is not locked out. And a handler may wait for what another thread has, or stop until that has done something: so who has waited for some time passes the lock by, and
-//! so does everybody until it is free again.
+//! It is held while something is read or written at a position, as the kernel holds its own lock
+//! then. Unlike the kernel's holder, this one can be interrupted by a signal. The holder is known,
+//! so a handler that comes back to the lock on the same thread is not locked out. And a handler may
+//! wait for another thread's lock, or until another thread has done something: so a thread that has
+//! waited for some time passes the lock by, and so does every thread until the lock is free again.
 //!
-//! One word: 0, or the holder's number, with two marks beside it.
+//! The lock is one word: 0, or the holder's number, with two marks beside it.
 
-use crate::position::Hold;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-/// Somebody sleeps.
+/// A thread sleeps.
 const SLEEPS: u32 = 1 << 31;
-/// Somebody has waited in vain, so nobody waits until it is free.
+/// A thread has waited in vain, so no thread waits until the lock is free.
 const PASSED: u32 = 1 << 30;
-/// Looks at a lock that is held before one sleeps.
+/// Number of looks at a held lock before the thread sleeps.
 const LOOKS: u32 = 100;
 
 /// Highest number of a thread.
 pub const THREAD_MAX: u32 = PASSED - 1;
 
-/// How long one waits.
+/// Length of a wait.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How a call has the lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hold {
+    /// The thread has the lock alone.
+    Locked,
+    /// This thread had the lock when a signal interrupted it, and the call comes from the handler:
+    /// the interrupted holder does not go on meanwhile.
+    Interrupting,
+    /// Another thread has the lock, and did not unlock it in time. It may go on at any moment.
+    Passing,
+}
 
 /// The word of a lock; abstract, so that all interleavings can be explored.
 pub trait LockWord {
-    /// What it is.
+    /// Returns the word.
     fn load(&self) -> u32;
-    /// Stores `new` if it is `old`, and says what it was. Who locks by that sees what was done under the lock.
+    /// Stores `new` if the word is `old`, and returns the former word. A thread that locks by that
+    /// sees everything that was done under the lock.
     fn replace(&self, old: u32, new: u32) -> Result<u32, u32>;
-    /// Stores 0, to have unlocked; what it was.
+    /// Stores 0, in order to unlock; returns the former word.
     fn clear(&self) -> u32;
-    /// Sleeps while it is `word`, but not longer, or for no reason at all.
+    /// Sleeps for `left` at most while the word is `word`; may also return for no reason at all.
     fn sleep(&self, word: u32, left: Duration);
-    /// Wakes one who sleeps.
+    /// Wakes one sleeper.
     fn wake(&self);
-    /// What the clock says.
+    /// Returns the time.
     fn now() -> Duration;
 }
 
@@ -73,12 +87,14 @@ impl LockWord for AtomicU32 {
     }
 }
 
-/// The lock. It guards nothing by itself: what it keeps apart has to be right beside who passes it by.
+/// The lock. It guards nothing by itself: steps under it have to be right beside a thread that
+/// passes it by.
 #[derive(Debug, Default)]
-pub struct Lock<W = AtomicU32>(W);
+pub struct PassableLock<W = AtomicU32>(W);
 
-impl<W: LockWord> Lock<W> {
-    /// Locks it as the thread of this number, from 1 to [`THREAD_MAX`], or passes it by. If it is locked, [`unlock`](Self::unlock) follows.
+impl<W: LockWord> PassableLock<W> {
+    /// Locks it as the thread of this number, from 1 to [`THREAD_MAX`], or passes it by. After
+    /// [`Hold::Locked`], [`unlock`](Self::unlock) follows.
     #[inline]
     pub fn lock(&self, me: u32) -> Hold {
         match self.0.replace(0, me) {
@@ -98,7 +114,7 @@ impl<W: LockWord> Lock<W> {
         }
         let end = W::now() + PATIENCE;
         loop {
-            // Whoever slept does not know whether others still do.
+            // A thread that slept does not know whether others still do.
             let held = match self.0.replace(0, me | SLEEPS) {
                 Ok(_) => return Hold::Locked,
                 Err(held) => held,
@@ -107,7 +123,7 @@ impl<W: LockWord> Lock<W> {
                 return Hold::Passing;
             }
             let left = end.saturating_sub(W::now());
-            // Who gives up may have been woken instead of one who still sleeps.
+            // This thread may have been woken instead of one that still sleeps.
             let marked = match left.is_zero() {
                 true => held | SLEEPS | PASSED,
                 false => held | SLEEPS,
@@ -139,12 +155,12 @@ mod tests {
     use loom::sync::{Arc, Condvar, Mutex};
     use std::cell::Cell;
 
-    /// How long a thread waits.
+    /// Length of a thread's wait.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     enum Patience {
         Endless,
         None,
-        /// Until it is woken, but that was too late.
+        /// It ends when the thread is woken, but that was too late.
         Late,
     }
 
@@ -154,7 +170,8 @@ mod tests {
         static IS_OVER: Cell<bool> = Cell::new(false);
     }
 
-    /// The kernel's part as a condition. Who is never woken is a deadlock, which ends the process of the test.
+    /// The kernel's part as a condition. A thread that is never woken is a deadlock, which ends the
+    /// process of the test.
     #[derive(Default)]
     struct Model {
         word: ModelWord,
@@ -164,7 +181,7 @@ mod tests {
 
     impl LockWord for Model {
         fn load(&self) -> u32 {
-            // Who looks often sees nothing that the next step does not.
+            // A thread that looks often sees nothing that the next step does not.
             u32::MAX
         }
 
@@ -199,11 +216,11 @@ mod tests {
 
     #[derive(Default)]
     struct Guarded {
-        lock: Lock<Model>,
+        lock: PassableLock<Model>,
         cell: UnsafeCell<u32>,
     }
 
-    // SAFETY: what the model checks.
+    // SAFETY: the model checks this.
     unsafe impl Sync for Guarded {}
 
     impl Guarded {
@@ -219,7 +236,9 @@ mod tests {
         }
     }
 
-    /// What two threads and this one, twice, add at once is the sum of what they say, and the lock is free at the end. All interleavings in which a thread is interrupted twice at most.
+    /// Two threads add at once, and this one twice: the sum is that of the returned numbers, and
+    /// the lock is free at the end. Explores all interleavings in which a thread is interrupted
+    /// twice at most.
     fn explore(theirs: [Patience; 2]) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
@@ -260,7 +279,7 @@ mod tests {
 
     #[test]
     fn its_own_thread_is_told_apart() {
-        let lock: Lock = Lock::default();
+        let lock: PassableLock = PassableLock::default();
         assert_eq!(lock.lock(7), Hold::Locked);
         assert_eq!(lock.lock(7), Hold::Interrupting);
         std::thread::scope(|scope| {

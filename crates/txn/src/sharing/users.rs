@@ -1,18 +1,26 @@
-//! Processes that have a pool's segments mapped, and write some of its blocks without asking (`docs/DIRECT.md`).
+//! Processes that have a pool's segments mapped, and write some of its blocks without asking
+//! (`docs/DIRECT.md`).
 //!
-//! Their server may be killed while they write. Then they must stop before anybody else opens the pool: recovery gives the blocks that they write to others. So there is a folder
-//! beside the segments with a file for each of them, and one with the *epoch*, a word that they look at before and after each write. Who opens the pool changes the epoch. From then on no write begins;
-//! those that had begun are waited for, by looking at the words in which each process says that it is busy.
+//! Their server may be killed while they write. Then they must stop before the pool is opened
+//! again: recovery gives the blocks that they write to others. So there is a folder beside the
+//! segments with a file for each process, and one with the *epoch*, a word that processes look at
+//! before and after each write. The opener of a pool changes the epoch. From then on no write
+//! begins; it waits for those that had begun, by the words in which each process says that it is
+//! busy.
 //!
-//! A process that outlives a server which ended in order stores nothing any more, if it is honest; its file stays under another name as long as it lives. If it is not, it still has segments mapped, or
-//! somebody else has to whom it gave them. So as long as that may be there is a *mark* in the folder, and who opens the pool then leaves each segment that somebody has to its owner ([`crate::held`]).
+//! An honest process that outlives a server which ended in order stores nothing any more; its file
+//! stays under another name as long as it lives. A dishonest one still has segments mapped, or has
+//! given them to another process. So as long as that may be there is a *mark* in the folder, and
+//! the opener of the pool then leaves each segment that is in use to its owner
+//! ([`held`](super::held)).
 //!
-//! The files are shared memory of the ordinary kind. This side reads them by system calls, never by mapping: a process could make its file shorter.
+//! The files are shared memory of the ordinary kind. This side reads them by system calls, never by
+//! mapping: a process could make its file shorter.
 
+use super::held::{Usage, usage};
+use super::holders::holders;
 use crate::directory::PoolDirectory;
 use crate::error::OpenError;
-use crate::held::{Usage, usage};
-use crate::holders::holders;
 use crate::pool::{Mode, io_error};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -22,25 +30,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Name of the folder.
+/// Name of the folder of processes.
 pub const USERS_FOLDER: &str = "direct";
 const EPOCH_FILE: &str = "epoch";
 const PROCESS_PREFIX: &str = "process-";
-/// Of processes whose server ended in order.
+/// Prefix of processes whose server ended in order.
 const FORMER_PREFIX: &str = "former-";
-/// Of processes that do not end their writes: nobody waits for them again.
+/// Prefix of processes that do not end their writes: no opener waits for them again.
 const LATE_PREFIX: &str = "late-";
-/// Somebody was given segments, and it is not known that nobody has them any more.
+/// Name of the mark: processes were given segments, and it is not known that no process has them
+/// any more.
 const MARK: &str = "given";
 
-/// Places in which one process says what it is busy with.
+/// Number of places in which one process says that it is busy.
 pub const SLOTS: usize = 1024;
-/// Bytes of each, a word of which is 0 if it is idle.
+/// Bytes of each place, a word of which is 0 if it is idle.
 pub const SLOT_BYTES: usize = 64;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Executes a full fence on each processor that runs a thread of a process that has asked for it (`membarrier`). `false` if the kernel has no such call.
+/// Executes a full fence on each processor that runs a thread of a process that has asked for it
+/// (`membarrier`). Returns `false` if the kernel has no such call.
 pub fn fence_everywhere() -> bool {
     // SAFETY: the call takes no pointers.
     unsafe {
@@ -69,11 +79,11 @@ pub struct User {
 }
 
 impl Users {
-    /// For the owner of the pool, who has it open.
+    /// Makes the folder, for the server that has the pool open.
     ///
     /// # Errors
     ///
-    /// What the system says, e.g. because the pool is a device and has no folder.
+    /// The system's error, e.g. because the pool is a device and has no folder.
     pub fn new(pool: &PoolDirectory) -> io::Result<Users> {
         let folder = Arc::new(pool.folder_or_new(USERS_FOLDER)?);
         let file = folder.file_or_new(EPOCH_FILE)?;
@@ -85,25 +95,26 @@ impl Users {
         Ok(Users { folder, epoch })
     }
 
-    /// The epoch: as long as it is in its file, processes may write.
+    /// Returns the epoch: as long as it is in its file, processes may write.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The epoch's file, to be handed to a process: it can only read it.
+    /// Returns the epoch's file, to be handed to a process, which can only read it.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn epoch_file(&self) -> io::Result<File> {
         self.folder.file(EPOCH_FILE, Mode::ReadOnly)
     }
 
-    /// Makes the file of a process, `bytes` long. The second is for the process: as long as it is open or mapped, the process counts as alive.
+    /// Makes the file of a process, `bytes` long. The second result is for the process: as long as
+    /// it is open or mapped, the process counts as alive.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn enter(&self, process: i32, number: u64, bytes: usize) -> io::Result<(User, File)> {
         self.folder.file_or_new(MARK)?;
         let name = format!("{PROCESS_PREFIX}{process}-{number}");
@@ -121,7 +132,7 @@ impl Users {
         Ok((user, theirs))
     }
 
-    /// Nobody has segments any more that were given to processes.
+    /// Takes the mark away: no process has segments any more that were given.
     pub fn forget(&self) {
         unmark(&self.folder);
     }
@@ -129,7 +140,7 @@ impl Users {
 
 impl Drop for Users {
     fn drop(&mut self) {
-        // Tidiness only: what stays disturbs nobody.
+        // This is only tidy: a file that stays disturbs no opener.
         let is_empty = |prefix| files_of(&self.folder, prefix).is_ok_and(|files| files.is_empty());
         let prefixes = [PROCESS_PREFIX, FORMER_PREFIX, LATE_PREFIX];
         if prefixes.into_iter().all(is_empty) && !is_marked(&self.folder) {
@@ -140,19 +151,19 @@ impl Drop for Users {
 }
 
 impl User {
-    /// The name of its file in the folder.
+    /// Returns the name of its file in the folder.
     pub fn name(&self) -> String {
         self.name.clone()
     }
 
-    /// The word at a byte offset; `None` if the process has made its file shorter.
+    /// Returns the word at a byte offset; `None` if the process has made its file shorter.
     pub fn word(&self, at: usize) -> Option<u64> {
         read_word(&self.file, at as u64).ok()
     }
 }
 
 impl User {
-    /// The server ends before the process, which has segments mapped.
+    /// Notes that the server ends before the process, which has segments mapped.
     pub fn leave_behind(&self) {
         if let Err(error) = self
             .folder
@@ -164,7 +175,7 @@ impl User {
     }
 }
 
-/// The name of a process's file under another prefix.
+/// Returns the name of a process's file under another prefix.
 fn renamed(name: &str, to: &str) -> String {
     let numbers = name.split_once('-').map_or(name, |(_, numbers)| numbers);
     format!("{to}{numbers}")
@@ -172,7 +183,7 @@ fn renamed(name: &str, to: &str) -> String {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // A file that stays is taken away by who opens the pool next.
+        // The next opener of the pool takes away a file that stays.
         let _ = self.folder.remove(&self.name);
     }
 }
@@ -183,12 +194,12 @@ fn read_word(file: &File, at: u64) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// What former servers have given to processes.
+/// The things that former servers have given to processes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Given {
-    /// Nothing that anybody could still have.
+    /// Nothing that any process could still have.
     Nothing,
-    /// Segments. Those that somebody has open or mapped have to stay with their owners.
+    /// Segments. Those that a process has open or mapped have to stay with their owners.
     Segments,
 }
 
@@ -201,14 +212,16 @@ fn unmark(folder: &PoolDirectory) {
     let _ = folder.remove(MARK);
 }
 
-/// Nobody has segments any more that former servers of this pool have given to processes. To be said by who has it open for writing.
+/// Takes the mark away: no process has segments any more that former servers of this pool have
+/// given. The caller has the pool open for writing.
 pub(crate) fn forget_given(pool: &PoolDirectory) {
     if let Ok(folder) = pool.folder(USERS_FOLDER) {
         unmark(&folder);
     }
 }
 
-/// Stops the processes that a server which was killed has left behind. The caller has the pool locked and not mapped it yet.
+/// Stops the processes that a server which was killed has left behind. The caller has the pool
+/// locked and not mapped it yet.
 ///
 /// Waits [`PATIENCE`] for all processes together, and once for each: else a user could keep a pool
 /// closed. A later store goes into segments that stay with the process's user.
@@ -292,13 +305,14 @@ fn leave_late(pool: &Path, folder: &PoolDirectory, name: &str, process: &str) {
     }
 }
 
-/// Whether nobody has the file of a process any more: neither the one that was made, which has a lock, nor one that passes mappings through to it.
+/// Returns whether no process has a process's file any more: neither the file that was made, which
+/// has a lock, nor one that passes mappings through to it.
 fn is_gone(file: &File) -> bool {
     let has_no_lock = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     has_no_lock && usage(file) != Usage::Shared
 }
 
-/// The files of processes whose names begin so, and the processes' numbers.
+/// Returns the files of processes whose names begin so, and the processes' numbers.
 fn files_of(folder: &PoolDirectory, prefix: &str) -> io::Result<Vec<(String, String)>> {
     let names = folder.names()?.into_iter();
     let names = names.filter_map(|name| name.into_string().ok());
@@ -311,7 +325,7 @@ fn files_of(folder: &PoolDirectory, prefix: &str) -> io::Result<Vec<(String, Str
         .collect())
 }
 
-/// Whether a process comes to the end of its write while there is patience; it may be gone, too.
+/// Returns whether a process ends its write in time; it may be gone, too.
 fn wait_until_idle(folder: &PoolDirectory, name: &str, begin: Instant) -> Result<bool, OpenError> {
     let file = folder.file(name, Mode::ReadOnly);
     let file = file.map_err(io_error(&folder.path_of(name), "open"))?;
@@ -324,9 +338,10 @@ fn wait_until_idle(folder: &PoolDirectory, name: &str, begin: Instant) -> Result
     Ok(true)
 }
 
-/// Says which processes have the file. Never names one that is gone: its number may be reused.
+/// Returns which processes have the file, as text. It never names one that is gone: its number may
+/// be reused.
 fn who_has(file: &File, name: &str, process: &str) -> String {
-    // What it was called when the process got it.
+    // The file had this name when the process got it.
     let name = name.replacen(FORMER_PREFIX, PROCESS_PREFIX, 1);
     let holders = holders(file, &name).unwrap_or_default();
     match &holders[..] {
@@ -339,7 +354,8 @@ fn who_has(file: &File, name: &str, process: &str) -> String {
     }
 }
 
-/// Whether no slot says busy. A file that is too short says nothing, so its process counts as idle: it has only itself to harm.
+/// Returns whether no slot says busy. A file that is too short says nothing, so its process counts
+/// as idle: it has only itself to harm.
 fn is_idle(file: &File) -> bool {
     let mut slots = vec![0; SLOTS * SLOT_BYTES];
     match file.read_exact_at(&mut slots, 0) {
@@ -391,7 +407,7 @@ mod tests {
         assert_eq!(stop_former(&pool).ok(), Some(Given::Segments));
         assert_eq!(former().expect("listed").len(), 1, "it lives");
         drop(theirs);
-        // It may have sent what it was given to somebody else.
+        // It may have sent its file to another process.
         assert_eq!(stop_former(&pool).ok(), Some(Given::Segments));
         assert_eq!(former().expect("listed").len(), 0);
         forget_given(&pool);
@@ -429,7 +445,7 @@ mod tests {
             begin.elapsed()
         };
         assert!(elapsed() > PATIENCE);
-        // Whatever it had was noted when it got it; and nobody waits for it again.
+        // Its segments were noted when it got them; and no opener waits for it again.
         forget_given(&pool);
         assert!(elapsed() < PATIENCE / 2);
         user.file = File::open("/dev/null").expect("another file");

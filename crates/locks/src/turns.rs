@@ -1,4 +1,5 @@
-//! A lock for readers and writers, which a thread that comes again and again by itself takes without a locked instruction: see [`bias`](crate::bias).
+//! A lock for readers and writers, which a thread that comes again and again by itself takes
+//! without a locked instruction: see [`Bias`].
 
 use crate::bias::{Bias, Thread, heavy_fence};
 use crate::lock::{Alone, Lock, Shared};
@@ -8,13 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-/// A thread that came so often, and nobody else between, becomes the owner; of something that was taken from an owner before, twice as often each time. (Taking it back costs some microseconds.)
+/// A thread becomes the owner after it came so often with no other thread between. After an owner
+/// has lost the value, a new owner needs twice as many turns each time. (Taking the ownership back
+/// costs some microseconds.)
 const TURNS_MIN: u32 = 32;
 const TURNS_MAX: u32 = 1 << 20;
-/// Looks at an owner who is inside before one sleeps.
+/// Number of looks at an owner that is inside before the thread sleeps.
 const LOOKS: u32 = 1000;
 
-/// Who came last, and how often by itself. Two threads that write it at once may forget one of them.
+/// The thread that came last, and how often it came by itself. Two threads that write this at once
+/// may forget one of them.
 #[derive(Debug)]
 struct Habit {
     last: AtomicU64,
@@ -23,7 +27,8 @@ struct Habit {
 }
 
 impl Habit {
-    /// Counts a turn; whether there were enough.
+    /// Counts a turn; returns whether there were enough.
+    #[inline]
     fn count(&self, me: Thread) -> bool {
         let me = me.number();
         if self.last.load(Relaxed) != me {
@@ -35,7 +40,7 @@ impl Habit {
         turns >= self.enough.load(Relaxed)
     }
 
-    /// It was taken from an owner.
+    /// The ownership was taken from an owner.
     fn begin_again(&self) {
         self.turns.store(0, Relaxed);
         let enough = self.enough.load(Relaxed).saturating_mul(2);
@@ -43,22 +48,24 @@ impl Habit {
     }
 }
 
-/// Something that many threads read or one changes.
+/// A value that many threads read or one changes.
 ///
-/// The owner of the bias may be in instead of those who have locked; an owner is made and unmade only by who has locked it for writing. So who has locked it, and finds that there is no
-/// owner, is as alone as the lock says.
+/// The owner of the bias may be inside instead of the threads that hold the lock. Only a thread
+/// that holds the lock alone makes or unmakes an owner. So a thread that holds the lock, and finds
+/// that there is no owner, is as alone as the lock says.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
+pub struct Turns<T> {
     bias: Bias,
     habit: Habit,
     lock: Lock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as for a lock for readers and writers: it hands out the value to several threads to read, or to one to change or to move.
+// SAFETY: as for a lock for readers and writers: it hands out the value to several threads to read,
+// or to one to change or to move.
 unsafe impl<T: Send + Sync> Sync for Turns<T> {}
 
-/// How one has come in.
+/// The way by which a thread came in.
 enum Way<'t> {
     Owner(&'t Bias),
     Shared(#[expect(dead_code, reason = "held")] Shared<'t>),
@@ -75,13 +82,13 @@ impl Drop for Way<'_> {
 }
 
 /// The value, to be read.
-pub(crate) struct Reading<'t, T> {
+pub struct Reading<'t, T> {
     turns: &'t Turns<T>,
     _way: Way<'t>,
 }
 
 /// The value, to be changed.
-pub(crate) struct Changing<'t, T> {
+pub struct Changing<'t, T> {
     turns: &'t Turns<T>,
     _way: Way<'t>,
 }
@@ -91,7 +98,7 @@ impl<T> Deref for Reading<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: who came in this way is beside readers only, or is the owner and alone.
+        // SAFETY: a thread that came in this way is beside readers only, or is the owner and alone.
         unsafe { &*self.turns.value.get() }
     }
 }
@@ -101,7 +108,7 @@ impl<T> Deref for Changing<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: who came in this way is alone.
+        // SAFETY: a thread that came in this way is alone.
         unsafe { &*self.turns.value.get() }
     }
 }
@@ -115,7 +122,8 @@ impl<T> DerefMut for Changing<'_, T> {
 }
 
 impl<T> Turns<T> {
-    pub(crate) fn new(value: T) -> Turns<T> {
+    /// Makes one that has no owner, with this value.
+    pub fn new(value: T) -> Turns<T> {
         Turns {
             bias: Bias::default(),
             habit: Habit {
@@ -128,23 +136,25 @@ impl<T> Turns<T> {
         }
     }
 
-    /// For the only one who has it.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
+    /// Returns the value to the only thread that has it.
+    pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Comes in to read or change it if this thread owns it, and is not inside already: that takes no lock.
+    /// Comes in to read or change the value if this thread owns it, and is not inside already: that
+    /// takes no lock.
     #[inline(always)]
-    pub(crate) fn as_owner(&self) -> Option<Changing<'_, T>> {
+    pub fn as_owner(&self) -> Option<Changing<'_, T>> {
         self.bias.enter(Thread::current()).then(|| Changing {
             turns: self,
             _way: Way::Owner(&self.bias),
         })
     }
 
-    /// Comes in to read; `None` after `wait`. A thread that has locked it must not come again; one that is inside as the owner hears `None`.
+    /// Comes in to read; `None` after `wait`. A thread that has locked it must not come again; one
+    /// that is inside as the owner gets `None`.
     #[inline]
-    pub(crate) fn read(&self, wait: Duration) -> Option<Reading<'_, T>> {
+    pub fn read(&self, wait: Duration) -> Option<Reading<'_, T>> {
         let way = match self.bias.enter(Thread::current()) {
             true => Way::Owner(&self.bias),
             false => self.read_slowly(wait)?,
@@ -155,9 +165,10 @@ impl<T> Turns<T> {
         })
     }
 
-    /// Comes in to change it; `None` after `wait`. A thread that has locked it must not come again; one that is inside as the owner hears `None`.
+    /// Comes in to change the value; `None` after `wait`. A thread that has locked it must not come
+    /// again; one that is inside as the owner gets `None`.
     #[inline]
-    pub(crate) fn change(&self, wait: Duration) -> Option<Changing<'_, T>> {
+    pub fn change(&self, wait: Duration) -> Option<Changing<'_, T>> {
         let way = match self.bias.enter(Thread::current()) {
             true => Way::Owner(&self.bias),
             false => self.change_slowly(wait)?,
@@ -217,7 +228,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes it from an owner, and waits until he has left. The caller has locked it for writing.
+    /// Takes the ownership back, and waits until the owner has left. The caller has the lock alone.
     fn have_no_owner(&self, wait: Duration) -> bool {
         if !self.bias.take_back() {
             return true;
@@ -301,7 +312,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(turns.change(short).is_none()));
         });
-        // Not the owner any more, but inside.
+        // The thread is not the owner any more, but still inside.
         assert!(turns.read(WAIT).is_none() && turns.change(WAIT).is_none());
         assert!(begin.elapsed() < WAIT);
         drop(inside);

@@ -1,18 +1,19 @@
-//! Whose content a segment holds, in blocks that are in use and in those that are free (`docs/DIRECT.md`, *What others have left*).
+//! Whose content a segment holds, in blocks that are in use and in those that are free
+//! (`docs/DIRECT.md`, *What others have left*).
 
 use crate::checksum::{SEALED_MAX, Seal, seal, unseal};
 use crate::domain::Domain;
 use pmem::{BLOCK_BYTES, BlockNumber, Flushed, LINE_BYTES, Region};
 use scatter::Extent;
 
-/// Who has written in a segment since it was all zeros.
+/// The user that has written in a segment since it was all zeros.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Content {
-    /// It may be anybody's, the file system's as well.
+    /// It may be any user's, the file system's as well.
     Anybodys,
-    /// Nobody: zeros.
+    /// No user has written: the segment holds zeros.
     Nobodys,
-    /// One user, in segments of his.
+    /// One user has written, in segments of that user.
     Users(u32),
 }
 
@@ -21,7 +22,7 @@ const FIRST_USER: u64 = 2;
 const _: () = assert!(FIRST_USER + u32::MAX as u64 <= SEALED_MAX);
 
 impl Content {
-    /// The word `content` of a segment's entry.
+    /// Returns the word `content` of a segment's entry.
     pub fn word(self, segment: u32) -> u64 {
         let value = match self {
             Content::Anybodys => return 0,
@@ -31,7 +32,8 @@ impl Content {
         seal(value, Seal::Content, u64::from(segment))
     }
 
-    /// What such a word says. One that is damaged says nothing, so the content may be anybody's.
+    /// Returns the meaning of such a word. A damaged word says nothing, so the content may be any
+    /// user's.
     pub fn of_word(word: u64, segment: u32) -> Content {
         match unseal(word, Seal::Content, u64::from(segment)) {
             Some(NOBODYS) => Content::Nobodys,
@@ -42,7 +44,7 @@ impl Content {
         }
     }
 
-    /// What it is as soon as the segment belongs to `domain`.
+    /// Returns the content as soon as the segment belongs to `domain`.
     pub fn joined_by(self, domain: Domain) -> Content {
         match (self, domain) {
             (Content::Nobodys, Domain::Owner { uid, .. }) => Content::Users(uid),
@@ -51,7 +53,8 @@ impl Content {
         }
     }
 
-    /// Whether there may be something in the segment that who maps segments of `domain` must not see. Root maps its own, and may see everything.
+    /// Returns whether the segment may hold something that a process that maps segments of `domain`
+    /// must not see. Root maps its own segments, and may see everything.
     pub fn is_kept_from(self, domain: Domain) -> bool {
         match domain {
             Domain::Owner { uid, .. } => uid != 0 && self != Content::Users(uid),
@@ -60,8 +63,9 @@ impl Content {
     }
 }
 
-/// Overwrites blocks that nobody has by zeros, durably, but for those that hold nothing else: the medium does not wear for them. How many were written.
-pub(crate) fn clear(region: &Region, extent: Extent) -> u32 {
+/// Overwrites unused blocks with zeros, durably; returns how many were written. Blocks that hold
+/// zeros already are left out: the medium does not wear for them.
+pub(crate) fn clear_blocks(region: &Region, extent: Extent) -> u32 {
     let mut batch = Flushed::nothing(region);
     let mut written = 0;
     let mut at = 0;
@@ -152,8 +156,8 @@ mod tests {
             start: BlockNumber::new(2),
             blocks: 10,
         };
-        assert_eq!(clear(&region, extent), 3);
-        assert_eq!(clear(&region, extent), 0);
+        assert_eq!(clear_blocks(&region, extent), 3);
+        assert_eq!(clear_blocks(&region, extent), 0);
         assert!((2..12).all(|number| is_zero(&region, BlockNumber::new(number))));
         assert!(!is_zero(&region, BlockNumber::new(12)));
     }
