@@ -25,7 +25,7 @@ use lease::{Spare, Trust, Writer};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use txn::{FormatOptions, Store};
+use txn::{FormatOptions, Metadata, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A ring that holds almost as many records as can belong together, and so few spare blocks that they go round.
@@ -314,7 +314,7 @@ fn write_honestly(files: &FileSystem, node: &Node, region: &Arc<Region>) -> Hand
     let mut map = Map::default();
     files
         .places(node, 0, BLOCKS_LOOKED_AT, |index, place| {
-            map.0.insert(index, Some(place));
+            map.0.insert(index, place);
         })
         .expect("a sound file");
     let mut hand = Hand::new(&grant, &blocks(files, node).expect("a sound file"));
@@ -350,10 +350,10 @@ fn blocks(files: &FileSystem, node: &Node) -> Result<BTreeMap<u64, BlockNumber>,
     let mut blocks = BTreeMap::new();
     files
         .places(node, 0, BLOCKS_LOOKED_AT, |index, place| match place {
-            lease::Place::At(block) | lease::Place::Unwritten(block) => {
+            Some(lease::Place::At(block) | lease::Place::Unwritten(block)) => {
                 blocks.insert(index, block);
             }
-            lease::Place::Hole => {}
+            Some(lease::Place::Hole) | None => {}
         })
         .map_err(text)?;
     Ok(blocks)
@@ -378,7 +378,7 @@ fn inode_blocks(files: &FileSystem) -> Vec<BlockNumber> {
             0,
             own.size / BLOCK_BYTES as u64,
             &mut |_, pointer: Option<fs::format::Pointer>| {
-                table.extend(pointer.map(|pointer| pointer.block));
+                table.extend(pointer.and_then(fs::format::Pointer::memory));
             },
         )
         .expect("a sound table");

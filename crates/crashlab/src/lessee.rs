@@ -9,7 +9,7 @@ use pmem::{BLOCK_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{Domain, Store};
+use txn::{Domain, PoolState, Segments, Store};
 
 /// So few that folding and refilling are needed within a short sequence.
 const SIZE: LeaseSize = LeaseSize {
@@ -126,12 +126,13 @@ impl Lessee {
         let mut map = BTreeMap::new();
         files.places(&node, 0, blocks + KNOWN_BEHIND, |index, place| {
             let is_own = match place {
-                Place::Hole => true,
-                Place::At(block) | Place::Unwritten(block) => {
+                None => false,
+                Some(Place::Hole) => true,
+                Some(Place::At(block) | Place::Unwritten(block)) => {
                     store.allocator().domain_of(block) == Some(domain)
                 }
             };
-            map.insert(index, Some(place).filter(|_| is_own));
+            map.insert(index, place.filter(|_| is_own));
         })?;
         let writer = Writer::new(Arc::clone(region), ring, salt, next, spares, size_bytes);
         let mut mapped = Mapped::none();

@@ -9,6 +9,7 @@ use crate::model::Model;
 use crate::operation::Live;
 use crate::recovery;
 use crate::snapshot::Summary;
+use device::DeviceBlock;
 use fs::block_map::BlockMap;
 use fs::check::CheckOptions;
 use fs::format::inode::{INODE_BYTES, INODES_PER_BLOCK};
@@ -20,7 +21,7 @@ use txn::checksum::{Seal, crc32c, seal};
 use txn::layout::{CHECKPOINT_AT, JOURNALS_AT, ROOT_AREA_AT, STATE_BLOCK};
 use txn::places::{HalfPlace, read_places};
 use txn::record::{DataCheck, RecordBuilder};
-use txn::{FormatOptions, Geometry, Homes, Mode, PmemStore, Store, Superblock};
+use txn::{FormatOptions, Geometry, Homes, Metadata, Mode, PmemStore, Store, Superblock};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pool that is damaged.
@@ -71,7 +72,7 @@ impl Sample {
         let mut table = Vec::new();
         let blocks = own.size / BLOCK_BYTES as u64;
         let mut note =
-            |_, pointer: Option<Pointer>| table.extend(pointer.map(|pointer| pointer.block));
+            |_, pointer: Option<Pointer>| table.extend(pointer.and_then(Pointer::memory));
         BlockMap::of(InodeNumber::TABLE, &own)
             .lookup_range(store, 0, blocks, &mut note)
             .expect("a sound table");
@@ -174,9 +175,10 @@ impl Sample {
             return;
         };
         let block = BlockNumber::new(value % (self.geometry.total_blocks() + 2));
-        let pointer = Pointer {
-            block,
-            unwritten: flags & 1 != 0,
+        let pointer = match (flags & 1 != 0, flags & 4 != 0) {
+            (_, true) => Pointer::Device(DeviceBlock::new(block.get())),
+            (true, false) => Pointer::Unwritten(block),
+            (false, false) => Pointer::Written(block),
         };
         if flags & 2 != 0 {
             raw.attributes = pointer.word(Position {

@@ -11,7 +11,7 @@ use fs::{
 use pmem::Region;
 use std::cell::Cell;
 use std::sync::Arc;
-use txn::{Mode, PmemStore, Store};
+use txn::{Metadata, Mode, PmemStore, Store};
 
 /// A name that no workload uses.
 const PROBE: &[u8] = b"probe after the crash";
@@ -185,17 +185,21 @@ pub fn add_up(files: &FileSystem, found: &Summary) -> Result<(), String> {
     let (store, statistics) = (files.store(), files.statistics());
     let superblock = store.superblock();
     let journals = u64::from(superblock.journals) * superblock.journal_blocks;
+    let seals = superblock
+        .seals()
+        .map_or(0, |seals| u64::from(seals.blocks));
     let table: RawInode = store.load(store.root_area());
     let root = files
         .attributes(&files.root())
         .map_err(|error| format!("root: {error}"))?;
-    let owned = found.blocks - found.root_blocks + root.sectors / 8 + table.blocks + journals;
+    let owned =
+        found.blocks - found.root_blocks + root.sectors / 8 + table.blocks + journals + seals;
     let used = statistics.blocks - statistics.free_blocks;
     if used == owned {
         return Ok(());
     }
     Err(format!(
-        "{used} blocks are in use, but inodes and journals own {owned}"
+        "{used} blocks are in use, but inodes, journals and seals own {owned}"
     ))
 }
 

@@ -89,7 +89,9 @@ fn main() {
     } = files.lease(&node, size, Arc::new(Idle)).expect("a lease");
     let mut map = Map(Vec::new());
     files
-        .places(&node, 0, FILE_BLOCKS, |_, place| map.0.push(place))
+        .places(&node, 0, FILE_BLOCKS, |_, place| {
+            map.0.push(place.expect("memory"));
+        })
         .expect("places");
     let region = files.store().shared_region();
     let mut writer = Writer::new(region, ring, salt, next, spares, size_bytes);

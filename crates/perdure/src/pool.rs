@@ -13,7 +13,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use txn::pool::is_pool;
-use txn::{Damage, DiskLogStatus, Durability, FormatOptions, LogOptions, Logger, Mode, OpenError};
+use txn::{
+    Damage, DiskLogStatus, Durability, FormatOptions, LogOptions, Logger, Mode, OpenError,
+    PoolState,
+};
 use txn::{PmemStore, PoolDirectory, Store};
 
 /// How [`Pool::create`] lays out a new pool.

@@ -162,6 +162,24 @@ pub enum Bug {
     TakeHolesForZeros,
     /// A process gets a segment that is not loaded yet.
     ShowUnloaded,
+    /// A record points to blocks of the device before they are written.
+    RecordBeforeToken,
+    /// A record points to blocks of the device that are written and not flushed.
+    SwapWithoutFlush,
+    /// A device that failed to write is believed.
+    SwallowDeviceError,
+    /// What a device gives is believed without a look at its checksum.
+    TrustDevice,
+    /// A block of the device is used anew while somebody reads it.
+    FreeBeforeReaders,
+    /// A block that was read from the device is kept as a copy, although the file has changed meanwhile.
+    StaleFill,
+    /// A small write into a block of the device is logged, as if the block were memory.
+    LogDeviceData,
+    /// A pointer to the device is taken for one to memory.
+    IgnoreLocation,
+    /// A block that moves between memory and device stays in use at its old place, and is freed there twice later.
+    FreeBothPlaces,
 }
 
 #[cfg(feature = "deliberate-bugs")]

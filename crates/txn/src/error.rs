@@ -137,7 +137,7 @@ pub enum OpenError {
     },
     /// The pool's format has another version.
     #[error(
-        "{path}: format version {found}, this program reads version {supported}; use the matching release of Perdure"
+        "{path}: format version {found}, this program reads versions up to {supported}; use the matching release of Perdure"
     )]
     OtherVersion {
         /// Pool.
@@ -256,6 +256,18 @@ pub enum OpenError {
     MemoryInUse {
         /// The memory.
         path: PathBuf,
+    },
+    /// The device that was given is not the pool's.
+    #[error(
+        "{device}: has {found_blocks} blocks, and the pool uses {expected_blocks} of its device; give the device that the pool was made with"
+    )]
+    Device {
+        /// The device.
+        device: String,
+        /// Blocks that it has.
+        found_blocks: u64,
+        /// Blocks of the pool's; 0 if the pool has none.
+        expected_blocks: u64,
     },
     /// Metadata is damaged.
     #[error(transparent)]

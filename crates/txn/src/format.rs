@@ -4,8 +4,9 @@ use crate::checkpoint::write_checkpoint;
 use crate::domain::{Domain, Domains};
 use crate::error::FormatError;
 use crate::layout::{
-    FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_MAX, MAGIC, SEGMENT_BLOCKS_MAX,
-    SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, Superblock, header_blocks,
+    FLAG_DEVICE, FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION, FORMAT_VERSION_WITH_DEVICE, JOURNALS_MAX,
+    MAGIC, SEGMENT_BLOCKS_MAX, SEGMENT_BLOCKS_MIN, SEGMENTS_MAX, Superblock, header_blocks,
+    seal_blocks,
 };
 use crate::places::{HalfName, HalfPlace};
 use crate::sharing::Content;
@@ -40,6 +41,8 @@ pub struct FormatOptions {
     pub log: bool,
     /// Bytes of the log, or 0: an eighth of the pool, from 64 MiB to 1 GiB.
     pub log_bytes: u64,
+    /// Blocks of a device that data may lie on, or 0: there is none.
+    pub device_blocks: u32,
 }
 
 impl Default for FormatOptions {
@@ -52,6 +55,7 @@ impl Default for FormatOptions {
             volatile: false,
             log: false,
             log_bytes: 0,
+            device_blocks: 0,
         }
     }
 }
@@ -71,6 +75,7 @@ impl FormatOptions {
             volatile: true,
             log: false,
             log_bytes: 0,
+            device_blocks: 0,
         }
     }
 
@@ -94,10 +99,14 @@ impl FormatOptions {
     }
 
     fn flags(&self) -> u32 {
-        match (self.volatile, self.log) {
+        let class = match (self.volatile, self.log) {
             (true, _) => FLAG_VOLATILE,
             (false, true) => FLAG_LOG,
             (false, false) => 0,
+        };
+        match self.device_blocks {
+            0 => class,
+            _ => class | FLAG_DEVICE,
         }
     }
 
@@ -206,7 +215,10 @@ impl FormatOptions {
             })?;
         let mut superblock = Superblock {
             magic: MAGIC,
-            version: FORMAT_VERSION,
+            version: match self.device_blocks {
+                0 => FORMAT_VERSION,
+                _ => FORMAT_VERSION_WITH_DEVICE,
+            },
             checksum: 0,
             uuid: new_uuid(),
             created_ns: now_ns(),
@@ -216,7 +228,7 @@ impl FormatOptions {
             segments,
             journals,
             flags: self.flags(),
-            reserved: 0,
+            device_blocks: self.device_blocks,
             journal_key: u64::from_le_bytes(random()),
         };
         superblock.checksum = superblock.expected_checksum();
@@ -236,8 +248,9 @@ impl FormatOptions {
         }
         let per_segment = (segment / self.actual_journal_bytes()).max(1);
         let for_journals = u64::from(journals).div_ceil(per_segment);
-        // Journals, then at least two segments' worth of room for files.
-        let least = for_journals + 2;
+        let for_seals = (seal_blocks(self.device_blocks) * block).div_ceil(segment);
+        // Journals and seals, then at least two segments' worth of room for files, and as much as the seals take.
+        let least = for_journals + for_seals + for_seals.max(2);
         (segments, least * segment + header(least))
     }
 }
@@ -282,6 +295,9 @@ pub fn write_header(region: Region, superblock: &Superblock, content: Content) -
         domains.write_assignment(segment as u32, Some(Domain::Metadata));
     }
     region.fence(batch);
+    for segment in superblock.seal_segments() {
+        domains.write_assignment(segment, Some(Domain::Metadata));
+    }
     write_checkpoint(&region, 0);
     let mut superblocks = region.store(Offset::new(0), superblock.as_bytes()).flush();
     superblocks.join(

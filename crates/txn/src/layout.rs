@@ -9,13 +9,18 @@
 //! ```
 
 use crate::checksum::{crc32c, mix64};
+use crate::device::SEAL_BYTES;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
+use scatter::Extent;
+use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First bytes of every pool.
 pub const MAGIC: [u8; 8] = *b"PERDURE\x01";
-/// Version of the format that this program reads and writes.
+/// Version of the format of a pool without a device.
 pub const FORMAT_VERSION: u32 = 1;
+/// Version of the same format with a device, which programs that know of none must not open.
+pub const FORMAT_VERSION_WITH_DEVICE: u32 = 2;
 /// Most segments that a pool can have (each is a mapping, and the kernel's map count is limited).
 pub const SEGMENTS_MAX: u32 = 4096;
 /// Fewest blocks of a segment: 64 KiB.
@@ -31,6 +36,9 @@ pub const SEGMENT_ENTRY_BYTES: u64 = 32;
 pub const FLAG_VOLATILE: u32 = 1;
 /// Superblock flag: the pool's files are the image of a memory that a log follows (class `log`).
 pub const FLAG_LOG: u32 = 2;
+
+/// Superblock flag: some data blocks may lie on a device.
+pub const FLAG_DEVICE: u32 = 4;
 
 /// The state block.
 pub const STATE_BLOCK: BlockNumber = BlockNumber::new(1);
@@ -56,7 +64,7 @@ const _: () = assert!(JOURNALS_AT + JOURNALS_MAX as u64 * 16 <= ROOT_AREA_AT);
 pub struct Superblock {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`] or [`FORMAT_VERSION_WITH_DEVICE`].
     pub version: u32,
     /// CRC32C of this structure with this field zero.
     pub checksum: u32,
@@ -74,10 +82,10 @@ pub struct Superblock {
     pub segments: u32,
     /// Number of journals.
     pub journals: u32,
-    /// [`FLAG_VOLATILE`] or [`FLAG_LOG`]; unknown bits, and both, are refused.
+    /// [`FLAG_VOLATILE`] or [`FLAG_LOG`], and [`FLAG_DEVICE`]; unknown bits, and both of the first two, are refused.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Blocks of the device that the pool uses, with [`FLAG_DEVICE`]; else zero.
+    pub device_blocks: u32,
     /// Random secret that the checks of journal records contain (`txn::places`). Whoever can read it can read the whole pool.
     pub journal_key: u64,
 }
@@ -97,7 +105,9 @@ pub enum SuperblockFault {
     #[error("no Perdure pool here (magic bytes missing)")]
     NotAPool,
     /// Another version of the format.
-    #[error("format version {found}, this program reads version {FORMAT_VERSION}")]
+    #[error(
+        "format version {found}, this program reads versions up to {FORMAT_VERSION_WITH_DEVICE}"
+    )]
     OtherVersion {
         /// Version found.
         found: u32,
@@ -131,7 +141,7 @@ impl Superblock {
         }
         // The version decides how the rest is read, so it is judged before the checksum.
         let found = self.version;
-        if found != FORMAT_VERSION {
+        if ![FORMAT_VERSION, FORMAT_VERSION_WITH_DEVICE].contains(&found) {
             return Err(match self.checksum == self.expected_checksum() {
                 true => SuperblockFault::OtherVersion { found },
                 false => SuperblockFault::DoubtfulVersion { found },
@@ -163,7 +173,34 @@ impl Superblock {
             "journal_blocks",
         )?;
         field(self.journal_blocks.is_multiple_of(2), "journal_blocks")?;
-        field([0, FLAG_VOLATILE, FLAG_LOG].contains(&self.flags), "flags")
+        let class = self.flags & !FLAG_DEVICE;
+        field([0, FLAG_VOLATILE, FLAG_LOG].contains(&class), "flags")?;
+        let has_device = self.flags & FLAG_DEVICE != 0;
+        let knows_device = self.version == FORMAT_VERSION_WITH_DEVICE;
+        field(has_device == knows_device, "flags")?;
+        field(has_device == (self.device_blocks > 0), "device_blocks")?;
+        let room = self.segment_blocks * u64::from(self.segments);
+        let seals = seal_blocks(self.device_blocks);
+        field(seals <= room / 2, "device_blocks")
+    }
+
+    /// The segments in which [`seals`](Self::seals) lie.
+    pub fn seal_segments(&self) -> Range<u32> {
+        let first = self.geometry().first_block().get();
+        let segment_of = |block: u64| ((block - first) / self.segment_blocks) as u32;
+        match self.seals() {
+            Some(seals) => segment_of(seals.start.get())..self.segments,
+            None => 0..0,
+        }
+    }
+
+    /// Where the checksums of the device's blocks lie: at the end of the region. `None` without a device.
+    pub fn seals(&self) -> Option<Extent> {
+        let blocks = seal_blocks(self.device_blocks);
+        (blocks > 0).then(|| Extent {
+            start: BlockNumber::new(self.geometry().total_blocks() - blocks),
+            blocks: blocks as u32,
+        })
     }
 
     /// Whether the pool was made with `--volatile`.
@@ -184,6 +221,11 @@ impl Superblock {
             segments: self.segments,
         }
     }
+}
+
+/// Blocks of the region that the checksums of so many blocks of a device take.
+pub const fn seal_blocks(device_blocks: u32) -> u64 {
+    (device_blocks as u64 * SEAL_BYTES).div_ceil(BLOCK_BYTES as u64)
 }
 
 /// Blocks of a huge page (2 MiB).

@@ -21,6 +21,7 @@ pub mod alarm;
 pub mod checkpoint;
 pub mod checksum;
 pub mod descriptors;
+mod device;
 pub mod directory;
 pub mod disk;
 pub mod domain;
@@ -45,6 +46,7 @@ pub mod store;
 mod superblocks;
 pub mod transaction;
 
+pub use device::{DeviceFault, PoolDevice};
 pub use directory::PoolDirectory;
 pub use disk::{
     DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,
@@ -62,5 +64,5 @@ pub use pool::Mode;
 pub use read_speed::ReadSpeed;
 pub use removal::remove;
 pub use sharing::Content;
-pub use store::{BlockReader, Kept, PmemStore, Store};
+pub use store::{BlockReader, Data, Kept, Metadata, PmemStore, PoolState, Segments, Store};
 pub use transaction::{CommitError, PmemTransaction, Transaction};

@@ -23,7 +23,7 @@ pub(crate) fn choose(
         return Err(OpenError::OtherVersion {
             path,
             found,
-            supported: crate::layout::FORMAT_VERSION,
+            supported: crate::layout::FORMAT_VERSION_WITH_DEVICE,
         });
     }
     match (fault, other) {

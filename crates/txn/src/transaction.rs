@@ -1,9 +1,11 @@
 //! Transactions: the write half of the seam between `fs` and where blocks live.
 
+use crate::device::{DeviceFault, DevicePart};
 use crate::homes::HomeOffset;
 use crate::journal::{DataOrder, Journals, Turn};
 use crate::record::{DataCheck, NOTE_BYTES, RecordBuilder};
-use crate::store::{PmemStore, Store};
+use crate::store::{Metadata, PmemStore, PoolState};
+use device::{DeviceBlock, Runs};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Durable, Flushed, Offset};
 use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
@@ -12,7 +14,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why a transaction could not be committed. Nothing of it happened.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CommitError {
     /// The record is larger than half a journal.
     #[error(
@@ -24,6 +26,9 @@ pub enum CommitError {
         /// Largest record.
         maximum: usize,
     },
+    /// Data did not reach the device.
+    #[error(transparent)]
+    Device(#[from] DeviceFault),
 }
 
 /// Checkpoints that a request takes at most before it is told that there is no room.
@@ -81,6 +86,24 @@ pub trait Transaction {
     fn concerns(&mut self, object: u64);
     /// Gives blocks back. They are not reused before this transaction is retired (R1).
     fn free(&mut self, extent: Extent);
+    /// Takes fresh blocks of the device, in as few runs as possible; `None` if there are not so many, or there is no device. May
+    /// wait for a checkpoint, so it is called before locks are taken.
+    fn allocate_device(&mut self, blocks: u32) -> Option<Runs>;
+    /// Begins to write whole blocks of the device, taken by this transaction. They become reachable and durable with the commit.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceFault`]; the transaction can only be dropped then.
+    fn write_device(&mut self, start: DeviceBlock, bytes: &[u8]) -> Result<(), DeviceFault>;
+    /// Waits until what was written to the device is durable. The commit does it as well, but then the operation's locks are held
+    /// meanwhile: call it before they are taken.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceFault`]; the transaction can only be dropped then.
+    fn redeem(&mut self) -> Result<(), DeviceFault>;
+    /// Gives a block of the device back. It is not reused before this transaction is retired, and those who read it are gone.
+    fn free_device(&mut self, block: DeviceBlock);
     /// Bytes that the record has now, and the most it may have.
     fn record_bytes(&self) -> (usize, usize);
     /// Makes everything durable and visible, in this order. Nothing may be done with the transaction afterwards but to drop it. It is not taken by
@@ -144,6 +167,8 @@ pub struct PmemTransaction<'s> {
     concerned: SmallVec<[u64; 4]>,
     allocated: SmallVec<[Extent; 4]>,
     freed: SmallVec<[Extent; 4]>,
+    /// Of hardly any transaction.
+    device: Option<Box<DevicePart<'s>>>,
     committed: bool,
 }
 
@@ -161,6 +186,7 @@ impl<'s> PmemTransaction<'s> {
             concerned: SmallVec::new(),
             allocated: SmallVec::new(),
             freed: SmallVec::new(),
+            device: None,
             committed: false,
         }
     }
@@ -191,7 +217,7 @@ impl<'s> PmemTransaction<'s> {
                 return turn;
             }
             drop(turn);
-            self.store.checkpoint();
+            self.store.reclaim();
         }
     }
 
@@ -220,6 +246,28 @@ impl<'s> PmemTransaction<'s> {
             if outcome.is_ok() || !may_have_room || attempts == attempts_max {
                 return outcome;
             }
+        }
+    }
+
+    /// What this transaction does with the device; `None` if the pool has none.
+    #[cold]
+    fn device_part(&mut self) -> Option<&mut DevicePart<'s>> {
+        if self.device.is_none() {
+            let part = DevicePart::new(self.store.pool_device()?);
+            self.device = Some(Box::new(part));
+        }
+        self.device.as_deref_mut()
+    }
+
+    /// Before the record: everything on the device is durable, and no journal is held meanwhile (D1, D3).
+    #[cold]
+    fn redeem_part(&mut self) -> Result<(), DeviceFault> {
+        match &mut self.device {
+            Some(part) if part.is_pending() => {
+                self.turn = None;
+                part.redeem()
+            }
+            _ => Ok(()),
         }
     }
 
@@ -475,6 +523,38 @@ impl Transaction for PmemTransaction<'_> {
         }
     }
 
+    #[cold]
+    fn allocate_device(&mut self, blocks: u32) -> Option<Runs> {
+        let store = self.store;
+        if let Some(runs) = self.device_part()?.take(blocks) {
+            return Some(runs);
+        }
+        self.turn = None;
+        store.checkpoint();
+        store.reclaim_device();
+        self.device_part()?.take(blocks)
+    }
+
+    #[cold]
+    fn write_device(&mut self, start: DeviceBlock, bytes: &[u8]) -> Result<(), DeviceFault> {
+        self.turn = None;
+        match &mut self.device {
+            Some(part) => part.write(start, bytes, &mut self.record),
+            None => Err(DeviceFault::of_none(start)),
+        }
+    }
+
+    fn redeem(&mut self) -> Result<(), DeviceFault> {
+        self.redeem_part()
+    }
+
+    #[cold]
+    fn free_device(&mut self, block: DeviceBlock) {
+        if let Some(part) = self.device_part() {
+            part.free(block);
+        }
+    }
+
     fn record_bytes(&self) -> (usize, usize) {
         let notes = self.written.len() + self.freed.len().min(FREED_NOTES_MAX);
         (
@@ -489,7 +569,9 @@ impl Transaction for PmemTransaction<'_> {
         if bytes > maximum {
             return Err(CommitError::TooLarge { bytes, maximum });
         }
-        if self.record.is_empty() && self.freed.is_empty() {
+        if self.device.is_some() {
+            self.redeem_part()?;
+        } else if self.record.is_empty() && self.freed.is_empty() {
             self.end();
             return Ok(());
         }
@@ -521,6 +603,9 @@ impl Transaction for PmemTransaction<'_> {
             self.record.close_again(homes);
         }
         turn.commit(&mut self.record, data, &self.freed);
+        if let Some(part) = &mut self.device {
+            part.committed(turn.sequence());
+        }
         self.tell_log(turn.sequence());
         self.end();
         // Last, because the lock waits for the fence: what is done before costs nothing.
@@ -546,6 +631,9 @@ impl Drop for PmemTransaction<'_> {
                     freed.is_ok(),
                     "a block taken by this transaction is allocated"
                 );
+            }
+            if let Some(part) = &mut self.device {
+                part.abort();
             }
             RECORD.set(std::mem::take(&mut self.record));
         }

@@ -20,7 +20,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 use txn::{
-    Damage, DiskLogStatus, Durability, LogOptions, Logger, Mode, OpenError, PmemStore, Store,
+    Damage, DiskLogStatus, Durability, LogOptions, Logger, Mode, OpenError, PmemStore, PoolState,
+    Segments, Store,
 };
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {

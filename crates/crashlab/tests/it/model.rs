@@ -20,6 +20,7 @@ const POOL: FormatOptions = FormatOptions {
     volatile: true,
     log: false,
     log_bytes: 0,
+    device_blocks: 0,
 };
 
 #[derive(Clone, Debug)]

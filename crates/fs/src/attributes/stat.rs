@@ -4,6 +4,7 @@ use crate::changes::{handover, tail};
 use crate::format::{MODE_PERMISSION_MASK, MODE_TYPE_MASK};
 use crate::inode::node::Node;
 use crate::inode::rights;
+use crate::lease::change::Ends;
 use crate::mounted::file_system::FileSystem;
 use crate::values::error::FsError;
 use crate::values::types::{Attributes, SetAttributes};
@@ -48,8 +49,10 @@ impl<S: Store> FileSystem<S> {
     ) -> Result<Attributes, FsError> {
         let core = &*self.core;
         core.durably(|| {
-            let mut body = node.write();
-            core.end_lease(node, &mut body)?;
+            let mut body = core.lock_for_change(node, |body| match change.size_bytes {
+                Some(size) if size < body.raw.size => Ends::of(size, body.raw.size),
+                _ => Ends::NONE,
+            })?;
             if change
                 .uid
                 .is_some_and(|user| handover::is_needed(&body.raw, user))

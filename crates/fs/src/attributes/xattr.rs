@@ -149,11 +149,11 @@ fn store_attributes<S: Store>(
 ) -> Result<(), FsError> {
     let mut new = body.raw;
     let mut transaction = core.begin();
-    let old = Pointer::read(new.attributes, position(number, 0))
+    let old = Pointer::read_metadata(new.attributes, position(number, 0))
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
     let mut freed = 0;
     if let Some(old) = old {
-        for block in blocks(&core.store, number, old.block)? {
+        for block in blocks(&core.store, number, old)? {
             transaction.free(Extent {
                 start: block,
                 blocks: 1,
@@ -172,7 +172,7 @@ fn store_attributes<S: Store>(
             false => Purpose::Ordinary,
         };
         let (root, count) = write_blob(number, &blob, purpose, &mut transaction)?;
-        new.attributes = Pointer::written(root).word(position(number, 0));
+        new.attributes = Pointer::Written(root).word(position(number, 0));
         new.blocks += count;
     }
     new.touch_changed(core.now());
@@ -210,7 +210,7 @@ fn write_blob(
     for (index, part) in blob.chunks(BLOCK_BYTES).enumerate().take(count) {
         let block = transaction.allocate_one(DomainId::METADATA, purpose)?;
         transaction.write_fresh(block, 0, part);
-        let word = Pointer::written(block).word(position(number, index as u64 + 1));
+        let word = Pointer::Written(block).word(position(number, index as u64 + 1));
         let at = HEADER_BYTES + index * 8;
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }

@@ -1,11 +1,11 @@
 //! Changes of a block map inside a transaction.
 
-use super::map::{BlockMap, slot_offset};
+use super::map::{BlockMap, free_block, slot_offset};
 use crate::format::Pointer;
 use crate::format::map::{FANOUT, HEIGHT_MAX, capacity};
 use crate::values::error::FsError;
 use pmem::{BlockNumber, Offset};
-use scatter::{DomainId, Extent, Purpose};
+use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
 use txn::{Corruption, Store, Transaction};
 
@@ -128,11 +128,11 @@ impl<'a, S: Store> MapEditor<'a, S> {
     ) -> Result<BlockNumber, FsError> {
         let mut level = self.map.height;
         let position = self.map.position(level, file_block);
-        let mut node = match self.map.read(self.store, self.map.root, position)? {
-            Some(pointer) => pointer.block,
+        let mut node = match self.map.read_node(self.store, self.map.root, position)? {
+            Some(node) => node,
             None => {
                 let node = self.new_node(transaction, node_domain)?;
-                self.map.root = Pointer::written(node).word(position);
+                self.map.root = Pointer::Written(node).word(position);
                 node
             }
         };
@@ -140,11 +140,11 @@ impl<'a, S: Store> MapEditor<'a, S> {
             level -= 1;
             let position = self.map.position(level, file_block);
             let word = self.load(node, level, file_block);
-            node = match self.map.read(self.store, word, position)? {
-                Some(pointer) => pointer.block,
+            node = match self.map.read_node(self.store, word, position)? {
+                Some(node) => node,
                 None => {
                     let child = self.new_node(transaction, node_domain)?;
-                    let word = Pointer::written(child).word(position);
+                    let word = Pointer::Written(child).word(position);
                     self.link(transaction, node, level, file_block, word);
                     child
                 }
@@ -210,7 +210,7 @@ impl<'a, S: Store> MapEditor<'a, S> {
                 let word = old.word(self.map.position(self.map.height, 0));
                 self.link(transaction, node, self.map.height, 0, word);
                 let position = self.map.position(height, 0);
-                self.map.root = Pointer::written(node).word(position);
+                self.map.root = Pointer::Written(node).word(position);
             }
             self.map.height = height;
         }
@@ -240,10 +240,8 @@ impl<'a, S: Store> MapEditor<'a, S> {
             return Ok(());
         }
         let map = self.map;
-        match map.read(self.store, map.root, map.position(map.height, 0))? {
-            Some(root) => {
-                self.remove_in_node(transaction, root.block, map.height - 1, 0, first, end)
-            }
+        match map.read_node(self.store, map.root, map.position(map.height, 0))? {
+            Some(root) => self.remove_in_node(transaction, root, map.height - 1, 0, first, end),
             None => Ok(()),
         }
     }
@@ -274,9 +272,9 @@ impl<'a, S: Store> MapEditor<'a, S> {
                 clear_to = clear_to.max(slot + 1);
             } else if let Some(child) =
                 self.map
-                    .read(self.store, word, self.map.position(level, slot_first))?
+                    .read_node(self.store, word, self.map.position(level, slot_first))?
             {
-                self.remove_in_node(transaction, child.block, level - 1, slot_first, first, end)?;
+                self.remove_in_node(transaction, child, level - 1, slot_first, first, end)?;
             }
         }
         if clear_from < clear_to {
@@ -295,11 +293,8 @@ impl<'a, S: Store> MapEditor<'a, S> {
     ) -> Result<(), Corruption> {
         let mut removed = 0;
         let map = self.map;
-        map.walk_word(self.store, word, level, first, &mut |block, _, _| {
-            transaction.free(Extent {
-                start: block,
-                blocks: 1,
-            });
+        map.walk_word(self.store, word, level, first, &mut |pointer, _, _| {
+            free_block(transaction, pointer);
             removed += 1;
             Ok(())
         })?;

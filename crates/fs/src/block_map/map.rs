@@ -7,8 +7,10 @@
 use crate::format::map::{FANOUT, FANOUT_BITS, HEIGHT_MAX, capacity};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
 use crate::values::error::FsError;
+use device::DeviceBlock;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset};
-use txn::{Corruption, Store};
+use scatter::Extent;
+use txn::{Corruption, Store, Transaction};
 
 /// Where the pointer to a file's block is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,7 +64,7 @@ impl BlockMap {
         }
     }
 
-    /// Checks a pointer's word: its check, and that it stays inside the pool.
+    /// Reads a pointer to data: its check has to fit, and it has to stay inside the pool's memory or its device.
     #[inline]
     pub(super) fn read<S: Store>(
         &self,
@@ -72,7 +74,22 @@ impl BlockMap {
     ) -> Result<Option<Pointer>, DamagedAt> {
         match Pointer::read(word, position) {
             Ok(None) => Ok(None),
-            Ok(Some(pointer)) if store.geometry().contains(pointer.block) => Ok(Some(pointer)),
+            Ok(Some(pointer)) if has_place(store, pointer) => Ok(Some(pointer)),
+            _ => Err(DamagedAt(position)),
+        }
+    }
+
+    /// Reads a pointer to a node: that is a written block of memory.
+    #[inline]
+    pub(super) fn read_node<S: Store>(
+        &self,
+        store: &S,
+        word: u64,
+        position: Position,
+    ) -> Result<Option<BlockNumber>, DamagedAt> {
+        match Pointer::read_metadata(word, position) {
+            Ok(None) => Ok(None),
+            Ok(Some(block)) if store.geometry().contains(block) => Ok(Some(block)),
             _ => Err(DamagedAt(position)),
         }
     }
@@ -84,9 +101,9 @@ impl BlockMap {
     fn leaf<S: Store>(&self, store: &S, file_block: u64) -> Result<Option<Offset>, DamagedAt> {
         let mut level = self.height;
         let mut word = self.root;
-        while let Some(node) = self.read(store, word, self.position(level, file_block))? {
+        while let Some(node) = self.read_node(store, word, self.position(level, file_block))? {
             level -= 1;
-            let at = slot_offset(node.block, level, file_block);
+            let at = slot_offset(node, level, file_block);
             if level == 0 {
                 return Ok(Some(at));
             }
@@ -122,10 +139,11 @@ impl BlockMap {
         let mut word = self.root;
         let mut found = Slot::Root;
         for level in (1..self.height).rev() {
-            let Some(node) = self.read(store, word, self.position(level + 1, file_block))? else {
+            let position = self.position(level + 1, file_block);
+            let Some(node) = self.read_node(store, word, position)? else {
                 break;
             };
-            let at = slot_offset(node.block, level, file_block);
+            let at = slot_offset(node, level, file_block);
             word = store.load_word(at);
             found = Slot::Word(at);
         }
@@ -134,7 +152,7 @@ impl BlockMap {
 
     /// The word that makes `block` the lowest node on the way to `file_block`.
     pub fn node_word(&self, file_block: u64, block: BlockNumber) -> u64 {
-        Pointer::written(block).word(self.position(1, file_block))
+        Pointer::Written(block).word(self.position(1, file_block))
     }
 
     /// The pointer to `file_block`, which is kept in `slot`.
@@ -160,7 +178,7 @@ impl BlockMap {
     /// The word that makes `file_block` point to `block`, written.
     #[inline]
     pub fn word(&self, file_block: u64, block: BlockNumber) -> u64 {
-        Pointer::written(block).word(self.position(0, file_block))
+        Pointer::Written(block).word(self.position(0, file_block))
     }
 
     /// The block that holds `file_block`.
@@ -238,7 +256,7 @@ impl BlockMap {
             }
             let (level, pointer) = self.deepest(store, block)?;
             match pointer {
-                Some(pointer) if !pointer.unwritten => {
+                Some(Pointer::Written(_) | Pointer::Device(_)) => {
                     if data {
                         return Ok(Some(block));
                     }
@@ -278,18 +296,19 @@ impl BlockMap {
         let mut level = self.height;
         let mut word = self.root;
         loop {
-            let pointer = self.read(store, word, self.position(level, file_block))?;
-            match pointer {
-                Some(node) if level > 0 => {
-                    level -= 1;
-                    word = store.load_word(slot_offset(node.block, level, file_block));
-                }
-                _ => return Ok((level, pointer)),
+            let position = self.position(level, file_block);
+            if level == 0 {
+                return Ok((level, self.read(store, word, position)?));
             }
+            let Some(node) = self.read_node(store, word, position)? else {
+                return Ok((level, None));
+            };
+            level -= 1;
+            word = store.load_word(slot_offset(node, level, file_block));
         }
     }
 
-    /// Visits every block that the map owns: `visit(block, level, first file block)`; level 0 is data.
+    /// Visits every block that the map owns: `visit(pointer, level, first file block)`; level 0 is data, all others lie in memory.
     ///
     /// # Errors
     ///
@@ -297,7 +316,7 @@ impl BlockMap {
     pub fn walk<S: Store>(
         &self,
         store: &S,
-        visit: &mut impl FnMut(BlockNumber, u8, u64) -> Result<(), Corruption>,
+        visit: &mut impl FnMut(Pointer, u8, u64) -> Result<(), Corruption>,
     ) -> Result<(), Corruption> {
         if self.height > HEIGHT_MAX {
             return Err(Corruption::new(
@@ -314,18 +333,20 @@ impl BlockMap {
         word: u64,
         level: u8,
         first: u64,
-        visit: &mut impl FnMut(BlockNumber, u8, u64) -> Result<(), Corruption>,
+        visit: &mut impl FnMut(Pointer, u8, u64) -> Result<(), Corruption>,
     ) -> Result<(), Corruption> {
-        let Some(pointer) = self.read(store, word, self.position(level, first))? else {
+        let position = self.position(level, first);
+        if level == 0 {
+            let pointer = self.read(store, word, position)?;
+            return pointer.map_or(Ok(()), |pointer| visit(pointer, level, first));
+        }
+        let Some(node) = self.read_node(store, word, position)? else {
             return Ok(());
         };
-        visit(pointer.block, level, first)?;
-        if level == 0 {
-            return Ok(());
-        }
-        let mut node = [0; BLOCK_BYTES];
-        store.read(pointer.block.offset(), &mut node);
-        for (slot, bytes) in node.chunks_exact(8).enumerate() {
+        visit(Pointer::Written(node), level, first)?;
+        let mut content = [0; BLOCK_BYTES];
+        store.read(node.offset(), &mut content);
+        for (slot, bytes) in content.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             if word != 0 {
                 let first = first + slot as u64 * capacity(level - 1);
@@ -334,6 +355,20 @@ impl BlockMap {
         }
         Ok(())
     }
+}
+
+/// Whether what the pointer names is there.
+#[inline]
+fn has_place<S: Store>(store: &S, pointer: Pointer) -> bool {
+    match pointer {
+        Pointer::Written(block) | Pointer::Unwritten(block) => store.geometry().contains(block),
+        Pointer::Device(block) => is_on_device(store, block),
+    }
+}
+
+#[cold]
+fn is_on_device<S: Store>(store: &S, block: DeviceBlock) -> bool {
+    store.device().is_some_and(|device| device.contains(block))
 }
 
 /// Where a node at `block` keeps the pointer of `level` towards `file_block`.
@@ -367,18 +402,32 @@ impl From<DamagedAt> for FsError {
 }
 
 /// Reads a part of a block of a file. A hole reads as zeros, and so does an unwritten block.
+///
+/// # Errors
+///
+/// The block lies on the device, which is not asked here: the caller may hold locks.
 #[inline]
 pub(crate) fn read_block<S: Store>(
     store: &S,
     pointer: Option<Pointer>,
     in_block: usize,
     into: &mut [u8],
-) {
+) -> Result<(), DeviceBlock> {
     match pointer {
-        Some(Pointer {
-            block,
-            unwritten: false,
-        }) => store.read_data(block, in_block, into),
-        _ => into.fill(0),
+        Some(Pointer::Written(block)) => store.read_data(block, in_block, into),
+        Some(Pointer::Device(block)) => return Err(block),
+        Some(Pointer::Unwritten(_)) | None => into.fill(0),
+    }
+    Ok(())
+}
+
+/// Gives back the block that a pointer to data names.
+#[inline]
+pub(crate) fn free_block(transaction: &mut impl Transaction, pointer: Pointer) {
+    match pointer {
+        Pointer::Written(start) | Pointer::Unwritten(start) => {
+            transaction.free(Extent { start, blocks: 1 });
+        }
+        Pointer::Device(block) => transaction.free_device(block),
     }
 }

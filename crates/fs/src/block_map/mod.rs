@@ -4,5 +4,5 @@ mod editor;
 mod map;
 
 pub use editor::MapEditor;
-pub(crate) use map::read_block;
 pub use map::{BlockMap, DamagedAt, Slot};
+pub(crate) use map::{free_block, read_block};

@@ -106,8 +106,8 @@ pub(crate) fn free_contents<S: Store>(
         level: Position::ATTRIBUTES,
         index: 0,
     };
-    if let Ok(Some(pointer)) = Pointer::read(raw.attributes, position) {
-        for block in xattr::blocks(&core.store, number, pointer.block)? {
+    if let Ok(Some(root)) = Pointer::read_metadata(raw.attributes, position) {
+        for block in xattr::blocks(&core.store, number, root)? {
             transaction.free(Extent {
                 start: block,
                 blocks: 1,

@@ -2,5 +2,6 @@
 
 pub(crate) mod handover;
 pub(crate) mod life;
+pub(crate) mod relocate;
 pub(crate) mod roam;
 pub(crate) mod tail;

@@ -7,16 +7,17 @@
 //! A move is a transaction of its own, right behind the operation that drew the lot and under its locks; blocks of the inode table, which belong to sixteen
 //! inodes, move while all journals are held (`txn::homes`). Failing to move, for want of room for instance, is no failure of the operation.
 
+use super::relocate::move_one;
 use crate::block_map::{BlockMap, Slot};
 use crate::format::{InodeNumber, Pointer};
 use crate::inode::node::Body;
 use crate::mounted::file_system::Core;
 use crate::mounted::roaming::{Change, note};
 use crate::values::error::FsError;
-use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES};
-use scatter::{DomainId, Extent, Purpose};
+use pmem::{BlockNumber, LINE_BYTES};
+use scatter::DomainId;
 use std::ops::Range;
-use txn::{Store, Transaction};
+use txn::Store;
 
 impl<S: Store> Core<S> {
     /// Draws the lots of a change of bytes `in_block` of `block`, in place; that is block `index` of a file that the caller has locked.
@@ -61,12 +62,9 @@ impl<S: Store> Core<S> {
         let map = BlockMap::of(number, &body.raw);
         let slot = map.slot(&self.store, index)?;
         match map.pointer(&self.store, slot, index)? {
-            Some(Pointer {
-                block: from,
-                unwritten: false,
-            }) => {
+            Some(Pointer::Written(from)) => {
                 let home = (from, body.domain);
-                self.move_one(number, body, home, slot, |to| map.word(index, to))?;
+                move_one(self, number, body, home, slot, |to| map.word(index, to))?;
                 self.charge_moved(from, change);
                 Ok(())
             }
@@ -93,37 +91,10 @@ impl<S: Store> Core<S> {
         };
         let slot = map.node_slot(&self.store, index)?;
         let home = (at.block(), DomainId::METADATA);
-        self.move_one(number, body, home, slot, |to| map.node_word(index, to))?;
+        move_one(self, number, body, home, slot, |to| {
+            map.node_word(index, to)
+        })?;
         self.charge_moved(home.0, Change::Pointer);
-        Ok(())
-    }
-
-    /// Copies a block to a fresh one of its domain and makes the pointer in `slot` point there.
-    fn move_one(
-        &self,
-        number: InodeNumber,
-        body: &mut Body,
-        (from, domain): (BlockNumber, DomainId),
-        slot: Slot,
-        word: impl FnOnce(BlockNumber) -> u64,
-    ) -> Result<(), FsError> {
-        let mut transaction = self.begin();
-        let to = transaction.allocate_one(domain, Purpose::Ordinary)?;
-        let mut content = [0; BLOCK_BYTES];
-        self.store.read(from.offset(), &mut content);
-        transaction.write_fresh(to, 0, &content);
-        transaction.free(Extent {
-            start: from,
-            blocks: 1,
-        });
-        let mut new = body.raw;
-        match slot {
-            Slot::Word(at) => transaction.store_word(at, word(to)),
-            _ => new.root = word(to),
-        }
-        transaction.log_inode(number, &body.raw, &mut new)?;
-        transaction.commit()?;
-        body.raw = new;
         Ok(())
     }
 
@@ -136,6 +107,8 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmem::BLOCK_BYTES;
+    use txn::{Metadata, PoolState};
 
     /// What the allocator levels by is what went to the medium, pieces of data in place included.
     #[test]

@@ -4,7 +4,7 @@ use crate::block_map::{BlockMap, MapEditor};
 use crate::format::{BLOCK, FILE_BYTES_MAX, InodeNumber, Pointer, RawInode};
 use crate::inode::node::Body;
 use crate::mounted::file_system::Core;
-use crate::values::error::FsError;
+use crate::values::error::{FsError, not_brought_in};
 use pmem::BLOCK_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::DomainId;
@@ -53,11 +53,8 @@ pub(crate) fn zero_tail<S: Store>(
         return Ok(());
     }
     let map = BlockMap::of(number, raw);
-    let Some(Pointer {
-        block,
-        unwritten: false,
-    }) = map.lookup(&core.store, raw.size / BLOCK)?
-    else {
+    // What lies on the device has its zeros: no process stores there, and who moves a block there puts them behind the end.
+    let Some(Pointer::Written(block)) = map.lookup(&core.store, raw.size / BLOCK)? else {
         return Ok(());
     };
     let domain = core.store.allocator().domain_of(block);
@@ -85,10 +82,12 @@ pub(crate) fn zero_range_in_block<S: Store>(
     if from >= to || deliberate::is(Bug::ZeroTailForgotten) {
         return Ok(());
     }
-    if let Some(pointer) = map.lookup(&core.store, from / BLOCK)?
-        && !pointer.unwritten
-    {
-        transaction.zero(pointer.block.offset() + from % BLOCK, (to - from) as usize);
+    match map.lookup(&core.store, from / BLOCK)? {
+        Some(Pointer::Written(block)) => {
+            transaction.zero(block.offset() + from % BLOCK, (to - from) as usize);
+            Ok(())
+        }
+        Some(Pointer::Device(block)) => Err(not_brought_in(block)),
+        Some(Pointer::Unwritten(_)) | None => Ok(()),
     }
-    Ok(())
 }

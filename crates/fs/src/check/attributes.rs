@@ -85,36 +85,38 @@ impl Check<'_, '_> {
             level: Position::ATTRIBUTES,
             index,
         };
-        let (mut word, mut pointer) = match read_pointer(self.scan, word, position) {
+        let (mut word, pointer) = match read_pointer(self.scan, word, position, false) {
             Read::Hole => return Ok(None),
             Read::Sound(pointer) => (word, pointer),
             Read::Corrected(word, pointer) => {
+                let block = pointer.memory().map_or(0, BlockNumber::get);
                 self.fault(format!(
-                    "one bit of pointer {index} is flipped; it points to block {}",
-                    pointer.block
+                    "one bit of pointer {index} is flipped; it points to block {block}"
                 ));
                 (word, pointer)
             }
             Read::Damaged => return Err(format!("pointer {index} is damaged: {word:#018x}")),
         };
-        if pointer.unwritten {
-            self.fault(format!("pointer {index} is marked unwritten"));
-            pointer.unwritten = false;
-            word = pointer.word(position);
-        }
-        let claim = self
-            .scan
-            .claims
-            .claim(pointer.block, Owner::Inode(self.number), Use::Metadata);
+        let block = match pointer {
+            Pointer::Written(block) => block,
+            Pointer::Unwritten(block) => {
+                self.fault(format!("pointer {index} is marked unwritten"));
+                word = Pointer::Written(block).word(position);
+                block
+            }
+            Pointer::Device(_) => return Err(format!("pointer {index} leads to the device")),
+        };
+        let claims = self.scan.claims;
+        let claim = claims.claim(block, Owner::Inode(self.number), Use::Metadata);
         claim.map_err(|taken| {
             let other = taken
                 .0
                 .map(|owner| format!(", which {owner} has"))
                 .unwrap_or_default();
-            format!("pointer {index} leads to block {}{other}", pointer.block)
+            format!("pointer {index} leads to block {block}{other}")
         })?;
         self.owned += 1;
-        Ok(Some((word, pointer.block)))
+        Ok(Some((word, block)))
     }
 
     /// The header, with a flipped bit corrected if it makes no sense as it is.
@@ -168,10 +170,9 @@ impl Check<'_, '_> {
                 level: Position::ATTRIBUTES,
                 index: index + 1,
             };
-            match Pointer::read(self.scan.region.load_u64(inline + index * 8), position) {
-                Ok(Some(pointer)) if self.scan.claims.contains(pointer.block) => {
-                    places.push(pointer.block.offset())
-                }
+            let word = self.scan.region.load_u64(inline + index * 8);
+            match Pointer::read_metadata(word, position) {
+                Ok(Some(block)) if self.scan.claims.contains(block) => places.push(block.offset()),
                 _ => return false,
             }
         }

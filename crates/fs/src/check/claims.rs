@@ -4,17 +4,20 @@
 //! fixed order also remembers the owners of those, so that "first" means the same in every run.
 
 use crate::format::InodeNumber;
+use device::DeviceBlock;
 use pmem::BlockNumber;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use txn::Geometry;
+use txn::{Geometry, Superblock};
 
 /// Who claims a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Owner {
     Journal(u32),
+    /// The checksums of the device's blocks.
+    Seals,
     Inode(InodeNumber),
 }
 
@@ -22,6 +25,7 @@ impl fmt::Display for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Owner::Journal(index) => write!(formatter, "journal {index}"),
+            Owner::Seals => formatter.write_str("the seals of the device"),
             Owner::Inode(InodeNumber::TABLE) => formatter.write_str("the inode table"),
             Owner::Inode(number) => write!(formatter, "inode {number}"),
         }
@@ -52,7 +56,10 @@ impl Uses {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Taken(pub(super) Option<Owner>);
 
-/// The blocks of all segments.
+/// Blocks of the device have this bit in the sets of contested blocks.
+const ON_DEVICE: u64 = 1 << 63;
+
+/// The blocks of all segments, and of the device.
 #[derive(Debug)]
 pub(super) struct Claims {
     geometry: Geometry,
@@ -61,13 +68,21 @@ pub(super) struct Claims {
     words: Vec<AtomicU64>,
     /// Per segment: the uses of its blocks, as bits.
     uses: Vec<AtomicU8>,
+    device_blocks: u64,
+    device_words: Vec<AtomicU64>,
     clashes: Mutex<BTreeSet<u64>>,
     contested: HashMap<u64, Mutex<Option<Owner>>>,
 }
 
 impl Claims {
     /// Nobody owns anything; `contested` are blocks whose owners shall be remembered.
-    pub(super) fn new(geometry: Geometry, region_blocks: u64, contested: &BTreeSet<u64>) -> Claims {
+    pub(super) fn new(
+        superblock: &Superblock,
+        region_blocks: u64,
+        contested: &BTreeSet<u64>,
+    ) -> Claims {
+        let geometry = superblock.geometry();
+        let device_blocks = u64::from(superblock.device_blocks);
         let end = geometry.total_blocks().min(region_blocks);
         let blocks = end.saturating_sub(geometry.header_blocks);
         Claims {
@@ -77,6 +92,10 @@ impl Claims {
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             uses: (0..geometry.segments).map(|_| AtomicU8::new(0)).collect(),
+            device_blocks,
+            device_words: (0..device_blocks.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             clashes: Mutex::default(),
             contested: contested
                 .iter()
@@ -118,7 +137,37 @@ impl Claims {
         if !taken {
             self.uses[self.segment_of(block)].fetch_or(purpose as u8, Ordering::Relaxed);
         }
-        if let Some(first) = self.contested.get(&block.get()) {
+        self.note(block.get(), owner, taken)
+    }
+
+    /// Whether the pool has a device with this block.
+    pub(super) fn contains_on_device(&self, block: DeviceBlock) -> bool {
+        block.get() < self.device_blocks
+    }
+
+    /// Claims a block of the device, which must be [contained](Self::contains_on_device).
+    pub(super) fn claim_on_device(&self, block: DeviceBlock, owner: Owner) -> Result<(), Taken> {
+        let mask = 1 << (block.get() % 64);
+        let word = &self.device_words[(block.get() / 64) as usize];
+        let taken = word.fetch_or(mask, Ordering::Relaxed) & mask != 0;
+        self.note(ON_DEVICE | block.get(), owner, taken)
+    }
+
+    /// Whether somebody has claimed the block of the device.
+    pub(super) fn is_claimed_on_device(&self, block: DeviceBlock) -> bool {
+        let word = self.device_words[(block.get() / 64) as usize].load(Ordering::Relaxed);
+        word & 1 << (block.get() % 64) != 0
+    }
+
+    /// The claims of the device as the pool saves them.
+    pub(super) fn device_words(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = self.device_words.iter();
+        words.map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Remembers the first owner of a contested block, and blocks that nobody expected to be claimed twice.
+    fn note(&self, key: u64, owner: Owner, taken: bool) -> Result<(), Taken> {
+        if let Some(first) = self.contested.get(&key) {
             let mut first = first
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -132,7 +181,7 @@ impl Claims {
             self.clashes
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .insert(block.get());
+                .insert(key);
             return Err(Taken(None));
         }
         Ok(())

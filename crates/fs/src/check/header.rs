@@ -191,13 +191,20 @@ fn check_places(
 }
 
 /// Claims the blocks of all journals.
-pub(super) fn claim_journals(superblock: &Superblock, state: &State, claims: &Claims) {
+pub(super) fn claim_own(superblock: &Superblock, state: &State, claims: &Claims) {
     for (name, place) in HalfName::all(superblock.journals).zip(&state.halves) {
         let Some(place) = place else { continue };
         let blocks = (0..superblock.half_blocks()).map(|index| place.start + index);
         for block in blocks.filter(|&block| claims.contains(block)) {
             // Overlaps were reported with the places.
             let _ = claims.claim(block, Owner::Journal(name.journal), Use::Metadata);
+        }
+    }
+    if let Some(seals) = superblock.seals() {
+        let blocks = (0..u64::from(seals.blocks)).map(|index| seals.start + index);
+        for block in blocks.filter(|&block| claims.contains(block)) {
+            // A journal that lies there has a wrong place, which was reported.
+            let _ = claims.claim(block, Owner::Seals, Use::Metadata);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It ends on any bytes: a map has at most four levels, and a node is entered only by who claims its block first.
 
-use super::claims::{Owner, Use};
+use super::claims::{Owner, Taken, Use};
 use super::context::{Findings, Scan};
 use super::kind::FaultKind;
 use super::report::Place;
@@ -60,62 +60,68 @@ impl MapWalk<'_, '_> {
         let Some((mut word, mut pointer)) = self.read(word, position) else {
             return 0;
         };
-        if pointer.unwritten && (level > 0 || !self.may_be_unwritten) {
+        if let Pointer::Unwritten(block) = pointer
+            && (level > 0 || !self.may_be_unwritten)
+        {
             self.fault(position, FaultKind::PointerFlag, String::new());
-            pointer.unwritten = false;
+            pointer = Pointer::Written(block);
             word = pointer.word(position);
         }
-        if level == 0 && first >= self.end_blocks && self.size_is_certain && !pointer.unwritten {
-            self.fault(
-                position,
-                FaultKind::DataBeyondEnd,
-                format!("block {}", pointer.block),
-            );
+        let is_written = !matches!(pointer, Pointer::Unwritten(_));
+        if level == 0 && first >= self.end_blocks && self.size_is_certain && is_written {
+            let detail = describe(pointer);
+            self.fault(position, FaultKind::DataBeyondEnd, detail);
             return 0;
         }
-        let is_others = |user| self.scan.is_seen_by_others(pointer.block, user);
+        if let Err(taken) = self.claim(pointer, level) {
+            let other = taken
+                .0
+                .map(|owner| format!(", which {owner} has"))
+                .unwrap_or_default();
+            let detail = format!("{}{other}", describe(pointer));
+            self.fault(position, FaultKind::BlockShared, detail);
+            return 0;
+        }
+        self.found.owned += 1;
+        if level == 0 {
+            self.note_data(first, pointer);
+        } else if let Some(node) = pointer.memory() {
+            self.visit_node(node, level - 1, first);
+        }
+        word
+    }
+
+    fn claim(&self, pointer: Pointer, level: u8) -> Result<(), Taken> {
+        let owner = Owner::Inode(self.inode);
+        let block = match pointer {
+            Pointer::Device(block) => return self.scan.claims.claim_on_device(block, owner),
+            Pointer::Written(block) | Pointer::Unwritten(block) => block,
+        };
+        let is_others = |user| self.scan.is_seen_by_others(block, user);
         let purpose = match level {
             0 if self.user.is_some_and(is_others) => Use::OthersData,
             0 => self.purpose,
             _ => Use::Metadata,
         };
-        if let Err(taken) = self
-            .scan
-            .claims
-            .claim(pointer.block, Owner::Inode(self.inode), purpose)
-        {
-            let other = taken
-                .0
-                .map(|owner| format!(", which {owner} has"))
-                .unwrap_or_default();
-            self.fault(
-                position,
-                FaultKind::BlockShared,
-                format!("block {}{other}", pointer.block),
-            );
-            return 0;
-        }
-        self.found.owned += 1;
-        if level > 0 {
-            self.visit_node(pointer.block, level - 1, first);
-            return word;
-        }
-        if self.listed {
-            self.found.blocks.push((first, pointer.block));
-        }
-        self.note_data(first, pointer);
-        word
+        self.scan.claims.claim(block, owner, purpose)
     }
 
     /// Notes block `index` of the file.
     fn note_data(&mut self, index: u64, pointer: Pointer) {
         let found = &mut self.found;
         found.mapped_end = found.mapped_end.max(index + 1);
-        if !pointer.unwritten {
-            found.data_block.get_or_insert(pointer.block);
-            found.written_end = found.written_end.max(index + 1);
-            if index == self.wanted {
-                found.wanted = Some(pointer.block);
+        if let Some(block) = pointer.memory().filter(|_| self.listed) {
+            found.blocks.push((index, block));
+        }
+        match pointer {
+            Pointer::Unwritten(_) => {}
+            Pointer::Device(_) => found.written_end = found.written_end.max(index + 1),
+            Pointer::Written(block) => {
+                found.data_block.get_or_insert(block);
+                found.written_end = found.written_end.max(index + 1);
+                if index == self.wanted {
+                    found.wanted = Some(block);
+                }
             }
         }
     }
@@ -140,11 +146,12 @@ impl MapWalk<'_, '_> {
 
     /// Reads a pointer, corrected if need be. `None` is a hole.
     fn read(&mut self, word: u64, position: Position) -> Option<(u64, Pointer)> {
-        match read_pointer(self.scan, word, position) {
+        let is_data = position.level == 0 && self.may_be_unwritten;
+        match read_pointer(self.scan, word, position, is_data) {
             Read::Hole => None,
             Read::Sound(pointer) => Some((word, pointer)),
             Read::Corrected(word, pointer) => {
-                let detail = format!("one bit is flipped; it points to block {}", pointer.block);
+                let detail = format!("one bit is flipped; it points to {}", describe(pointer));
                 self.fault(position, FaultKind::PointerDamaged, detail);
                 Some((word, pointer))
             }
@@ -182,23 +189,35 @@ pub(super) enum Read {
     Damaged,
 }
 
-/// Reads a pointer that must lead into the pool.
-pub(super) fn read_pointer(scan: &Scan<'_>, word: u64, position: Position) -> Read {
+/// The block that a pointer names.
+fn describe(pointer: Pointer) -> String {
+    match pointer {
+        Pointer::Written(block) | Pointer::Unwritten(block) => format!("block {block}"),
+        Pointer::Device(block) => format!("block {block} of the device"),
+    }
+}
+
+/// Reads a pointer that must lead into the pool: to its memory, or, if it `is_data` of a file, to its device.
+pub(super) fn read_pointer(scan: &Scan<'_>, word: u64, position: Position, is_data: bool) -> Read {
+    let has_place = |pointer| match pointer {
+        Pointer::Written(block) | Pointer::Unwritten(block) => scan.claims.contains(block),
+        Pointer::Device(block) => is_data && scan.claims.contains_on_device(block),
+    };
     match Pointer::read(word, position) {
         Ok(None) => return Read::Hole,
-        Ok(Some(pointer)) if scan.claims.contains(pointer.block) => return Read::Sound(pointer),
+        Ok(Some(pointer)) if has_place(pointer) => return Read::Sound(pointer),
         _ => {}
     }
     // A pointer's check has its lowest bit set, so a single bit can only come from a hole.
     if word.is_power_of_two() {
         return Read::Damaged;
     }
+    let is_claimed = |pointer| match pointer {
+        Pointer::Written(block) | Pointer::Unwritten(block) => scan.claims.is_claimed(block),
+        Pointer::Device(block) => scan.claims.is_claimed_on_device(block),
+    };
     let inside = |word| match Pointer::read(word, position) {
-        Ok(Some(pointer))
-            if scan.claims.contains(pointer.block) && !scan.claims.is_claimed(pointer.block) =>
-        {
-            Some(pointer)
-        }
+        Ok(Some(pointer)) if has_place(pointer) && !is_claimed(pointer) => Some(pointer),
         _ => None,
     };
     single_bit::correct_word(word, inside).map_or(Read::Damaged, |(word, pointer)| {

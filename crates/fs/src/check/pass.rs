@@ -77,7 +77,7 @@ impl Pass {
                 complete: false,
             };
         }
-        let claims = Claims::new(geometry, region.length() / BLOCK_BYTES as u64, contested);
+        let claims = Claims::new(&superblock, region.length() / BLOCK_BYTES as u64, contested);
         let scan = Scan {
             region,
             superblock,
@@ -101,7 +101,7 @@ fn check_all(scan: &Scan<'_>, options: &CheckOptions<'_>, findings: &mut Finding
     header::check_superblocks(scan.region, &scan.superblock, findings);
     let state = header::check_state(scan.region, &scan.superblock, findings);
     journals::check_replayed(scan.region, &scan.superblock, &state, findings);
-    header::claim_journals(&scan.superblock, &state, scan.claims);
+    header::claim_own(&scan.superblock, &state, scan.claims);
     header::check_reserved(scan.region, &scan.superblock, state.is_clean, findings);
     let Some(mut inodes) = table::check(scan, options, findings) else {
         return false;

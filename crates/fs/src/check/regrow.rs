@@ -15,7 +15,9 @@ use scatter::{DomainId, Extent, Options, Purpose};
 use std::collections::HashMap;
 use std::sync::Arc;
 use txn::checksum::mix64;
-use txn::{Corruption, Domain, Mode, OpenError, PmemStore, Store, Transaction};
+use txn::{
+    Corruption, Domain, Metadata, Mode, OpenError, PmemStore, PoolState, Store, Transaction,
+};
 
 /// Why holes could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -159,12 +161,12 @@ fn fill_directory(
     let pointer = table
         .lookup(store, directory.get() / INODES_PER_BLOCK)
         .map_err(FsError::from)?;
-    let Some(pointer) = pointer else {
+    let Some(Pointer::Written(table_block)) = pointer else {
         return Err(
             Corruption::new(format!("inode {directory}"), "it has no place in the table").into(),
         );
     };
-    let at = pointer.block.offset() + directory.get() % INODES_PER_BLOCK * INODE_BYTES as u64;
+    let at = table_block.offset() + directory.get() % INODES_PER_BLOCK * INODE_BYTES as u64;
     let mut transaction = store.begin();
     let block = transaction
         .allocate_one(DomainId::METADATA, Purpose::Overwrite)
@@ -187,7 +189,7 @@ fn link<T: Transaction>(
     editor.set(
         &mut transaction,
         index,
-        &[Pointer::written(block)],
+        &[Pointer::Written(block)],
         DomainId::METADATA,
     )?;
     new.blocks += 1 + editor.added;

@@ -39,7 +39,7 @@ fn read(scan: &Scan<'_>, inodes: &Inodes) -> Option<Saved> {
     }
     let blob = txn::saved::load(scan.region, &scan.geometry)?;
     let blocks: Vec<BlockNumber> = inodes.table.iter().copied().flatten().collect();
-    Saved::parse(&blob, &blocks)
+    Saved::parse(&blob, &blocks, scan.claims.device_words().count())
 }
 
 fn contradiction(scan: &Scan<'_>, inodes: &Inodes, saved: &Saved) -> Option<String> {
@@ -61,6 +61,13 @@ fn contradiction(scan: &Scan<'_>, inodes: &Inodes, saved: &Saved) -> Option<Stri
         .find(|(index, word)| saved.bitmap.get(*index) != Some(word))
     {
         return Some(format!("word {} of the bitmap differs", word.0));
+    }
+    if !scan
+        .claims
+        .device_words()
+        .eq(saved.device_bitmap.iter().copied())
+    {
+        return Some("the bitmap of the device differs".into());
     }
     let mut free: Vec<u32> = saved.free_numbers.clone();
     free.sort_unstable();

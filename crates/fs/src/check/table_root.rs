@@ -49,8 +49,8 @@ struct Candidate {
 pub(super) fn find(scan: &Scan<'_>, stored: &RawInode) -> Option<RawInode> {
     let heights = 0..=HEIGHT_MAX;
     let from_inode = heights.filter_map(|height| {
-        let pointer = Pointer::read(stored.root, position(height, 0)).ok()??;
-        candidate(scan, height, pointer.block)
+        let block = Pointer::read_metadata(stored.root, position(height, 0)).ok()??;
+        candidate(scan, height, block)
     });
     let best = from_inode.max().or_else(|| search(scan));
     let Candidate { height, block, .. } = best?;
@@ -59,7 +59,7 @@ pub(super) fn find(scan: &Scan<'_>, stored: &RawInode) -> Option<RawInode> {
         links: 1,
         generation: 1,
         height,
-        root: Pointer::written(block).word(position(height, 0)),
+        root: Pointer::Written(block).word(position(height, 0)),
         ..RawInode::ZERO
     })
 }
@@ -109,7 +109,10 @@ fn is_root(scan: &Scan<'_>, height: u8, block: BlockNumber) -> bool {
     };
     (0..FIRST_POINTERS).any(|index| {
         let word = scan.region.load_u64(block.offset() + index * 8);
-        matches!(Pointer::read(word, position(level, index)), Ok(Some(_)))
+        matches!(
+            Pointer::read_metadata(word, position(level, index)),
+            Ok(Some(_))
+        )
     })
 }
 
@@ -127,8 +130,9 @@ fn score(scan: &Scan<'_>, height: u8, index: u64, block: BlockNumber, reads: &mu
     let words = bytes.as_chunks::<8>().0;
     let first = index * words.len() as u64;
     let below = (first..).zip(words).filter_map(|(index, word)| {
-        let pointer = Pointer::read(u64::from_le_bytes(*word), position(level, index)).ok()??;
-        Some(score(scan, level, index, pointer.block, reads))
+        let word = u64::from_le_bytes(*word);
+        let block = Pointer::read_metadata(word, position(level, index)).ok()??;
+        Some(score(scan, level, index, block, reads))
     });
     below.sum()
 }

@@ -1,15 +1,16 @@
 //! Allocating, zeroing and punching ranges of files (`fallocate`).
 
 use super::write::purpose_of_overwrite;
-use crate::block_map::{BlockMap, MapEditor};
+use crate::block_map::{BlockMap, MapEditor, free_block};
 use crate::changes::tail::{zero_range_in_block, zero_tail};
 use crate::format::map::FANOUT;
 use crate::format::{BLOCK, FILE_BYTES_MAX, InodeNumber, Pointer};
 use crate::inode::node::{Body, Node};
+use crate::lease::change::Ends;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::values::error::FsError;
 use crate::values::types::AllocateOptions;
-use scatter::{DomainId, Extent, Purpose};
+use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
 use std::ops::Range;
 use txn::{Store, Transaction};
@@ -43,10 +44,13 @@ impl<S: Store> FileSystem<S> {
                 .checked_add(length)
                 .filter(|&end| end <= FILE_BYTES_MAX)
                 .ok_or(FsError::FileTooLarge)?;
-            let mut body = node.write();
+            let changes_bytes = options.punch_hole || options.zero_range;
+            let mut body = core.lock_for_change(node, |_| match changes_bytes {
+                true => Ends::of(offset, end),
+                false => Ends::NONE,
+            })?;
             body.require_regular()?;
-            core.end_lease(node, &mut body)?;
-            if options.punch_hole || options.zero_range {
+            if changes_bytes {
                 body.changes_content(&core.copies, offset..end);
             }
             match (options.punch_hole, options.zero_range) {
@@ -163,15 +167,8 @@ fn reserve_step<S: Store>(
     map.lookup_range(&core.store, first, count, |block, pointer| {
         let is_hole = pointer.is_none();
         match pointer {
-            Some(Pointer {
-                block: old,
-                unwritten: false,
-            }) if whole.contains(&block) => {
-                transaction.free(Extent {
-                    start: old,
-                    blocks: 1,
-                });
-            }
+            Some(Pointer::Unwritten(_)) => return,
+            Some(old) if whole.contains(&block) => free_block(&mut transaction, old),
             Some(_) => return,
             None => {}
         }
@@ -215,10 +212,7 @@ fn reserve_step<S: Store>(
         let pointers: SmallVec<[Pointer; 64]> = extents
             .iter()
             .flat_map(|extent| (0..u64::from(extent.blocks)).map(|index| extent.start + index))
-            .map(|block| Pointer {
-                block,
-                unwritten: true,
-            })
+            .map(Pointer::Unwritten)
             .collect();
         editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
         new.blocks += if is_hole { length } else { 0 };

@@ -1,7 +1,9 @@
 //! The content of files: reading, writing, allocating.
 
 mod allocate;
+mod elsewhere;
 mod hold;
+mod place;
 mod read;
 mod reading;
 mod write;

@@ -1,5 +1,6 @@
 //! Reading files: their content, and where there is some.
 
+use super::elsewhere::Elsewhere;
 use super::reading::Reading;
 use crate::block_map::BlockMap;
 use crate::format::BLOCK;
@@ -19,12 +20,12 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`].
+    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`], [`FsError::Device`].
     #[inline]
     pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         self.core.shown(node.number(), || {
-            if let Some(length) = self.read_unlocked(node, offset, into) {
-                return Ok(length);
+            if let Some(outcome) = self.read_unlocked(node, offset, into) {
+                return outcome;
             }
             self.read_locked(node, offset, into)
         })
@@ -32,12 +33,18 @@ impl<S: Store> FileSystem<S> {
 
     /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time, or if there is any doubt.
     #[inline]
-    fn read_unlocked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<usize> {
+    fn read_unlocked(
+        &self,
+        node: &Node,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Option<Result<usize, FsError>> {
         let core = &*self.core;
         node.prefetch_copy(offset / BLOCK);
         let snapshot = self.believable(node)?;
         let left = snapshot.size.saturating_sub(offset);
         let length = (into.len() as u64).min(left) as usize;
+        let mut elsewhere = Elsewhere::NOTHING;
         if length > 0 {
             let map = BlockMap {
                 inode: node.number(),
@@ -52,12 +59,19 @@ impl<S: Store> FileSystem<S> {
                 snapshot: Some(&snapshot),
             };
             if in_block + length > BLOCK_BYTES {
-                reading.range(&map, offset, into).ok()?;
+                reading.range(&map, offset, into, &mut elsewhere).ok()?;
             } else {
-                reading.one_block(&map, offset / BLOCK, in_block, into)?;
+                reading.one_block(&map, offset / BLOCK, in_block, into, &mut elsewhere)?;
             }
         }
-        node.view().is_current(&snapshot).then_some(length)
+        if !node.view().is_current(&snapshot) {
+            return None;
+        }
+        if elsewhere.is_nothing() {
+            return Some(Ok(length));
+        }
+        let fetched = elsewhere.fetch(core, node, Some(&snapshot));
+        Some(fetched.map(|()| length))
     }
 
     /// What a reader without the lock sees of a file, unless somebody changes it, or the reader would have to.
@@ -83,9 +97,14 @@ impl<S: Store> FileSystem<S> {
             node,
             snapshot: None,
         };
-        reading.range(&BlockMap::of(node.number(), &body.raw), offset, into)?;
+        let mut elsewhere = Elsewhere::NOTHING;
+        let map = BlockMap::of(node.number(), &body.raw);
+        reading.range(&map, offset, into, &mut elsewhere)?;
         let stale = access_is_stale(&core.options, body.raw.access_since_change());
+        // Nothing changes as long as the lock is held, and the noted blocks keep their content afterwards.
+        let snapshot = node.view().snapshot();
         drop(body);
+        elsewhere.fetch(core, node, snapshot.as_ref())?;
         if stale {
             self.touch_accessed(node)?;
         }

@@ -1,5 +1,6 @@
-//! One read of a file at one moment: from copies in DRAM, and from the medium.
+//! One read of a file at one moment: from copies in DRAM, and from memory. What lies on the device is noted for later.
 
+use super::elsewhere::{Elsewhere, FilePlace};
 use crate::block_map::BlockMap;
 use crate::format::{BLOCK, Pointer};
 use crate::inode::node::Node;
@@ -46,20 +47,21 @@ pub(crate) struct Reading<'r, S: Store> {
     pub(crate) snapshot: Option<&'r Snapshot>,
 }
 
-impl<S: Store> Reading<'_, S> {
+impl<'r, S: Store> Reading<'r, S> {
     /// Copies a part of a block that lies inside the file; `None` if its place is in doubt.
     #[inline]
-    pub(super) fn one_block(
+    pub(super) fn one_block<'b>(
         &self,
         map: &BlockMap,
         block: u64,
         in_block: usize,
-        into: &mut [u8],
+        into: &'b mut [u8],
+        elsewhere: &mut Elsewhere<'b, 'r>,
     ) -> Option<()> {
         let store = &self.core.store;
         if self.node.copies().is_none() {
             let pointer = map.lookup(store, block).ok()?;
-            self.block(block, pointer, in_block, into);
+            self.block(block, pointer, in_block, into, elsewhere);
             return Some(());
         }
         // What a hit needs is on its way; unless it will be one, what a miss needs comes at the same time.
@@ -75,17 +77,18 @@ impl<S: Store> Reading<'_, S> {
         if !is_hit {
             let slot = slot.unwrap_or_else(|| map.slot(store, block)).ok()?;
             let pointer = map.pointer(store, slot, block).ok()?;
-            self.block(block, pointer, in_block, into);
+            self.block(block, pointer, in_block, into, elsewhere);
         }
         Some(())
     }
 
     /// Copies a range that lies inside the file.
-    pub(super) fn range(
+    pub(super) fn range<'b>(
         &self,
         map: &BlockMap,
         offset: u64,
-        into: &mut [u8],
+        into: &'b mut [u8],
+        elsewhere: &mut Elsewhere<'b, 'r>,
     ) -> Result<(), FsError> {
         let first = offset / BLOCK;
         let last = (offset + into.len() as u64 - 1) / BLOCK;
@@ -99,7 +102,7 @@ impl<S: Store> Reading<'_, S> {
                 let length = rest.len().min(BLOCK_BYTES - in_block);
                 let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
                 if !self.read_copy(index, in_block, part) {
-                    self.block(index, pointer, in_block, part);
+                    self.block(index, pointer, in_block, part, elsewhere);
                 }
                 rest = tail;
                 in_block = 0;
@@ -108,15 +111,27 @@ impl<S: Store> Reading<'_, S> {
         Ok(())
     }
 
-    /// Copies a part of a block out of the medium.
+    /// Copies a part of a block out of memory, or notes it.
     #[inline]
-    fn block(&self, index: u64, pointer: Option<Pointer>, in_block: usize, into: &mut [u8]) {
+    fn block<'b>(
+        &self,
+        index: u64,
+        pointer: Option<Pointer>,
+        in_block: usize,
+        into: &'b mut [u8],
+        elsewhere: &mut Elsewhere<'b, 'r>,
+    ) {
         match pointer {
-            Some(Pointer {
-                block,
-                unwritten: false,
-            }) => self.read_medium(index, block, in_block, into),
-            _ => into.fill(0),
+            Some(Pointer::Written(block)) => self.read_medium(index, block, in_block, into),
+            Some(Pointer::Device(block)) => {
+                let place = FilePlace {
+                    index,
+                    block,
+                    in_block,
+                };
+                elsewhere.note(&self.core.store, place, into);
+            }
+            Some(Pointer::Unwritten(_)) | None => into.fill(0),
         }
     }
 

@@ -5,18 +5,19 @@
 //!   file is not, unless no fresh block is free: it is streamed to a fresh one before its old pointer is known.
 //! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
 
-use crate::block_map::read_block;
-use crate::block_map::{BlockMap, MapEditor, Slot};
+use crate::block_map::{BlockMap, MapEditor, Slot, free_block, read_block};
 use crate::changes::tail::zero_tail;
 use crate::format::{BLOCK, FILE_BYTES_MAX};
 use crate::format::{InodeNumber, Pointer, RawInode, Timestamp};
 use crate::inode::node::{Body, Node};
+use crate::lease::change::Ends;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::mounted::operation::Operation;
 use crate::mounted::roaming::Change;
-use crate::values::error::FsError;
+use crate::values::error::{FsError, not_brought_in};
+use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber};
-use scatter::{DomainId, Extent, Extents, Purpose};
+use scatter::{DomainId, Extents, Purpose};
 use smallvec::SmallVec;
 use txn::{Logger, RESERVED_BYTES_MIN, Store, Transaction};
 
@@ -79,12 +80,9 @@ impl<S: Store> FileSystem<S> {
     pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
         core.durably(|| {
-            let mut body = node.write();
-            core.end_lease(node, &mut body)?;
-            body.changes_content(
-                &core.copies,
-                offset..offset.saturating_add(data.len() as u64),
-            );
+            let end = offset.saturating_add(data.len() as u64);
+            let mut body = core.lock_for_change(node, |_| Ends::of(offset, end))?;
+            body.changes_content(&core.copies, offset..end);
             write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
         })
     }
@@ -98,13 +96,11 @@ impl<S: Store> FileSystem<S> {
     pub fn append(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
         let core = &*self.core;
         core.durably(|| {
-            let mut body = node.write();
-            core.end_lease(node, &mut body)?;
+            let end = |offset: u64| offset.saturating_add(data.len() as u64);
+            let ends = |body: &Body| Ends::of(body.raw.size, end(body.raw.size));
+            let mut body = core.lock_for_change(node, ends)?;
             let offset = body.raw.size;
-            body.changes_content(
-                &core.copies,
-                offset..offset.saturating_add(data.len() as u64),
-            );
+            body.changes_content(&core.copies, offset..end(offset));
             let written = write_all(core, node.number(), &mut body, offset, data)?;
             Ok(Appended {
                 at: offset,
@@ -298,7 +294,11 @@ fn overwrite_block<S: Store>(
         // A hole must not use the reserve that overwriting has, and counts as a new block.
         return Ok(false);
     };
-    transaction.free(single_block(old.block));
+    if matches!(old, Pointer::Device(_)) {
+        // What is freed there gives memory nothing back.
+        return Ok(false);
+    }
+    free_block(&mut transaction, old);
     let word = map.word(index, block);
     match slot {
         Slot::Word(at) => {
@@ -325,12 +325,12 @@ fn write_logged<S: Store>(
     range: &Range<'_>,
 ) -> Result<Option<BlockNumber>, FsError> {
     let map = BlockMap::of(number, &body.raw);
-    let Some(Pointer {
-        block,
-        unwritten: false,
-    }) = map.lookup(&core.store, range.first_block())?
-    else {
-        return Ok(None);
+    let block = match map.lookup(&core.store, range.first_block())? {
+        Some(Pointer::Written(block)) => block,
+        Some(Pointer::Device(block)) if deliberate::is(Bug::LogDeviceData) => {
+            BlockNumber::new(block.get())
+        }
+        _ => return Ok(None),
     };
     let mut transaction = core.begin();
     transaction.store(block.offset() + range.offset % BLOCK, range.data);
@@ -388,12 +388,9 @@ fn write_one_block<S: Store>(
     let slot = map.slot(&core.store, index)?;
     let old = map.pointer(&core.store, slot, index)?;
     let block = match old {
-        Some(Pointer {
-            block,
-            unwritten: true,
-        }) => block,
-        Some(Pointer { block, .. }) => {
-            transaction.free(single_block(block));
+        Some(Pointer::Unwritten(block)) => block,
+        Some(pointer) => {
+            free_block(transaction, pointer);
             let purpose = purpose_of_overwrite(core, &[old]);
             transaction.allocate_one(body.domain, purpose)?
         }
@@ -403,7 +400,7 @@ fn write_one_block<S: Store>(
         }
     };
     transaction.take_turn();
-    fill_block(core, range, index, old, block, transaction);
+    fill_block(core, range, index, old, block, transaction)?;
     publish(core, map, new, (index, slot), block, transaction)
 }
 
@@ -436,27 +433,24 @@ fn publish_in_new_node<S: Store>(
     transaction: &mut impl Transaction,
 ) -> Result<(), FsError> {
     let mut editor = MapEditor::new(&core.store, *map);
-    let pointers = [Pointer::written(block)];
+    let pointers = [Pointer::Written(block)];
     editor.set(transaction, index, &pointers, DomainId::METADATA)?;
     new.blocks += editor.added;
     (new.root, new.height) = editor.finish(transaction);
     Ok(())
 }
 
-/// An overwrite frees as much as it takes, so it may use the reserve; unless somebody still sees what it frees, which nobody gets until he has gone.
+/// An overwrite frees as much as it takes, so it may use the reserve; unless somebody still sees what it frees, which nobody gets
+/// until he has gone, or that lies on the device.
 #[inline]
 pub(crate) fn purpose_of_overwrite<S: Store>(core: &Core<S>, old: &[Option<Pointer>]) -> Purpose {
     let seen = core.store.seen_blocks();
-    let mut blocks = old.iter().flatten().map(|pointer| pointer.block);
-    match seen.is_any() && seen.sees(&mut blocks) {
+    let on_device = |pointer: &Pointer| matches!(pointer, Pointer::Device(_));
+    let mut blocks = old.iter().flatten().filter_map(|pointer| pointer.memory());
+    match old.iter().flatten().any(on_device) || seen.is_any() && seen.sees(&mut blocks) {
         true => Purpose::Ordinary,
         false => Purpose::Overwrite,
     }
-}
-
-#[inline]
-fn single_block(start: BlockNumber) -> Extent {
-    Extent { start, blocks: 1 }
 }
 
 #[inline(never)]
@@ -471,15 +465,7 @@ fn write_blocks<S: Store>(
     let (first, count) = (range.first_block(), range.block_count());
     let mut old: SmallVec<[Option<Pointer>; 64]> = SmallVec::with_capacity(count as usize);
     map.lookup_range(&core.store, first, count, |_, pointer| old.push(pointer))?;
-    let is_fill = |pointer: &Option<Pointer>| {
-        matches!(
-            pointer,
-            Some(Pointer {
-                unwritten: true,
-                ..
-            })
-        )
-    };
+    let is_fill = |pointer: &Option<Pointer>| matches!(pointer, Some(Pointer::Unwritten(_)));
     let needed = old.iter().filter(|pointer| !is_fill(pointer)).count() as u32;
     let holes = old.iter().filter(|pointer| pointer.is_none()).count() as u64;
     let purpose = match holes {
@@ -497,21 +483,15 @@ fn write_blocks<S: Store>(
     let mut pointers: SmallVec<[Pointer; 64]> = SmallVec::with_capacity(count as usize);
     for (index, old) in (first..).zip(&old) {
         let block = match old {
-            Some(Pointer {
-                block,
-                unwritten: true,
-            }) => *block,
+            Some(Pointer::Unwritten(block)) => *block,
             // As many fresh blocks were taken as there are blocks without a place.
             _ => fresh.next().ok_or(FsError::NoSpace)?,
         };
-        fill_block(core, range, index, *old, block, transaction);
-        pointers.push(Pointer::written(block));
-        if let Some(Pointer {
-            block,
-            unwritten: false,
-        }) = old
-        {
-            transaction.free(single_block(*block));
+        fill_block(core, range, index, *old, block, transaction)?;
+        pointers.push(Pointer::Written(block));
+        match old {
+            Some(Pointer::Unwritten(_)) | None => {}
+            Some(pointer) => free_block(transaction, *pointer),
         }
     }
     let mut editor = MapEditor::new(&core.store, *map);
@@ -530,13 +510,13 @@ fn fill_block<S: Store>(
     old: Option<Pointer>,
     block: BlockNumber,
     transaction: &mut impl Transaction,
-) {
+) -> Result<(), FsError> {
     let (in_block, data) = range.in_block(index);
     if data.len() == BLOCK_BYTES {
         transaction.write_fresh(block, 0, data);
-    } else {
-        fill_around(core, (in_block, data), old, block, transaction);
+        return Ok(());
     }
+    fill_around(core, (in_block, data), old, block, transaction)
 }
 
 /// The old content with `data` laid over it. Apart, so that whole blocks need no room for it on the stack.
@@ -547,9 +527,10 @@ fn fill_around<S: Store>(
     old: Option<Pointer>,
     block: BlockNumber,
     transaction: &mut impl Transaction,
-) {
+) -> Result<(), FsError> {
     let mut content = [0; BLOCK_BYTES];
-    read_block(&core.store, old, 0, &mut content);
+    read_block(&core.store, old, 0, &mut content).map_err(not_brought_in)?;
     content[in_block..in_block + data.len()].copy_from_slice(data);
     transaction.write_fresh(block, 0, &content);
+    Ok(())
 }

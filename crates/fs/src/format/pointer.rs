@@ -2,20 +2,24 @@
 //!
 //! ```text
 //! bits 0–39   block number
-//! bit  40     unwritten: allocated, reads as zeros
-//! bits 41–43  zero (reserved for larger units)
+//! bit  40     unwritten: allocated in memory, reads as zeros
+//! bit  41     device: the number is that of a block of the device
+//! bits 42–43  zero (reserved for larger units)
 //! bits 44–63  check of the bits above, the owner and the position
 //! ```
 //! Zero is a hole. The check makes a flipped bit, a pointer copied to another place and a stale block
 //! of another file visible before anything is read through it.
 
 use super::InodeNumber;
+use device::DeviceBlock;
 use pmem::BlockNumber;
+use pmem::deliberate::{self, Bug};
 use txn::checksum::mix64;
 
 const BLOCK_BITS: u32 = 40;
 const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 const UNWRITTEN: u64 = 1 << BLOCK_BITS;
+const DEVICE: u64 = 2 << BLOCK_BITS;
 const CHECK_SHIFT: u32 = 44;
 const BODY_MASK: u64 = (1 << CHECK_SHIFT) - 1;
 
@@ -41,13 +45,15 @@ impl Position {
     }
 }
 
-/// A block pointer that is not a hole.
+/// A block pointer that is not a hole. Whoever matches it says what he does with each kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Pointer {
-    /// The block.
-    pub block: BlockNumber,
-    /// Whether the block is allocated but was never written: reads as zeros.
-    pub unwritten: bool,
+pub enum Pointer {
+    /// To a written block of memory.
+    Written(BlockNumber),
+    /// To a block of memory that is allocated and was never written: it reads as zeros.
+    Unwritten(BlockNumber),
+    /// To a written block of the device. Only data lies there.
+    Device(DeviceBlock),
 }
 
 /// A pointer whose check fails.
@@ -55,19 +61,14 @@ pub struct Pointer {
 pub struct DamagedPointer;
 
 impl Pointer {
-    /// A pointer to a written block.
-    #[inline]
-    pub const fn written(block: BlockNumber) -> Pointer {
-        Pointer {
-            block,
-            unwritten: false,
-        }
-    }
-
     /// The word that stands for this pointer at `position`.
     #[inline]
     pub fn word(self, position: Position) -> u64 {
-        let body = self.block.get() | if self.unwritten { UNWRITTEN } else { 0 };
+        let body = match self {
+            Pointer::Written(block) => block.get(),
+            Pointer::Unwritten(block) => block.get() | UNWRITTEN,
+            Pointer::Device(block) => block.get() | DEVICE,
+        };
         body | (check(body, position) << CHECK_SHIFT)
     }
 
@@ -82,13 +83,45 @@ impl Pointer {
             return Ok(None);
         }
         let body = word & BODY_MASK;
-        if word >> CHECK_SHIFT != check(body, position) || body & !(BLOCK_MASK | UNWRITTEN) != 0 {
+        if word >> CHECK_SHIFT != check(body, position) {
             return Err(DamagedPointer);
         }
-        Ok(Some(Pointer {
-            block: BlockNumber::new(body & BLOCK_MASK),
-            unwritten: body & UNWRITTEN != 0,
+        let number = body & BLOCK_MASK;
+        Ok(Some(match body & !BLOCK_MASK {
+            0 => Pointer::Written(BlockNumber::new(number)),
+            UNWRITTEN => Pointer::Unwritten(BlockNumber::new(number)),
+            DEVICE if deliberate::is(Bug::IgnoreLocation) => {
+                Pointer::Written(BlockNumber::new(number))
+            }
+            DEVICE => Pointer::Device(DeviceBlock::new(number)),
+            _ => return Err(DamagedPointer),
         }))
+    }
+
+    /// Reads the word of a pointer to metadata: that is a written block of memory.
+    ///
+    /// # Errors
+    ///
+    /// [`DamagedPointer`] if the check fails, or the block is another kind of block.
+    #[inline]
+    pub fn read_metadata(
+        word: u64,
+        position: Position,
+    ) -> Result<Option<BlockNumber>, DamagedPointer> {
+        match Pointer::read(word, position)? {
+            None => Ok(None),
+            Some(Pointer::Written(block)) => Ok(Some(block)),
+            Some(Pointer::Unwritten(_) | Pointer::Device(_)) => Err(DamagedPointer),
+        }
+    }
+
+    /// The block, if it lies in memory.
+    #[inline]
+    pub fn memory(self) -> Option<BlockNumber> {
+        match self {
+            Pointer::Written(block) | Pointer::Unwritten(block) => Some(block),
+            Pointer::Device(_) => None,
+        }
     }
 }
 
@@ -111,11 +144,12 @@ mod tests {
         };
         let mut missed = 0;
         for block in [1, 4096, 123_456_789, BLOCK_MASK] {
-            for unwritten in [false, true] {
-                let pointer = Pointer {
-                    block: BlockNumber::new(block),
-                    unwritten,
-                };
+            let number = BlockNumber::new(block);
+            for pointer in [
+                Pointer::Written(number),
+                Pointer::Unwritten(number),
+                Pointer::Device(DeviceBlock::new(block)),
+            ] {
                 let word = pointer.word(position);
                 assert_eq!(Pointer::read(word, position), Ok(Some(pointer)));
                 let others = [

@@ -163,7 +163,7 @@ impl InodeTable {
         }
         let pointers: SmallVec<[Pointer; 16]> = blocks
             .iter()
-            .map(|&block| Pointer::written(block))
+            .map(|&block| Pointer::Written(block))
             .collect();
         let mut new = *own;
         let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, own));
@@ -199,7 +199,7 @@ impl InodeTable {
         };
         let mut new = *own;
         let mut editor = MapEditor::new(store, BlockMap::of(InodeNumber::TABLE, &own));
-        let pointers = [Pointer::written(to)];
+        let pointers = [Pointer::Written(to)];
         editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
         (new.root, new.height) = editor.finish(&mut transaction);
         if new.root != own.root {

@@ -42,8 +42,8 @@ fn blob_blocks<S: Store>(
     (0..u64::from(header.blocks))
         .map(|index| {
             let word = store.load_word(root.offset() + HEADER_BYTES as u64 + index * 8);
-            match Pointer::read(word, position(number, index + 1)) {
-                Ok(Some(pointer)) if store.geometry().contains(pointer.block) => Ok(pointer.block),
+            match Pointer::read_metadata(word, position(number, index + 1)) {
+                Ok(Some(block)) if store.geometry().contains(block) => Ok(block),
                 _ => Err(damaged(number, "a pointer fails its check")),
             }
         })
@@ -68,17 +68,17 @@ pub(crate) fn load<S: Store>(
     number: InodeNumber,
     raw: &RawInode,
 ) -> Result<Attributes, FsError> {
-    let pointer = Pointer::read(raw.attributes, position(number, 0))
+    let root = Pointer::read_metadata(raw.attributes, position(number, 0))
         .map_err(|_| damaged_inode(number, "its attribute pointer fails its check"))?;
-    let Some(pointer) = pointer else {
+    let Some(root) = root else {
         return Ok(Vec::new());
     };
-    let header = header(store, number, pointer.block)?;
+    let header = header(store, number, root)?;
     let mut blob = vec![0; header.length as usize];
     if header.blocks == 0 {
-        store.read(pointer.block.offset() + HEADER_BYTES as u64, &mut blob);
+        store.read(root.offset() + HEADER_BYTES as u64, &mut blob);
     } else {
-        let blocks = blob_blocks(store, number, pointer.block, &header)?;
+        let blocks = blob_blocks(store, number, root, &header)?;
         for (part, block) in blob.chunks_mut(BLOCK_BYTES).zip(blocks) {
             store.read(block.offset(), part);
         }

@@ -3,7 +3,7 @@
 use super::own::OwnSegments;
 use crate::block_map::BlockMap;
 use crate::format::lease::{NODE_BLOCKS, RawLease};
-use crate::format::{InodeNumber, RawInode};
+use crate::format::{InodeNumber, Pointer, RawInode};
 use crate::inode::lease_blocks::LeaseBlocks;
 use crate::inode::leaves::Leaves;
 use crate::mounted::file_system::Core;
@@ -76,7 +76,7 @@ pub(super) fn lease_blocks<S: Store>(
     let mut spares = Vec::with_capacity(words.spare_blocks as usize);
     let map = BlockMap::of(number, raw);
     map.lookup_range(&core.store, 0, words.replaced(), |index, pointer| {
-        let block = pointer.map(|pointer| pointer.block);
+        let block = pointer.and_then(Pointer::memory);
         match block {
             _ if index >= words.first_spare() => {
                 spares.push(block.filter(&mut is_own));

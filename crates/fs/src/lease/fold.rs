@@ -52,7 +52,8 @@ impl<S: Store> lease::Blocks<FsError> for Places<'_, S> {
     fn block(&mut self, index: u64) -> Result<Option<BlockNumber>, FsError> {
         let slot = self.leaves.slot(self.store, &self.map, index)?;
         let pointer = self.map.pointer(self.store, slot, index)?;
-        let block = pointer.map(|pointer| pointer.block);
+        // Where there is nothing in memory the holder has nothing to say.
+        let block = pointer.and_then(Pointer::memory);
         if let Some(block) = block {
             self.own.have(block)?;
         }
@@ -230,7 +231,7 @@ impl<S: Store> Core<S> {
             match parties.blocks.file_leaves.slot(&self.store, &map, index)? {
                 Slot::Word(at) => run.store(&mut with_nodes, at, map.word(index, block)),
                 Slot::Root | Slot::Absent => {
-                    let pointers = [Pointer::written(block)];
+                    let pointers = [Pointer::Written(block)];
                     editor.set(&mut with_nodes, index, &pointers, DomainId::METADATA)?;
                 }
             }

@@ -115,7 +115,7 @@ impl<S: Store> FileSystem<S> {
             let mut pointers = Vec::new();
             let mut take = |domain, blocks: u32, purpose| -> Result<(), FsError> {
                 let extents = transaction.allocate(domain, blocks, purpose)?;
-                pointers.extend(blocks_of(&extents).map(Pointer::written));
+                pointers.extend(blocks_of(&extents).map(Pointer::Written));
                 Ok(())
             };
             take(body.domain, size.ring_blocks, Purpose::Direct)?;
@@ -123,10 +123,7 @@ impl<S: Store> FileSystem<S> {
             take(body.domain, size.spare_blocks, Purpose::Direct)?;
             // What the file gets if the lease is forced: then there may be no room (L4).
             let kept = transaction.allocate_one(body.domain, Purpose::Direct)?;
-            pointers.push(Pointer {
-                block: kept,
-                unwritten: true,
-            });
+            pointers.push(Pointer::Unwritten(kept));
             let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
             editor.set(transaction, 0, &pointers, DomainId::METADATA)?;
             raw.blocks += pointers.len() as u64 + editor.added;
@@ -136,7 +133,8 @@ impl<S: Store> FileSystem<S> {
         })
     }
 
-    /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`.
+    /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`, with `None` for what lies on the
+    /// device, which only the file system reads (D7).
     ///
     /// # Errors
     ///
@@ -146,7 +144,7 @@ impl<S: Store> FileSystem<S> {
         node: &Node,
         first: u64,
         count: u64,
-        mut visit: impl FnMut(u64, Place),
+        mut visit: impl FnMut(u64, Option<Place>),
     ) -> Result<(), FsError> {
         let body = node.read();
         let map = BlockMap::of(node.number(), &body.raw);
@@ -157,14 +155,12 @@ impl<S: Store> FileSystem<S> {
     }
 }
 
-fn place(pointer: Option<Pointer>) -> Place {
+fn place(pointer: Option<Pointer>) -> Option<Place> {
     match pointer {
-        None => Place::Hole,
-        Some(Pointer {
-            block,
-            unwritten: true,
-        }) => Place::Unwritten(block),
-        Some(Pointer { block, .. }) => Place::At(block),
+        None => Some(Place::Hole),
+        Some(Pointer::Unwritten(block)) => Some(Place::Unwritten(block)),
+        Some(Pointer::Written(block)) => Some(Place::At(block)),
+        Some(Pointer::Device(_)) => None,
     }
 }
 

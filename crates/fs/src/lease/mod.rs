@@ -13,6 +13,7 @@
 //! * L4 Blocks that the holder may still be storing into belong to the lease until he has let go or is dead.
 
 mod blocks;
+pub(crate) mod change;
 mod end;
 mod fold;
 mod grant;

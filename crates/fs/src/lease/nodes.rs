@@ -1,9 +1,10 @@
 //! Nodes of a leased file's block map, from the blocks that its lease keeps for them.
 
 use crate::mounted::operation::Operation;
+use device::{DeviceBlock, Runs};
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
-use txn::{CommitError, HomeOffset, Store, Transaction};
+use txn::{CommitError, DeviceFault, HomeOffset, Store, Transaction};
 
 /// A transaction that takes nodes of the file's block map from those that the lease has: acknowledged appends are folded even if the pool is full.
 pub(super) struct WithNodes<'t, 'c, S: Store> {
@@ -71,6 +72,22 @@ impl<S: Store> Transaction for WithNodes<'_, '_, S> {
 
     fn free(&mut self, extent: Extent) {
         self.inner.free(extent);
+    }
+
+    fn allocate_device(&mut self, blocks: u32) -> Option<Runs> {
+        self.inner.allocate_device(blocks)
+    }
+
+    fn write_device(&mut self, start: DeviceBlock, bytes: &[u8]) -> Result<(), DeviceFault> {
+        self.inner.write_device(start, bytes)
+    }
+
+    fn redeem(&mut self) -> Result<(), DeviceFault> {
+        self.inner.redeem()
+    }
+
+    fn free_device(&mut self, block: DeviceBlock) {
+        self.inner.free_device(block);
     }
 
     fn record_bytes(&self) -> (usize, usize) {

@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
             let Ok(block) = transaction.allocate_one(DomainId::METADATA, Purpose::Ordinary) else {
                 break;
             };
-            let pointers = [Pointer::written(block)];
+            let pointers = [Pointer::Written(block)];
             editor.set(transaction, index, &pointers, DomainId::METADATA)?;
             new_nodes.push((index, block));
         }
@@ -90,7 +90,7 @@ impl<S: Store> Core<S> {
             let index = words.first_spare() + u64::from(row[0].slot);
             let pointers: Vec<Pointer> = row
                 .iter()
-                .map(|spare| Pointer::written(spare.block))
+                .map(|spare| Pointer::Written(spare.block))
                 .collect();
             editor.set(transaction, index, &pointers, DomainId::METADATA)?;
         }

@@ -43,36 +43,32 @@ impl<S: Store> Core<S> {
     fn replace(&self, parties: &mut Parties<'_>, index: u64) -> Result<(), FsError> {
         let map = BlockMap::of(parties.file, &parties.body.raw);
         // A holder writes no unwritten block in place.
-        let Some(Pointer {
-            block: old,
-            unwritten: false,
-        }) = map.lookup(&self.store, index)?
-        else {
+        let Some(Pointer::Written(old)) = map.lookup(&self.store, index)? else {
             return Ok(());
         };
         let kept_at = self.words(parties)?.replaced();
         let lease_map = BlockMap::of(parties.lease, parties.raw);
         let kept = lease_map.lookup(&self.store, kept_at)?;
-        let kept =
-            kept.ok_or_else(|| damaged_inode(parties.lease, "the lease has kept no block"))?;
-        if !kept.unwritten {
-            return Ok(());
-        }
+        let kept = match kept {
+            Some(Pointer::Unwritten(block)) => block,
+            Some(_) => return Ok(()),
+            None => return Err(damaged_inode(parties.lease, "the lease has kept no block")),
+        };
         let mut content = [0; BLOCK_BYTES];
         self.store.read_data(old, 0, &mut content);
         let size = parties.body.raw.size;
         let used = (size.saturating_sub(index * BLOCK)).min(BLOCK) as usize;
         content[used..].fill(0);
         let mut transaction = self.begin();
-        transaction.write_fresh(kept.block, 0, &content);
+        transaction.write_fresh(kept, 0, &content);
         let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
         // Both have a pointer there already, so no node is added.
         for (raw, map, index, block) in [
-            (&mut new, map, index, kept.block),
+            (&mut new, map, index, kept),
             (&mut new_lease, lease_map, kept_at, old),
         ] {
             let mut editor = MapEditor::new(&self.store, map);
-            let pointers = [Pointer::written(block)];
+            let pointers = [Pointer::Written(block)];
             editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
             (raw.root, raw.height) = editor.finish(&mut transaction);
         }

@@ -196,6 +196,11 @@ impl View {
         })
     }
 
+    /// Whether nothing has changed since but that the caller, who holds the lock for writing, has begun to.
+    pub(crate) fn has_only_begun_since(&self, snapshot: &Snapshot) -> bool {
+        self.sequence.is_current(snapshot.sequence + 1)
+    }
+
     /// Whether nothing has changed since: then the snapshot, and all that was read by it, is true.
     #[inline]
     pub(crate) fn is_current(&self, snapshot: &Snapshot) -> bool {

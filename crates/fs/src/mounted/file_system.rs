@@ -1,5 +1,6 @@
 //! The mounted file system: what all operations share.
 
+use super::faults::Faults;
 use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
 use crate::inode::cache::InodeCache;
 use crate::inode::copies::Copies;
@@ -63,6 +64,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) renames: Mutex<()>,
     /// Inodes that lost their last name but are in use.
     pub(crate) unlinked: AtomicU64,
+    pub(crate) faults: Faults,
     /// Durable changes that the mount could not recover.
     pub(crate) losses: Mutex<Vec<String>>,
     pub(crate) this: Weak<Core<S>>,

@@ -8,9 +8,10 @@ use crate::mounted::quotas::Charges;
 use crate::mounted::roaming::{Change, note};
 use crate::values::error::FsError;
 use crate::values::quota::Subject;
+use device::{DeviceBlock, Runs};
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
-use txn::{CommitError, HomeOffset, Store, Transaction};
+use txn::{CommitError, DeviceFault, HomeOffset, Store, Transaction};
 use zerocopy::IntoBytes;
 
 /// A transaction of the mounted file system. Dropping it aborts: charges go back, nothing happened.
@@ -170,6 +171,22 @@ impl<S: Store> Transaction for Operation<'_, S> {
     #[inline]
     fn free(&mut self, extent: Extent) {
         self.transaction.free(extent);
+    }
+
+    fn allocate_device(&mut self, blocks: u32) -> Option<Runs> {
+        self.transaction.allocate_device(blocks)
+    }
+
+    fn write_device(&mut self, start: DeviceBlock, bytes: &[u8]) -> Result<(), DeviceFault> {
+        self.transaction.write_device(start, bytes)
+    }
+
+    fn redeem(&mut self) -> Result<(), DeviceFault> {
+        self.transaction.redeem()
+    }
+
+    fn free_device(&mut self, block: DeviceBlock) {
+        self.transaction.free_device(block);
     }
 
     #[inline]

@@ -210,7 +210,7 @@ impl<S: Store> Core<S> {
         editor.set(
             transaction,
             block_index,
-            &[Pointer::written(block)],
+            &[Pointer::Written(block)],
             DomainId::METADATA,
         )?;
         new_parent.blocks += 1 + editor.added;
@@ -299,7 +299,7 @@ pub(crate) fn directory_block<S: Store>(
     index: u64,
 ) -> Result<Offset, FsError> {
     match map.lookup(store, index)? {
-        Some(pointer) if !pointer.unwritten => Ok(pointer.block.offset()),
+        Some(Pointer::Written(block)) => Ok(block.offset()),
         _ => Err(damaged_inode(map.inode, "the directory has a hole")),
     }
 }

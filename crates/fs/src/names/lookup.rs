@@ -3,7 +3,7 @@
 use crate::block_map::BlockMap;
 use crate::directory::{self, Lookup};
 use crate::format::inode::INLINE_BYTES;
-use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
+use crate::format::{FileType, InodeNumber, NAME_BYTES_MAX, Pointer, SYMLINK_BYTES_MAX};
 use crate::inode::node::{Node, validate};
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::names::dentries::{dentry_fault, directory_block};
@@ -157,10 +157,11 @@ impl<S: Store> FileSystem<S> {
                 return Err(damaged_inode(node.number(), "its target is too long"));
             }
             let pointer = BlockMap::of(node.number(), &body.raw).lookup(&core.store, 0)?;
-            let pointer =
-                pointer.ok_or_else(|| damaged_inode(node.number(), "its target is missing"))?;
+            let Some(Pointer::Written(block)) = pointer else {
+                return Err(damaged_inode(node.number(), "its target is missing"));
+            };
             let mut target = vec![0; length];
-            core.store.read(pointer.block.offset(), &mut target);
+            core.store.read(block.offset(), &mut target);
             if crc32c(&target) != body.raw.target_checksum() {
                 return Err(damaged_inode(
                     node.number(),

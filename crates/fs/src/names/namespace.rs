@@ -163,7 +163,7 @@ impl<S: Store> Core<S> {
         editor.set(
             transaction,
             0,
-            &[Pointer::written(block)],
+            &[Pointer::Written(block)],
             DomainId::METADATA,
         )?;
         (raw.root, raw.height) = editor.finish(transaction);

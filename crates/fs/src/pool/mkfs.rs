@@ -10,7 +10,8 @@ use scatter::{DomainId, Options, Purpose};
 use std::path::Path;
 use txn::format::write_header;
 use txn::{
-    Content, FormatError, FormatOptions, Mode, PmemStore, PoolDirectory, Store, Transaction, pool,
+    Content, FormatError, FormatOptions, Mode, PmemStore, PoolDirectory, PoolState, Store,
+    Transaction, pool,
 };
 
 /// Makes a pool with an empty root directory that belongs to `root_owner` (user, group).
@@ -116,7 +117,7 @@ fn write_root<S: Store>(store: &S, (uid, gid): (u32, u32)) -> Result<(), FsError
     editor.set(
         &mut transaction,
         0,
-        &[Pointer::written(block)],
+        &[Pointer::Written(block)],
         DomainId::METADATA,
     )?;
     (table.root, table.height) = editor.finish(&mut transaction);

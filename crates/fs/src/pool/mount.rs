@@ -8,6 +8,7 @@ use crate::inode::copies::Copies;
 use crate::inode::node::validate;
 use crate::inode::table::InodeTable;
 use crate::lease::recovery::Orphan;
+use crate::mounted::faults::Faults;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::mounted::quotas::Quotas;
 use crate::mounted::roaming::{ROAM_AFTER, Roaming};
@@ -43,6 +44,7 @@ impl<S: Store> FileSystem<S> {
             roaming: Roaming::new(roam_after, cores()),
             renames: Mutex::new(()),
             unlinked: AtomicU64::new(recovered.orphans.len() as u64),
+            faults: Faults::default(),
             losses: Mutex::default(),
             this: this.clone(),
         });

@@ -3,7 +3,7 @@
 //! Free space is whatever no inode reaches, so rebuilding walks the inode table: time grows with the number of
 //! inodes and blocks in use, not with the pool.
 
-use super::saved::Saved;
+use super::saved::{self, Saved};
 use crate::block_map::BlockMap;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::map::{HEIGHT_MAX, INODE_BLOCKS_MAX};
@@ -15,7 +15,7 @@ use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{Extent, Options, Rebuild};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use txn::{Corruption, OpenError, Store};
+use txn::{Corruption, OpenError, PoolDevice, Store};
 
 /// What a mount starts from.
 pub(crate) struct Recovered {
@@ -45,7 +45,6 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
             Corruption::new("inode table", "the checksum of its inode does not match").into(),
         );
     }
-    let rebuild = store.rebuild()?;
     let blocks = table_blocks(store, &own)?;
     let geometry = store.geometry();
     let total = u64::from(geometry.segments) * geometry.segment_blocks;
@@ -56,13 +55,13 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
         ..defaults
     };
     let shards = cores();
-    if let Some(saved) = store
-        .saved_state()
-        .and_then(|bytes| Saved::parse(&bytes, &blocks))
-    {
-        let mut rebuild = rebuild;
-        if rebuild.mark_word_image(&saved.bitmap).is_ok() {
-            store.install(rebuild, install);
+    let device_words = store.device().map_or(0, saved::words_of);
+    let saved = store.saved_state();
+    let saved = saved.and_then(|bytes| Saved::parse(&bytes, &blocks, device_words));
+    if let Some(saved) = saved {
+        let mut in_use = InUse::new(store)?;
+        if in_use.mark_saved(&saved) {
+            in_use.install(store, install);
             let table = table_over(store, own, &blocks, shards);
             table.add_free(0, &saved.free_numbers);
             return Ok(Recovered {
@@ -70,22 +69,60 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
                 orphans: Vec::new(),
             });
         }
-        return walk(
-            store,
-            store.rebuild()?,
-            own,
-            blocks,
-            install,
-            options,
-            shards,
-        );
     }
-    walk(store, rebuild, own, blocks, install, options, shards)
+    walk(store, own, blocks, install, options, shards)
+}
+
+/// What is known to be in use, of memory and of the device.
+struct InUse {
+    memory: Rebuild,
+    device: Option<device::Rebuild>,
+}
+
+impl InUse {
+    /// Nothing but the store's own blocks.
+    fn new<S: Store>(store: &S) -> Result<InUse, Corruption> {
+        Ok(InUse {
+            memory: store.rebuild()?,
+            device: store.device().map(PoolDevice::rebuild),
+        })
+    }
+
+    /// What a clean unmount saved. `false` if it does not fit the pool.
+    fn mark_saved(&mut self, saved: &Saved) -> bool {
+        let device = self.device.as_mut();
+        self.memory.mark_word_image(&saved.bitmap).is_ok()
+            && device.is_none_or(|device| device.mark_words(&saved.device_bitmap))
+    }
+
+    /// A block of inode `number`.
+    fn mark(&self, number: InodeNumber, pointer: Pointer) -> Result<(), Corruption> {
+        let damaged = |detail: String| Corruption::new(format!("inode {number}"), detail);
+        match (pointer, &self.device) {
+            (Pointer::Written(start) | Pointer::Unwritten(start), _) => {
+                let extent = Extent { start, blocks: 1 };
+                let marked = self.memory.mark(extent);
+                marked.map_err(|error| damaged(error.to_string()))
+            }
+            (Pointer::Device(block), Some(device)) => {
+                let marked = device.mark(block);
+                marked.map_err(|error| damaged(error.to_string()))
+            }
+            (Pointer::Device(_), None) => Err(damaged("the pool has no device".into())),
+        }
+    }
+
+    /// Everything that is in use is marked.
+    fn install<S: Store>(self, store: &S, options: Options) {
+        store.install(self.memory, options);
+        if let (Some(device), Some(rebuild)) = (store.device(), self.device) {
+            device.install(rebuild);
+        }
+    }
 }
 
 fn walk<S: Store>(
     store: &S,
-    rebuild: Rebuild,
     own: RawInode,
     blocks: Vec<BlockNumber>,
     install: Options,
@@ -93,14 +130,15 @@ fn walk<S: Store>(
     shards: usize,
 ) -> Result<Recovered, OpenError> {
     let started = std::time::Instant::now();
-    mark_map(store, &rebuild, InodeNumber::TABLE, &own)?;
+    let in_use = InUse::new(store)?;
+    mark_map(store, &in_use, InodeNumber::TABLE, &own)?;
     let threads = if options.threads == 0 {
         shards
     } else {
         options.threads
     };
     let next = AtomicUsize::new(0);
-    let scan = || scan_table(store, &rebuild, &blocks, &next);
+    let scan = || scan_table(store, &in_use, &blocks, &next);
     let parts = if blocks.len() <= BATCH_BLOCKS || threads <= 1 {
         vec![scan()]
     } else {
@@ -116,7 +154,7 @@ fn walk<S: Store>(
     for part in parts {
         found.push(part?);
     }
-    store.install(rebuild, install);
+    in_use.install(store, install);
     let inodes = blocks.len() as u64 * INODES_PER_BLOCK;
     let table = table_over(store, own, &blocks, shards);
     let mut orphans = Vec::new();
@@ -156,10 +194,7 @@ fn table_blocks<S: Store>(store: &S, own: &RawInode) -> Result<Vec<BlockNumber>,
         0,
         count,
         |_, pointer| match pointer {
-            Some(Pointer {
-                block,
-                unwritten: false,
-            }) => blocks.push(block),
+            Some(Pointer::Written(block)) => blocks.push(block),
             _ => hole = true,
         },
     )?;
@@ -178,7 +213,7 @@ struct Found {
 /// Marks what the inodes of unclaimed batches own, until no batch is left.
 fn scan_table<S: Store>(
     store: &S,
-    rebuild: &Rebuild,
+    in_use: &InUse,
     blocks: &[BlockNumber],
     next: &AtomicUsize,
 ) -> Result<Found, Corruption> {
@@ -189,14 +224,14 @@ fn scan_table<S: Store>(
             return Ok(found);
         }
         for (index, block) in blocks.iter().enumerate().skip(first).take(BATCH_BLOCKS) {
-            scan_block(store, rebuild, index as u64, *block, &mut found)?;
+            scan_block(store, in_use, index as u64, *block, &mut found)?;
         }
     }
 }
 
 fn scan_block<S: Store>(
     store: &S,
-    rebuild: &Rebuild,
+    in_use: &InUse,
     index: u64,
     block: BlockNumber,
     found: &mut Found,
@@ -219,36 +254,29 @@ fn scan_block<S: Store>(
         if raw.links == 0 {
             found.orphans.push(number);
         }
-        mark_map(store, rebuild, number, raw)?;
+        mark_map(store, in_use, number, raw)?;
     }
     Ok(())
 }
 
 fn mark_map<S: Store>(
     store: &S,
-    rebuild: &Rebuild,
+    in_use: &InUse,
     number: InodeNumber,
     raw: &RawInode,
 ) -> Result<(), Corruption> {
-    let mark = |block: BlockNumber| {
-        rebuild
-            .mark(Extent {
-                start: block,
-                blocks: 1,
-            })
-            .map_err(|error| Corruption::new(format!("inode {number}"), error.to_string()))
-    };
-    BlockMap::of(number, raw).walk(store, &mut |block, _, _| mark(block))?;
+    let map = BlockMap::of(number, raw);
+    map.walk(store, &mut |pointer, _, _| in_use.mark(number, pointer))?;
     let position = Position {
         inode: number,
         level: Position::ATTRIBUTES,
         index: 0,
     };
-    match Pointer::read(raw.attributes, position) {
+    match Pointer::read_metadata(raw.attributes, position) {
         Ok(None) => Ok(()),
-        Ok(Some(pointer)) => xattr::blocks(store, number, pointer.block)?
+        Ok(Some(root)) => xattr::blocks(store, number, root)?
             .into_iter()
-            .try_for_each(mark),
+            .try_for_each(|block| in_use.mark(number, Pointer::Written(block))),
         Err(_) => Err(Corruption::new(
             format!("inode {number}"),
             "its attribute pointer fails its check",

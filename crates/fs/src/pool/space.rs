@@ -37,11 +37,14 @@ impl<S: Store> FileSystem<S> {
             data_blocks_in(free_blocks.saturating_sub(allocator.reserve_blocks()));
         let could_be_made = available_blocks * INODES_PER_BLOCK;
         let limit = InodeNumber::MAX.get();
+        let device = core.store.device();
+        let (device_blocks, device_free) =
+            device.map_or((0, 0), |device| (device.blocks(), device.free_blocks()));
         SpaceStatistics {
             block_bytes: BLOCK_BYTES as u32,
-            blocks: u64::from(geometry.segments) * geometry.segment_blocks,
-            free_blocks,
-            available_blocks,
+            blocks: u64::from(geometry.segments) * geometry.segment_blocks + device_blocks,
+            free_blocks: free_blocks + device_free,
+            available_blocks: available_blocks + device_free,
             inodes: (InodeTable::capacity(&core.store) + could_be_made).min(limit),
             free_inodes: (core.table.free_count() + could_be_made).min(limit),
             name_max: NAME_BYTES_MAX as u32,

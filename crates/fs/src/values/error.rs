@@ -2,13 +2,14 @@
 
 use super::quota::Subject;
 use crate::format::InodeNumber;
+use device::{DeviceBlock, DeviceError};
 use scatter::OutOfSpace;
-use txn::{CommitError, Corruption};
+use txn::{CommitError, Corruption, DeviceFault};
 
 /// Why an operation failed. Nothing of it happened, except where an operation says otherwise.
 ///
-/// Three kinds: what the caller asked for cannot be done (most variants), the medium is damaged
-/// ([`Corrupt`](FsError::Corrupt)), or the pool is exhausted ([`NoSpace`](FsError::NoSpace), [`NoInodes`](FsError::NoInodes)).
+/// Four kinds: what the caller asked for cannot be done (most variants), the medium is damaged ([`Corrupt`](FsError::Corrupt)), its
+/// device failed ([`Device`](FsError::Device)), or the pool is exhausted ([`NoSpace`](FsError::NoSpace), [`NoInodes`](FsError::NoInodes)).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
@@ -77,7 +78,19 @@ pub enum FsError {
     NotDurable(String),
     /// The change does not fit a journal.
     #[error(transparent)]
-    TooLargeForJournal(#[from] CommitError),
+    TooLargeForJournal(CommitError),
+    /// The device that holds the data failed. Other files work, and the next call asks it again.
+    #[error(transparent)]
+    Device(#[from] DeviceFault),
+}
+
+impl From<CommitError> for FsError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Device(fault) => FsError::Device(fault),
+            error @ CommitError::TooLarge { .. } => FsError::TooLargeForJournal(error),
+        }
+    }
 }
 
 impl From<OutOfSpace> for FsError {
@@ -109,10 +122,21 @@ impl FsError {
             FsError::NotSupported(_) => Errno::OPNOTSUPP,
             FsError::NotPermitted(_) => Errno::PERM,
             FsError::Corrupt(_) => Errno::UCLEAN,
-            FsError::NotDurable(_) => Errno::IO,
+            FsError::NotDurable(_) | FsError::Device(_) => Errno::IO,
         };
         errno.raw_os_error()
     }
+}
+
+/// A bug: a change met a block of the device that it should have brought in before. Nothing happens to it.
+#[cold]
+pub(crate) fn not_brought_in(block: DeviceBlock) -> FsError {
+    debug_assert!(false, "device block {block} was not brought in");
+    FsError::Device(DeviceFault {
+        device: "(any)".into(),
+        block,
+        error: DeviceError::Failed("not brought into memory; please report this".into()),
+    })
 }
 
 /// A damaged inode, by number.

@@ -17,9 +17,10 @@ use txn::Superblock;
 use txn::checksum::{SEALED_MAX, Seal, crc32c, mix64, seal};
 use txn::domain::Domain;
 use txn::layout::{
-    CHECKPOINT_AT, CLEAN_AT, FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION, JOURNALS_AT, JOURNALS_MAX,
-    MAGIC, ROOT_AREA_AT, SAVED_AT, SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK,
-    SEGMENTS_MAX, STATE_BLOCK, SavedHeader, SegmentEntry, header_blocks,
+    CHECKPOINT_AT, CLEAN_AT, FLAG_DEVICE, FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION,
+    FORMAT_VERSION_WITH_DEVICE, JOURNALS_AT, JOURNALS_MAX, MAGIC, ROOT_AREA_AT, SAVED_AT,
+    SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK, SEGMENTS_MAX, STATE_BLOCK,
+    SavedHeader, SegmentEntry, header_blocks,
 };
 use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
 use zerocopy::IntoBytes;
@@ -92,7 +93,7 @@ fn limits() -> String {
         ("what", "value"),
         &[
             row("magic", format!("`{}`", MAGIC.escape_ascii())),
-            row("format version", FORMAT_VERSION.to_string()),
+            row("format version", version()),
             row("block", format!("{BLOCK_BYTES} bytes")),
             row("line", format!("{LINE_BYTES} bytes")),
             row("segments of a pool", format!("1 to {SEGMENTS_MAX}")),
@@ -133,7 +134,7 @@ fn limits() -> String {
 fn superblock() -> String {
     fields!(Superblock {
         magic: format!("`{}`", MAGIC.escape_ascii()),
-        version: format!("{FORMAT_VERSION}"),
+        version: version(),
         checksum: "CRC32C of these bytes with this field zero",
         uuid: "random identity of the pool (UUID version 4)",
         created_ns: "when mkfs ran, nanoseconds since 1970",
@@ -142,8 +143,10 @@ fn superblock() -> String {
         journal_blocks: "blocks of one journal, even: two halves",
         segments: "number of segments",
         journals: "number of journals",
-        flags: format!("{FLAG_VOLATILE}: made with `--volatile`; {FLAG_LOG}: class `log`; or 0"),
-        reserved: "zero",
+        flags: format!(
+            "{FLAG_VOLATILE}: made with `--volatile`; {FLAG_LOG}: class `log`; or 0; and {FLAG_DEVICE}: with a device"
+        ),
+        device_blocks: "blocks of the device that the pool uses; without one zero",
         journal_key: "random secret, part of the salt of journal records",
     })
 }
@@ -439,32 +442,39 @@ fn file_types() -> String {
     table
 }
 
+/// The versions that pools have.
+fn version() -> String {
+    format!("{FORMAT_VERSION}, or {FORMAT_VERSION_WITH_DEVICE} with a device")
+}
+
 fn pointer() -> String {
-    let example = |block, unwritten, inode, level, index| {
-        let pointer = Pointer {
-            block: BlockNumber::new(block),
-            unwritten,
-        };
+    let example = |pointer: Pointer, inode, level, index| {
         let position = Position {
             inode: InodeNumber::new(inode),
             level,
             index,
         };
-        let state = if unwritten { "unwritten" } else { "written" };
+        let name = match pointer {
+            Pointer::Written(block) => format!("block {block}, written"),
+            Pointer::Unwritten(block) => format!("block {block}, unwritten"),
+            Pointer::Device(block) => format!("block {block} of the device"),
+        };
         format!(
-            "block {block}, {state}, at ({inode}, {level}, {index}): {:#018x}",
+            "{name}, at ({inode}, {level}, {index}): {:#018x}",
             pointer.word(position)
         )
     };
+    let block = BlockNumber::new(100);
+    let last = BlockNumber::new((1 << 40) - 1);
     code(&[
-        example(100, false, 5, 0, 0),
-        example(100, false, 5, 0, 1),
-        example(100, false, 5, 1, 0),
-        example(100, false, 6, 0, 0),
-        example(100, true, 5, 0, 0),
+        example(Pointer::Written(block), 5, 0, 0),
+        example(Pointer::Written(block), 5, 0, 1),
+        example(Pointer::Written(block), 5, 1, 0),
+        example(Pointer::Written(block), 6, 0, 0),
+        example(Pointer::Unwritten(block), 5, 0, 0),
+        example(Pointer::Device(DeviceBlock::new(100)), 5, 0, 0),
         example(
-            (1 << 40) - 1,
-            false,
+            Pointer::Written(last),
             u64::from(u32::MAX),
             Position::ATTRIBUTES,
             32,

@@ -45,7 +45,7 @@ fn fill(files: &FileSystem, user: u32) -> Node {
 fn blocks_of(files: &FileSystem, node: &Node, count: u64) -> Vec<BlockNumber> {
     let mut blocks = Vec::new();
     let visit = |_, place| {
-        if let Place::At(block) = place {
+        if let Some(Place::At(block)) = place {
             blocks.push(block);
         }
     };

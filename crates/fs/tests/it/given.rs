@@ -58,7 +58,7 @@ fn fill(files: &FileSystem, node: &Node, byte: u8) -> u64 {
 fn blocks_of(files: &FileSystem, node: &Node) -> Vec<BlockNumber> {
     let mut blocks = Vec::new();
     let visit = |_, place| match place {
-        Place::At(block) => blocks.push(block),
+        Some(Place::At(block)) => blocks.push(block),
         other => panic!("{other:?}"),
     };
     let attributes = files.attributes(node).expect("attributes");

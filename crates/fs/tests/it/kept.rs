@@ -59,7 +59,7 @@ fn remove(files: &FileSystem, node: Node) {
 fn segments_of(files: &FileSystem, node: &Node) -> Vec<SegmentNumber> {
     let (store, mut found) = (files.store(), Vec::new());
     let visit = |_, place| {
-        if let Place::At(block) = place {
+        if let Some(Place::At(block)) = place {
             found.extend(store.allocator().geometry().segment_of(block));
         }
     };

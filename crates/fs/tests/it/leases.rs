@@ -108,7 +108,7 @@ fn lease(files: &FileSystem, node: &Node) -> (Arc<Process>, Writer, Map) {
     let mut map = HashMap::new();
     files
         .places(node, 0, size_bytes.div_ceil(BLOCK), |index, place| {
-            map.insert(index, place);
+            map.extend(place.map(|place| (index, place)));
         })
         .expect("places");
     let region = files.store().shared_region();

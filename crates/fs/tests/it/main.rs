@@ -13,6 +13,7 @@ mod kept;
 mod leases;
 mod lessee;
 mod links;
+mod on_device;
 mod owners;
 mod planted;
 mod readers;

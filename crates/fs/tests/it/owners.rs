@@ -36,7 +36,7 @@ fn give(files: &FileSystem, node: &Node, user: u32) -> Result<(), FsError> {
 fn domains(files: &FileSystem, node: &Node, count: u64) -> Vec<DomainId> {
     let mut found = Vec::new();
     let visit = |_, place| {
-        if let Place::At(block) | Place::Unwritten(block) = place {
+        if let Some(Place::At(block) | Place::Unwritten(block)) = place {
             found.extend(files.store().allocator().domain_of(block));
         }
     };

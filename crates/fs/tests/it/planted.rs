@@ -68,7 +68,7 @@ fn give(files: &FileSystem, node: &Node, user: u32) {
 fn last_block(files: &FileSystem, node: &Node) -> BlockNumber {
     let mut found = None;
     let visit = |_, place| {
-        if let Place::At(block) = place {
+        if let Some(Place::At(block)) = place {
             found = Some(block);
         }
     };

@@ -26,7 +26,7 @@ fn new_pool() -> FileSystem {
 fn tamper(files: &FileSystem, node: &Node, has: impl Fn(SegmentNumber) -> bool) {
     let mut blocks = Vec::new();
     let visit = |_, place| {
-        if let Place::At(block) = place
+        if let Some(Place::At(block)) = place
             && has(files
                 .store()
                 .allocator()

@@ -178,12 +178,13 @@ impl FileMemory {
             self.touched[word].fetch_or(bit, Ordering::SeqCst);
             files.places(node, chunk * MAP_CHUNK, MAP_CHUNK, |index, place| {
                 let entry = match place {
-                    lease::Place::At(block) | lease::Place::Unwritten(block)
+                    None => Entry::Elsewhere,
+                    Some(lease::Place::At(block) | lease::Place::Unwritten(block))
                         if !segments.is_owners(block) =>
                     {
                         Entry::Elsewhere
                     }
-                    place => Entry::Place(place),
+                    Some(place) => Entry::Place(place),
                 };
                 let at = self.layout.entry_at(index);
                 self.shared.word(at).store(entry.word(), Ordering::Release);

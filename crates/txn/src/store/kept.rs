@@ -1,7 +1,8 @@
 //! Segments that users keep from each other.
 
-use super::{PmemStore, Store};
+use super::PmemStore;
 use crate::domain::Domain;
+use crate::store::PoolState;
 use scatter::SegmentNumber;
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,7 @@
 //! Opening a pool.
 
 use super::PmemStore;
+use crate::device::PoolDevice;
 use crate::disk::LogOptions;
 use crate::disk::open::Opened;
 use crate::domain::Domains;
@@ -13,6 +14,7 @@ use crate::lost::{Damage, LostRecords, before_opening};
 use crate::places::read_places;
 use crate::pool::{self, Mapped, Mode};
 use crate::recovery;
+use device::Device;
 use pmem::{DurabilityClass, Region};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,13 +137,14 @@ impl PmemStore {
         let (records, clean) = (replay.records, replay.was_clean);
         tracing::debug!(records, clean, "pool opened");
         Ok(PmemStore {
-            region,
             superblock,
             geometry,
             journals,
             domains,
             homes: Homes::default(),
             allocator: OnceLock::new(),
+            device: PoolDevice::of(&superblock, &region),
+            region,
             seen: Arc::default(),
             mode,
             keeps_journals: AtomicBool::new(false),
@@ -156,6 +159,30 @@ impl PmemStore {
 }
 
 impl PmemStore {
+    /// The pool's device is there. Without it the pool works all the same, and what lies on the device cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Device`]: the pool has no device, or this one is too small.
+    pub fn with_device(
+        mut self,
+        device: Arc<dyn Device>,
+        name: &str,
+    ) -> Result<PmemStore, OpenError> {
+        let found_blocks = device.blocks();
+        match &mut self.device {
+            Some(mine) if found_blocks >= mine.blocks() => mine.attach(device, name),
+            mine => {
+                return Err(OpenError::Device {
+                    device: name.into(),
+                    found_blocks,
+                    expected_blocks: mine.as_ref().map_or(0, PoolDevice::blocks),
+                });
+            }
+        }
+        Ok(self)
+    }
+
     /// Gives the region back, e.g. to open it again. `None` if something still refers to it.
     pub fn into_region(self) -> Option<Region> {
         let PmemStore {
@@ -163,9 +190,10 @@ impl PmemStore {
             journals,
             domains,
             allocator,
+            device,
             ..
         } = self;
-        drop((journals, domains, allocator));
+        drop((journals, domains, allocator, device));
         Arc::into_inner(region)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sharing::Content;
+use crate::store::{Metadata, PoolState, Segments, Store};
 use crate::{Disks, Domain, Durability, FormatOptions, Mode, format};
 use pmem::{Counters, DurabilityClass, Region};
 use scatter::{Options, Rebuild, SegmentNumber};

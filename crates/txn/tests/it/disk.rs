@@ -3,7 +3,8 @@
 
 use parking_lot::Mutex;
 use perdure_txn::{
-    Content, Disks, Durability, FormatOptions, OpenError, PmemStore, Store, Transaction, format,
+    Content, Disks, Durability, FormatOptions, Metadata, OpenError, PmemStore, PoolState, Store,
+    Transaction, format,
 };
 use pmem::{BLOCK_BYTES, DurabilityClass, Offset, Region};
 use scatter::Options;

@@ -1,7 +1,7 @@
 //! Blocks that move while others change them.
 
 use crate::common::{change, is_nothing_lost, load, move_block, open, pointer, pool};
-use perdure_txn::{HomeOffset, Store, Transaction};
+use perdure_txn::{HomeOffset, Metadata, Store, Transaction};
 use pmem::{BLOCK_BYTES, BlockNumber, Region};
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 use perdure_txn::places::{HalfName, HalfPlace, read_places};
 use perdure_txn::record::{RecordBuilder, RecordForm};
 use perdure_txn::{
-    Content, FormatOptions, Homes, Mode, PmemStore, Store, Superblock, Transaction, format,
+    Content, FormatOptions, Homes, Metadata, Mode, PmemStore, PoolState, Store, Superblock,
+    Transaction, format,
 };
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::{DomainId, Options, Purpose};

@@ -2,7 +2,7 @@
 //! at, and changes stay.
 
 use crate::disk::{LATE, Pool, logger, set, value};
-use perdure_txn::{Loading, PmemStore, Store, Transaction};
+use perdure_txn::{Loading, Metadata, PmemStore, PoolState, Store, Transaction};
 use pmem::{BLOCK_BYTES, Offset};
 use scatter::{DomainId, Purpose};
 use std::process::Command;

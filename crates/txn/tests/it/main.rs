@@ -3,6 +3,7 @@
 #[cfg(feature = "deliberate-bugs")]
 mod bites;
 mod common;
+mod device;
 mod disk;
 mod early;
 mod format_document;

@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use perdure_txn::{
-    Content, Disks, Durability, FormatOptions, Mixture, OpenError, PmemStore, Store, Transaction,
-    format,
+    Content, Disks, Durability, FormatOptions, Metadata, Mixture, OpenError, PmemStore, PoolState,
+    Store, Transaction, format,
 };
 use pmem::{DurabilityClass, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};

@@ -2,7 +2,7 @@
 //! the ring was full.
 
 use crate::disk::{LATE, Pool, logger, open, set, value};
-use perdure_txn::{Disks, PmemStore, Store, Transaction};
+use perdure_txn::{Disks, Metadata, PmemStore, PoolState, Store, Transaction};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Region};
 use scatter::{DomainId, Extent, Options, Purpose};
 use std::sync::Arc;

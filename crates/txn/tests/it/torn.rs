@@ -1,6 +1,8 @@
 //! What a power cut left of a record stays dead, whatever a later one adds to it.
 
-use perdure_txn::{Content, FormatOptions, Mode, PmemStore, Store, Transaction, format};
+use perdure_txn::{
+    Content, FormatOptions, Metadata, Mode, PmemStore, PoolState, Store, Transaction, format,
+};
 use pmem::Region;
 #[cfg(feature = "deliberate-bugs")]
 use pmem::deliberate::{self, Bug};

@@ -155,7 +155,7 @@ impl Base {
             let node = files.node(seen.attributes.inode).expect("sound");
             if seen.attributes.file_type() == FileType::Regular {
                 let visit = |index, place| {
-                    if let Place::At(block) = place {
+                    if let Some(Place::At(block)) = place {
                         data_blocks.insert(block.get(), (path.clone(), index * BLOCK));
                     }
                 };

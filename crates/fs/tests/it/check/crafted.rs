@@ -134,7 +134,7 @@ fn a_block_with_two_owners_stays_with_the_first() {
         index: 0,
     };
     pool.change(second, |raw| {
-        raw.root = Pointer::written(shared).word(position)
+        raw.root = Pointer::Written(shared).word(position)
     });
     let report = check(&pool.0, &OPTIONS);
     let fault = report

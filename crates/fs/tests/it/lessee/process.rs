@@ -67,7 +67,7 @@ pub(crate) fn fill(files: &FileSystem, user: u32) -> Node {
 pub(crate) fn place(files: &FileSystem, node: &Node, index: u64) -> Place {
     let mut found = Place::Hole;
     files
-        .places(node, index, 1, |_, place| found = place)
+        .places(node, index, 1, |_, place| found = place.expect("memory"))
         .expect("places");
     found
 }
@@ -152,7 +152,7 @@ pub(crate) fn lease(
     let mut map = HashMap::new();
     files
         .places(node, 0, size_bytes.div_ceil(BLOCK), |index, place| {
-            map.insert(index, place);
+            map.extend(place.map(|place| (index, place)));
         })
         .expect("places");
     let region = files.store().shared_region();

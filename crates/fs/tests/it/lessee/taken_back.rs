@@ -138,7 +138,7 @@ fn pointer_at(files: &FileSystem, node: &Node, index: u64, block: BlockNumber) -
         level: 0,
         index,
     };
-    let word = Pointer::written(block).word(position);
+    let word = Pointer::Written(block).word(position);
     let region = files.store().region();
     let mut offsets = (0..region.length()).step_by(8).map(Offset::new);
     let found = offsets.find(|&at| region.load_u64(at) == word);

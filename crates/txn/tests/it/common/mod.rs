@@ -1,7 +1,8 @@
 //! Homes in a tiny pool, and threads that change and move them.
 
 use perdure_txn::{
-    Content, FormatOptions, HomeOffset, Mode, PmemStore, Store, Transaction, format,
+    Content, FormatOptions, HomeOffset, Metadata, Mode, PmemStore, PoolState, Store, Transaction,
+    format,
 };
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::{DomainId, Extent, Options, Purpose};

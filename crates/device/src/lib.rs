@@ -1,0 +1,26 @@
+//! Data blocks that are not memory.
+//!
+//! A pool keeps metadata and hot data in its region, where a load cannot fail. Other *data* blocks may lie on a
+//! device: a disk below the pool, or nodes on other machines. Reading one takes micro- to milliseconds and can
+//! fail. `docs/decisions/device.md` has the options, the design and the invariants D1 to D8 that comments here refer to.
+//!
+//! * [`Device`]: the six methods that an implementation has.
+//! * [`DeviceBlock`], [`Run`]: what it is asked for.
+//! * [`Space`]: which of its blocks are free. It knows nothing of wear, but prefers runs.
+//! * [`Readers`]: a freed block is not used anew while somebody may still read it.
+//! * [`Flushes`]: after a failed flush nobody believes what was written before it.
+//! * `faulty`: a device in memory that fails in every way, for tests (feature `faulty`).
+
+mod block;
+mod device;
+#[cfg(any(test, feature = "faulty"))]
+pub mod faulty;
+mod flushes;
+mod readers;
+mod space;
+
+pub use block::{DeviceBlock, Run};
+pub use device::{Device, DeviceError, ReadRequest, Token, WriteRequest};
+pub use flushes::{Flushes, WrittenSince};
+pub use readers::{Moment, Pin, Readers};
+pub use space::{AlreadyUsed, NotUsed, Rebuild, Runs, Space};

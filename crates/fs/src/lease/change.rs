@@ -1,0 +1,86 @@
+//! Locking a file for a change of its content.
+
+use crate::block_map::BlockMap;
+use crate::changes::relocate::bring_in;
+use crate::format::{BLOCK, Pointer};
+use crate::inode::node::{Body, BodyWrite, Node};
+use crate::mounted::file_system::Core;
+use crate::values::error::FsError;
+use txn::Store;
+
+/// Blocks of a file that a change needs in part: those at the ends of a range of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends([Option<u64>; 2]);
+
+impl Ends {
+    /// The change needs no old byte.
+    pub(crate) const NONE: Ends = Ends([None; 2]);
+
+    /// Those of `start..end`, unless the range covers them. What lies behind the end of the file counts as old bytes: it has to
+    /// stay zeros.
+    pub(crate) fn of(start: u64, end: u64) -> Ends {
+        let partial = |at: u64| (!at.is_multiple_of(BLOCK)).then_some(at / BLOCK);
+        match start < end {
+            true => Ends([partial(start), partial(end)]),
+            false => Ends::NONE,
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Locks a file whose content is going to change. Its lease has ended, and the blocks that the change needs in part are memory (D3): those that are not are brought in first, without the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`end_lease`](Self::end_lease) and [`bring_in`].
+    #[inline]
+    pub(crate) fn lock_for_change<'n>(
+        &self,
+        node: &'n Node,
+        ends: impl Fn(&Body) -> Ends,
+    ) -> Result<BodyWrite<'n>, FsError> {
+        let mut body = node.write();
+        self.end_lease(node, &mut body)?;
+        match self.store.device() {
+            None => Ok(body),
+            Some(_) => self.with_ends_in_memory(node, body, ends),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_ends_in_memory<'n>(
+        &self,
+        node: &'n Node,
+        mut body: BodyWrite<'n>,
+        ends: impl Fn(&Body) -> Ends,
+    ) -> Result<BodyWrite<'n>, FsError> {
+        while let Some(index) = self.first_on_device(node, &body, ends(&body))? {
+            drop(body);
+            bring_in(self, node, (index, 1))?;
+            body = node.write();
+            self.end_lease(node, &mut body)?;
+        }
+        Ok(body)
+    }
+
+    fn first_on_device(
+        &self,
+        node: &Node,
+        body: &Body,
+        Ends(ends): Ends,
+    ) -> Result<Option<u64>, FsError> {
+        if body.require_regular().is_err() {
+            // The operation says so.
+            return Ok(None);
+        }
+        let map = BlockMap::of(node.number(), &body.raw);
+        for index in ends.into_iter().flatten() {
+            let pointer = map.lookup(&self.store, index)?;
+            if matches!(pointer, Some(Pointer::Device(_))) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+}

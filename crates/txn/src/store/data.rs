@@ -1,0 +1,60 @@
+//! Data blocks: in memory or on a device.
+
+use super::PmemStore;
+use crate::device::PoolDevice;
+use crate::read_speed::ReadSpeed;
+use crate::sharing::SeenBlocks;
+use pmem::{BLOCK_BYTES, BlockNumber};
+use std::sync::Arc;
+
+/// Copies whole blocks out.
+pub type BlockReader = Box<dyn Fn(BlockNumber, &mut [u8; BLOCK_BYTES]) + Send>;
+
+/// Data blocks. Those in memory are read without fail, those on the [device](PoolDevice) with a `Result`.
+pub trait Data: Send + Sync + 'static {
+    /// Copies bulk data out of a block.
+    fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]);
+    /// The same for a thread of its own, which may outlive a borrow; whole blocks. Ends before the store is closed.
+    fn reader(&self) -> BlockReader;
+    /// How fast a block is read here, against DRAM; `None` for a store that is known to be slow.
+    fn read_speed(&self) -> Option<ReadSpeed>;
+    /// The device that other data blocks lie on; `None` if all of them are memory.
+    fn device(&self) -> Option<&PoolDevice>;
+    /// Blocks that somebody may still see after their files have let them go.
+    fn seen_blocks(&self) -> &Arc<SeenBlocks>;
+}
+
+impl Data for PmemStore {
+    #[inline]
+    fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]) {
+        debug_assert!(offset + into.len() <= BLOCK_BYTES);
+        match <&mut [u8; BLOCK_BYTES]>::try_from(&mut *into) {
+            Ok(whole) => self.region.read_block(block.offset(), whole),
+            Err(_) => self.region.read(block.offset() + offset as u64, into),
+        }
+    }
+
+    fn reader(&self) -> BlockReader {
+        let region = Arc::clone(&self.region);
+        let first = self.geometry.first_block();
+        let end = BlockNumber::new(self.geometry.total_bytes() / BLOCK_BYTES as u64);
+        Box::new(move |block, into| {
+            if (first..end).contains(&block) {
+                region.read(block.offset(), into);
+            }
+        })
+    }
+
+    fn read_speed(&self) -> Option<ReadSpeed> {
+        Some(ReadSpeed::measure(&self.region, &self.geometry))
+    }
+
+    #[inline]
+    fn device(&self) -> Option<&PoolDevice> {
+        self.device.as_ref()
+    }
+
+    fn seen_blocks(&self) -> &Arc<SeenBlocks> {
+        &self.seen
+    }
+}
