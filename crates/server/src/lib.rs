@@ -52,7 +52,9 @@ mod telemetry;
 mod transport;
 
 pub use crate::attach::{AttachError, unmount};
-pub use crate::mount_table::{PoolMount, is_dead_mount, is_mounted_for, mounts_of, pool_mounted_at};
+pub use crate::mount_table::{
+    PoolMount, is_dead_mount, is_mounted_for, mounts_of, pool_mounted_at,
+};
 pub use crate::mountpoint::{MountpointError, detach_stale};
 pub use crate::remount::{Remount, RemountError, remount};
 pub use crate::serve::{LEASE_TIMEOUT, Mounting, Running, ServeError, serve, spawn};
