@@ -66,8 +66,8 @@ pub struct PoolMount {
 }
 
 /// The mounts of `pool`, a canonical path. Anybody may mount something under this name: what
-/// neither root nor this user nor the pool's owner mounted is left out. Another file system may lie over a mount: see
-/// [`PoolMount::hold`].
+/// neither root nor this user nor the pool's owner mounted is left out. Another file system may lie
+/// over a mount: see [`PoolMount::hold`].
 ///
 /// # Errors
 ///
@@ -91,8 +91,8 @@ pub fn mounts_of(pool: &Path) -> io::Result<Vec<PoolMount>> {
 }
 
 impl PoolMount {
-    /// A descriptor of the mount's root: while it is open nobody can unmount it, unless lazily. `None` if the path leads
-    /// elsewhere: the mount is gone, or something lies over it.
+    /// A descriptor of the mount's root: while it is open nobody can unmount it, unless lazily.
+    /// `None` if the path leads elsewhere: the mount is gone, or something lies over it.
     ///
     /// # Errors
     ///
@@ -116,8 +116,8 @@ impl PoolMount {
     }
 }
 
-/// Whether this is what the kernel says of a mount whose server is gone: the second and the third to
-/// requests that were under way, by the classic queue and by io_uring.
+/// Whether this is what the kernel says of a mount whose server is gone: the second and the third
+/// to requests that were under way, by the classic queue and by io_uring.
 pub fn is_dead_mount(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

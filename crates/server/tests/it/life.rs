@@ -102,7 +102,7 @@ fn a_killed_servers_mount_is_replaced() {
     server.signal(Signal::KILL);
     server.wait();
     let error = fs::write(place.mountpoint().join("new"), b"").expect_err("nobody answers");
-    assert!(server::is_dead_mount(&error), "{error}");
+    assert!(perdure_server::is_dead_mount(&error), "{error}");
     assert_eq!(
         pool_mounted_at(&place.mountpoint()).expect("mount table"),
         Some(place.pool())

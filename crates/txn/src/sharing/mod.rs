@@ -9,9 +9,9 @@
 //!   left in a pipe or in `io_uring` shows nothing that comes to lie there later. On fsdax, where
 //!   pages cannot be replaced while a process has them, the segment stays with its owner instead.
 //! * D3 The free blocks of an owner's segment hold zeros or what the owner has written, as soon as
-//!   a process can see them.
+//!   a process can see them. Root's segments may hold anything: root may see everything.
 //! * D4 The pages under the server's own mapping do not vanish: nobody can make holes in the file
-//!   of a segment that a process holds for writing.
+//!   of a segment that a process holds for writing, if the file system knows a mark against that.
 //! * D5 A block goes to no other file while a process may still see it.
 //! * D6 Nobody opens a pool before the processes of a killed server have stopped writing or are
 //!   known to be late; the segments that they have stay with their owners (D1).
@@ -26,6 +26,11 @@
 //! * `seen`: the blocks that wait until no process sees them (D5).
 //! * `users`: the folder of processes and the epoch, by which former processes are stopped (D6).
 //! * `holders`: the names of the processes that have a file, for messages.
+//!
+//! This is a folder and no crate below `txn`: it opens files through
+//! [`PoolDirectory`](crate::PoolDirectory), fails with [`OpenError`](crate::OpenError), and knows
+//! segments by their [`Domain`](crate::Domain). The pool and the segment table, which own these
+//! three, use this room in turn.
 //!
 //! The allocator's part is [`SegmentLedger`](scatter::SegmentLedger), which
 //! [`Domains`](crate::domain::Domains) answers with what is known here. The server's part, which
