@@ -95,7 +95,7 @@ impl Directory {
 
     /// Finds the dentry of a name. The index knows tags of names only, so `verify` has to look at the medium: it returns
     /// something if the candidate's dentry has the name, `None` if not (once in thousands of calls), or an error.
-    /// [`has_name`] is what it should ask.
+    /// [`has_name`](super::has_name) is what it should ask.
     pub fn find<T, E>(
         &self,
         name: &[u8],
