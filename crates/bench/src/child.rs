@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use txn::{Damage, Loading, LogOptions, Mode, PmemStore, PoolState, Store};
+use txn::{Damage, Loading, LogOptions, Mode, PmemStore, PoolState};
 
 /// First argument of the process; nothing that a user would type.
 const ARGUMENT: &str = "--perdure-bench-idle-mount";

@@ -25,7 +25,7 @@ use lease::{Spare, Trust, Writer};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use txn::{FormatOptions, Metadata, Store};
+use txn::{FormatOptions, Metadata};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A ring that holds almost as many records as can belong together, and so few spare blocks that they go round.

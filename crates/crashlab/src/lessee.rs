@@ -9,7 +9,7 @@ use pmem::{BLOCK_BYTES, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{Domain, PoolState, Segments, Store};
+use txn::{Domain, PoolState, Segments};
 
 /// So few that folding and refilling are needed within a short sequence.
 const SIZE: LeaseSize = LeaseSize {

@@ -9,7 +9,7 @@ use scatter::SegmentNumber;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use txn::checksum::mix64;
-use txn::{Domain, Metadata, PoolState, Segments, Store};
+use txn::{Domain, Metadata, PoolState, Segments};
 
 const WORD: u64 = size_of::<u64>() as u64;
 

@@ -21,7 +21,7 @@ use txn::checksum::{Seal, crc32c, seal};
 use txn::layout::{CHECKPOINT_AT, JOURNALS_AT, ROOT_AREA_AT, STATE_BLOCK};
 use txn::places::{HalfPlace, read_places};
 use txn::record::{DataCheck, RecordBuilder};
-use txn::{FormatOptions, Geometry, Homes, Metadata, Mode, PmemStore, Store, Superblock};
+use txn::{FormatOptions, Geometry, Homes, Metadata, Mode, PmemStore, Superblock};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the pool that is damaged.

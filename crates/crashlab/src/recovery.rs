@@ -11,7 +11,7 @@ use fs::{
 use pmem::Region;
 use std::cell::Cell;
 use std::sync::Arc;
-use txn::{Metadata, Mode, PmemStore, Store};
+use txn::{Metadata, Mode, PmemStore};
 
 /// A name that no workload uses.
 const PROBE: &[u8] = b"probe after the crash";

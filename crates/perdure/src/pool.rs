@@ -17,7 +17,7 @@ use txn::{
     Damage, DiskLogStatus, Durability, FormatOptions, LogOptions, Logger, Mode, OpenError,
     PoolState,
 };
-use txn::{PmemStore, PoolDirectory, Store};
+use txn::{PmemStore, PoolDirectory};
 
 /// How [`Pool::create`] lays out a new pool.
 ///

@@ -12,7 +12,7 @@ use perdure::{Dir, File, OpenOptions, Pool};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
-use txn::{PoolState, Store};
+use txn::PoolState;
 
 const BLOCK_BYTES: u64 = 4096;
 const PIECE_BYTES: u64 = 1 << 20;

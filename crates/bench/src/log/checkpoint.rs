@@ -13,7 +13,7 @@ use perdure::{Durability, File, Pool};
 use pmem::BLOCK_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use txn::{Logger, PoolState, Store};
+use txn::{Logger, PoolState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Threads that change what a checkpoint is to write.

@@ -4,7 +4,7 @@ use crate::evaluation::Found;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, DurabilityClass};
 use std::sync::Arc;
-use txn::{Domain, Metadata, PmemStore, Store};
+use txn::{Domain, Metadata, PmemStore};
 
 /// Parts that the segments are cut into, as in the paper.
 pub(super) const INTERVALS: usize = 128;

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Instant;
 use txn::{
     Damage, DiskLogStatus, Durability, LogOptions, Logger, Mode, OpenError, PmemStore, PoolState,
-    Segments, Store,
+    Segments,
 };
 
 pub(crate) fn run(arguments: &Mount) -> Result<Status, Failure> {

@@ -18,7 +18,7 @@ use report::{Quota, Report};
 use server::control::{AskError, Status as ServerStatus};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use txn::{OpenError, PoolState, Store};
+use txn::{OpenError, PoolState};
 
 pub(crate) fn run(arguments: &Stat) -> Result<Status, Failure> {
     let pool = pool_of(&arguments.place)?;

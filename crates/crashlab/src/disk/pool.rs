@@ -12,7 +12,7 @@ use fs::FileSystem;
 use pmem::{DurabilityClass, Region};
 use std::sync::{Arc, OnceLock};
 use txn::transaction::use_slot;
-use txn::{Disks, Durability, FormatOptions, PmemStore, PoolState, Store};
+use txn::{Disks, Durability, FormatOptions, PmemStore, PoolState};
 use wal::OpenLog;
 
 /// A ring that the first two or three sequences fill.

@@ -106,7 +106,7 @@ impl<S: Store> Core<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use pmem::BLOCK_BYTES;
     use txn::{Metadata, PoolState};
 

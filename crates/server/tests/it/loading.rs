@@ -8,7 +8,7 @@ use fs::{FileSystem, MountOptions};
 use perdure_server::spawn;
 use std::time::Instant;
 use txn::lost::Damage;
-use txn::{Loading, LogOptions, Mode, PmemStore, PoolState, Store};
+use txn::{Loading, LogOptions, Mode, PmemStore, PoolState};
 
 /// A mount of a new pool on the disk of the build directory, of which only what is accessed is
 /// loaded until the second one is called.
