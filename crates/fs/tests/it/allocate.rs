@@ -2,7 +2,7 @@
 
 use perdure_fs::{AllocateOptions, FileSystem, MountOptions, NewInode, mkfs_region};
 use pmem::Region;
-use txn::{FormatOptions, Mode, PmemStore, Store};
+use txn::{FormatOptions, Mode, PmemStore, PoolState};
 
 const BLOCK: usize = 4096;
 

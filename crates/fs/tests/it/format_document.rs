@@ -1,5 +1,6 @@
 //! `docs/FORMAT.md` says what the code does: its tables and examples are printed from the code and compared.
 
+use device::DeviceBlock;
 use lease::{NO_SLOT, Record, Salt};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
 use perdure_fs::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};

@@ -10,7 +10,7 @@ use pmem::{BLOCK_BYTES, BlockNumber};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
-use txn::{Mode, Store};
+use txn::{Data, Metadata, Mode, PoolState, Segments};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const USER: u32 = 1000;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{PipeReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use txn::{Domain, FormatOptions, Mode, PmemStore, Store, pool};
+use txn::{Domain, FormatOptions, Metadata, Mode, PmemStore, PoolState, Segments, pool};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Whose processes get segments.

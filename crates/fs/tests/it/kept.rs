@@ -7,7 +7,7 @@ use perdure_fs::{FileSystem, FsError, NewInode, Node, XattrMode};
 use pmem::Region;
 use scatter::SegmentNumber;
 use std::collections::BTreeSet;
-use txn::{Mode, Store};
+use txn::{Mode, PoolState, Segments};
 
 const BLOCK: u64 = 4096;
 const SEGMENT_BYTES: u64 = 256 << 10;

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use txn::{Mode, Store};
+use txn::{Mode, PoolState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const SIZE: LeaseSize = LeaseSize {

@@ -6,7 +6,7 @@ use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node, SetAttrib
 use pmem::Region;
 use scatter::DomainId;
 use std::sync::{Arc, Mutex};
-use txn::{Mode, Store};
+use txn::{Mode, PoolState};
 
 const BLOCK: u64 = 4096;
 /// A deliberate bug is one of the whole process.

@@ -5,7 +5,7 @@ use perdure_fs::{AllocateOptions, FileSystem, FsError, NewInode, Node};
 use pmem::Region;
 use scatter::SegmentNumber;
 use std::sync::Mutex;
-use txn::{Content, Domain, Mode, Store};
+use txn::{Content, Domain, Metadata, Mode, PoolState, Segments};
 
 const BLOCK: u64 = 4096;
 const SECRET: &[u8] = b"nobody else may read this";

@@ -3,7 +3,7 @@
 
 use crate::common::log::Pool;
 use crate::residue::{SEGMENT_BYTES, leave_secrets, look, write_own};
-use txn::{FormatOptions, Store};
+use txn::{FormatOptions, PoolState};
 
 fn new_pool() -> Option<Pool> {
     Pool::new(&FormatOptions {

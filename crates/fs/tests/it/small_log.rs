@@ -2,7 +2,7 @@
 
 use crate::common::log::Pool;
 use perdure_fs::{FileSystem, NewInode, Node};
-use txn::{FormatOptions, Store};
+use txn::{FormatOptions, PoolState};
 
 const LOG_BYTES: u64 = 1 << 20;
 const WRITE_BYTES: usize = 3 << 20;

@@ -10,7 +10,7 @@ use scatter::SegmentNumber;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use txn::transaction::use_slot;
-use txn::{Domain, Mode, OpenError, Store};
+use txn::{Domain, Metadata, Mode, OpenError, PoolState, Segments};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const USER: u32 = 1000;

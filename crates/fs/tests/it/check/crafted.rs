@@ -41,11 +41,14 @@ impl Pool {
                 level,
                 index: 0,
             };
-            pointer = Pointer::read(self.0.load_u64(pointer.block.offset()), position)
-                .expect("sound")
-                .expect("a block");
+            pointer = Pointer::read(
+                self.0.load_u64(pointer.memory().expect("memory").offset()),
+                position,
+            )
+            .expect("sound")
+            .expect("a block");
         }
-        pointer.block.offset()
+        pointer.memory().expect("memory").offset()
     }
 
     pub(super) fn offset(&self, number: InodeNumber) -> Offset {
@@ -62,7 +65,8 @@ impl Pool {
                 let node = Pointer::read(table.root, position)
                     .expect("sound")
                     .expect("a node")
-                    .block
+                    .memory()
+                    .expect("memory")
                     .offset();
                 let position = Position {
                     inode: InodeNumber::TABLE,
@@ -72,7 +76,8 @@ impl Pool {
                 Pointer::read(self.0.load_u64(node + index * 8), position)
                     .expect("sound")
                     .expect("a block")
-                    .block
+                    .memory()
+                    .expect("memory")
                     .offset()
             }
         };
@@ -315,7 +320,12 @@ fn a_lost_block_of_the_inode_table_is_found_by_its_content() {
             index: 0,
         },
     );
-    let node = node.expect("sound").expect("a node").block.offset();
+    let node = node
+        .expect("sound")
+        .expect("a node")
+        .memory()
+        .expect("memory")
+        .offset();
     // All pointers but the first: zeroed ones and garbage.
     for index in 1..table.size / 4096 {
         pool.put(node + index * 8, &[if index == 1 { 0 } else { 0x99 }; 8]);
@@ -359,7 +369,8 @@ fn a_missing_directory_block_costs_only_its_names() {
     let node = Pointer::read(raw.root, position)
         .expect("sound")
         .expect("a node")
-        .block
+        .memory()
+        .expect("memory")
         .offset();
     pool.put(node, &[0xee; 8]);
     let (_, snapshot) = pool.repair(&[FaultKind::PointerDamaged, FaultKind::DirectoryHole]);

@@ -205,6 +205,6 @@ fn a_table_whose_node_is_gone_is_found_block_by_block() {
     let node = Pointer::read(table.root, position)
         .expect("sound")
         .expect("a node");
-    pool.put(node.block.offset(), &[0x5a; 4096]);
+    pool.put(node.memory().expect("memory").offset(), &[0x5a; 4096]);
     assert_restored(pool, &expected, &[FaultKind::TableHole]);
 }

@@ -118,10 +118,10 @@ fn pointers(
         ) else {
             continue;
         };
-        found.push((at, level, index, pointer.block));
+        found.push((at, level, index, pointer.memory().expect("memory")));
         if level > 0 {
             for slot in 0..512 {
-                let at = pointer.block.offset() + slot * 8;
+                let at = pointer.memory().expect("memory").offset() + slot * 8;
                 pending.push((at.get(), region.load_u64(at), level - 1, index * 512 + slot));
             }
         }
@@ -341,7 +341,7 @@ fn extended_attributes() {
         let pointer = Pointer::read(raw.attributes, position)
             .expect("sound")
             .expect("attributes");
-        (number, pointer.block)
+        (number, pointer.memory().expect("memory"))
     };
     let (_, small) = root("/a/b/c/deep");
     let small = small.offset().get();
@@ -358,7 +358,8 @@ fn extended_attributes() {
         let block = Pointer::read(word, position)
             .expect("sound")
             .expect("a block")
-            .block
+            .memory()
+            .expect("memory")
             .offset()
             .get();
         ranges.push(block..block + 100);

@@ -5,7 +5,7 @@ use lease::{FileMap, Place};
 use perdure_fs::{FileSystem, FsError, MountOptions, XattrMode};
 use pmem::{BLOCK_BYTES, Offset, Region};
 use std::sync::Arc;
-use txn::{Mode, PmemStore, Store};
+use txn::{Metadata, Mode, PmemStore, PoolState};
 
 const VALUE: &[u8] = b"a value that is found easily";
 

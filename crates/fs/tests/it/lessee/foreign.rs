@@ -7,7 +7,7 @@ use lease::Place;
 use perdure_fs::lease::LeaseSize;
 use perdure_fs::{AllocateOptions, FileSystem, Node, SetAttributes};
 use pmem::{BLOCK_BYTES, BlockNumber};
-use txn::Store;
+use txn::PoolState;
 
 const SECRET: u8 = 0x5e;
 const SMALL: LeaseSize = LeaseSize {

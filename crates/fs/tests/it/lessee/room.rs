@@ -5,7 +5,7 @@ use lease::{Place, Refusal};
 use perdure_fs::lease::LeaseSize;
 use perdure_fs::{FileSystem, FsError, MountOptions, mkfs_region};
 use pmem::{BLOCK_BYTES, Region};
-use txn::{FormatOptions, Mode, PmemStore, Store};
+use txn::{FormatOptions, Mode, PmemStore, PoolState, Segments};
 
 /// What the holder's process has mapped has room, and nothing else: nodes of the block map cannot be had.
 #[test]
