@@ -23,7 +23,7 @@ test: ## every kind of proof with small counts, 13 minutes on two processors: li
 	@scripts/install-tools.sh build run test
 	@tests/run.py
 
-test-all: ## the same with full counts, 50 minutes: 1,500,000 crash states, the suites on the release build
+test-all: ## the same with full counts, 50 minutes: 2,000,000 crash states, the suites on the release build
 	@scripts/install-tools.sh build run test
 	@tests/run.py --all
 
@@ -31,7 +31,7 @@ suites: ## the suites that need a mount; SUITES="fsx kill9" picks some
 	@scripts/install-tools.sh build run test
 	@tests/run.py $(or $(SUITES),$(patsubst tests/suites/%.sh,%,$(sort $(wildcard tests/suites/*.sh))))
 
-crash: ## the proof that deliberate bugs are noticed, and 1,500,000 distinct crash states
+crash: ## the proof that deliberate bugs are noticed, and 2,000,000 distinct crash states
 	@tests/run.py --all bugs crash
 
 crash-long: ## crash states without end worth mentioning: CRASH_SECONDS (default 28800) of new seeds

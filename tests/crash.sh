@@ -2,8 +2,9 @@
 # Crash states. The program is that of the tests' build (tests/run.py), with assertions and deliberate bugs compiled in.
 #
 #   tests/crash.sh bugs     the proof that each deliberate bug is noticed
-#   tests/crash.sh share    CRASH_STATES (300,000) distinct states or more in at most CRASH_SECONDS (600): each
-#                           sequence of one operation, and of those of two every CRASH_SHARE-th (4), from COMMIT_SEED on
+#   tests/crash.sh share    CRASH_STATES (480,000) distinct states or more in at most CRASH_SECONDS (600), 150,000 of
+#                           them with data on a device that fails: each sequence of one operation, and of those of two
+#                           every CRASH_SHARE-th (4), four times as many with a device, from COMMIT_SEED on
 #   tests/crash.sh long     as many as CRASH_SECONDS (28,800) give, by the release build, from a new seed (CRASH_SEED)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +15,7 @@ crashlab=$CARGO_TARGET_DIR/debug/perdure-crashlab
 case ${1:-} in
 bugs) exec "$crashlab" --prove-bugs ;;
 share)
-    exec "$crashlab" --states "${CRASH_STATES:-300000}" --seconds "${CRASH_SECONDS:-600}" \
+    exec "$crashlab" --states "${CRASH_STATES:-480000}" --device-states 150000 --seconds "${CRASH_SECONDS:-600}" \
         --share "${CRASH_SHARE:-4}" --seed "${COMMIT_SEED:-1}"
     ;;
 long)

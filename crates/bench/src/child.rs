@@ -18,8 +18,6 @@ use txn::{Damage, Loading, LogOptions, Mode, PmemStore, PoolState};
 const ARGUMENT: &str = "--perdure-bench-idle-mount";
 /// One more argument of it, if processes are to overwrite in place.
 const IN_PLACE: &str = "in-place";
-/// Threads of a server that may wait for a log's disk, as `perdure mount` has them.
-const WAITING_THREADS: usize = 8;
 const READY: &str = "ready";
 
 /// To be called first in `main` of every program that runs experiments: this process may be one that an experiment started.
@@ -59,7 +57,7 @@ fn idle(pool: OsString, mountpoint: OsString, in_place: bool) -> Result<(), Box<
     };
     let path = Path::new(&pool);
     let store = PmemStore::open_with(path, Mode::ReadWrite, true, Damage::Refuse, log)?;
-    let waiting_threads = store.logger().map_or(0, |_| WAITING_THREADS);
+    let waiting_threads = store.logger().map_or(0, |_| server::WAITING_THREADS);
     let files = FileSystem::mount(store, MountOptions::default())?;
     let mounting = Mounting {
         in_place,

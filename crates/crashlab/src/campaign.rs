@@ -115,11 +115,12 @@ pub fn line(counts: &Counts, elapsed: Duration) -> String {
         distinct,
         in_recovery,
         on_disks,
+        on_device,
     } = counts;
     let rate = *distinct as f64 / elapsed.as_secs_f64().max(0.001);
     format!(
         "{workloads} workloads, {points} crash points, {tried} states, {distinct} distinct \
-         ({on_disks} of them on disks, {in_recovery} in a recovery), {:.1} s, {rate:.0} distinct/s",
+         ({on_disks} of them on disks, {on_device} with a device, {in_recovery} in a recovery), {:.1} s, {rate:.0} distinct/s",
         elapsed.as_secs_f64()
     )
 }

@@ -5,12 +5,13 @@ use crate::clock;
 use crate::disk::lab::DiskLab;
 use crate::model::{Id, Model};
 use crate::operation::{Live, Operation, Refusal};
-use crate::recovery::{add_up, caught, check, has_read_cache, roam_after};
+use crate::recovery::{self, add_up, caught, check, has_read_cache, roam_after};
 use crate::snapshot::{Fingerprint, Snapshot, Summary};
 use crate::state_id::StateId;
 use crate::tally::Tally;
 use crate::watcher::{Depth, Failure, Watcher};
-use crate::workload::{Pool, Workload};
+use crate::workload::{DEVICE_BLOCKS, Pool, Workload};
+use device::faulty::Faulty;
 use fs::FsError;
 use parking_lot::Mutex;
 use pmem::Region;
@@ -24,6 +25,7 @@ struct Prepared {
     image: Vec<u8>,
     model: Model,
     region: Option<Arc<Region>>,
+    device: Option<Faulty>,
 }
 
 /// One thread's laboratory: regions are used again for every workload.
@@ -64,7 +66,10 @@ impl Lab {
                 nested_choices: 24,
                 nested_every: 16,
             },
-            Workload::Two(..) | Workload::Across(..) | Workload::Leased(..) => Depth {
+            Workload::Two(..)
+            | Workload::Across(..)
+            | Workload::Leased(..)
+            | Workload::OnDevice(_) => Depth {
                 choices: 16,
                 nested_choices: 10,
                 nested_every: 128,
@@ -112,6 +117,7 @@ impl Lab {
         self.watcher.lock().begin(id, Fingerprint(0), depth);
         let prepared = self.prepared(id.workload.pool())?;
         let (region, mut model) = (prepared.filled_region(), prepared.model.clone());
+        recovery::use_device(prepared.new_device());
         clock::restart(id.workload.calls_per_tick());
         roam_after(id.workload.roam_after());
         has_read_cache(id.workload.has_read_cache());
@@ -143,11 +149,21 @@ impl Lab {
         check(&region).map_err(|problem| format!("at the end, without a crash: {problem}"))
     }
 
+    /// The power may go at each request to the device, too.
+    fn watch_device(&self, device: &Faulty, region: &Arc<Region>) {
+        let (watcher, region) = (Arc::clone(&self.watcher), Arc::clone(region));
+        device.on_request(move || {
+            if let Some(emulator) = region.emulator() {
+                emulator.crash_now(|point| watcher.lock().during(point));
+            }
+        });
+    }
+
     fn watched_step(
         &mut self,
         id: StateId,
         depth: Depth,
-        region: &Region,
+        region: &Arc<Region>,
         live: &mut Live,
         model: &mut Model,
         operation: &Operation,
@@ -174,8 +190,20 @@ impl Lab {
             .ok_or("the region has no emulated medium")?;
         let watcher = Arc::clone(&self.watcher);
         emulator.on_fence(move |fence| watcher.lock().during(&fence.crash_point()));
+        let device = recovery::device();
+        if let Some(device) = &device {
+            self.watch_device(device, region);
+            let fault = id.workload.fault();
+            fault
+                .into_iter()
+                .for_each(|(fault, after)| device.arm(fault, after));
+        }
         let agreed = agree(live, model, operation);
         emulator.ignore_fences();
+        if let Some(device) = &device {
+            device.ignore_requests();
+            device.disarm();
+        }
         agreed.map_err(|difference| format!("step {}, {operation}: {difference}", id.step))?;
         let after = fingerprint(live)
             .map_err(|error| format!("after step {}, {operation}: {error}", id.step))?;
@@ -210,9 +238,17 @@ impl Prepared {
         use_slot(0);
         let region = fs::mkfs_region(Region::anonymous(options.size_bytes), &options, (0, 0));
         let region = Arc::new(region.map_err(|error| error.to_string())?);
+        let has_device = options.device_blocks > 0;
+        let device = has_device.then(|| Arc::new(Faulty::new(DEVICE_BLOCKS.into())));
+        recovery::use_device(device.clone());
         let (mut live, mut model) = (Live::mount(&region)?, Model::default());
-        for operation in catalogue::start() {
-            agree(&mut live, &mut model, &operation)?;
+        let sinks = if has_device {
+            catalogue::sinks()
+        } else {
+            Vec::new()
+        };
+        for operation in catalogue::start().iter().chain(&sinks) {
+            agree(&mut live, &mut model, operation)?;
         }
         compare(&live, &model, &[])?;
         live.unmount();
@@ -220,7 +256,14 @@ impl Prepared {
             image: region.image(),
             model,
             region: None,
+            device: device.map(|device| device.snapshot()),
         })
+    }
+
+    /// The device as the start tree has left it, for one workload.
+    fn new_device(&self) -> Option<Arc<Faulty>> {
+        let device = self.device.as_ref();
+        device.map(|device| Arc::new(device.snapshot()))
     }
 
     /// An emulated region that holds the start tree durably.
@@ -237,7 +280,7 @@ impl Prepared {
 
 /// Does an operation to both and demands the same answer.
 ///
-/// A pool without room may refuse what the model allows; nothing happens to either then.
+/// A pool without room may refuse what the model allows, and so may one whose device met a fault; nothing happens to either then.
 ///
 /// # Errors
 ///
@@ -245,8 +288,12 @@ impl Prepared {
 pub fn agree(live: &mut Live, model: &mut Model, operation: &Operation) -> Result<(), String> {
     let mut next = model.clone();
     let wanted = next.apply(operation);
+    let faults = || recovery::device().map_or(0, |device| device.counts().faults);
+    let before = faults();
     match live.apply(operation) {
         Ok(()) if wanted.is_ok() => *model = next,
+        // Nothing happened then, and the caller knows why.
+        Err(Refusal::Fs(FsError::Device(_))) if faults() > before => {}
         Err(Refusal::Fs(error)) if is_exhausted(&error) => match operation {
             Operation::CreateUnnamed { .. } => model.release(),
             Operation::Lease { .. } => model.end_lease(),

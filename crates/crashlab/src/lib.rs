@@ -16,6 +16,7 @@ pub mod lessee;
 pub mod mapped;
 pub mod model;
 pub mod mutation;
+pub mod on_device;
 pub mod operation;
 #[cfg(feature = "deliberate-bugs")]
 pub mod proof;

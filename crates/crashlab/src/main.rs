@@ -16,6 +16,9 @@ struct Arguments {
     /// Distinct crash states to look at, at least
     #[arg(long, default_value_t = 200_000)]
     states: u64,
+    /// Of these with data on a device, at least
+    #[arg(long, value_name = "STATES", default_value_t = 0)]
+    device_states: u64,
     /// Seconds to take, at most
     #[arg(long, default_value_t = 600)]
     seconds: u64,
@@ -76,17 +79,27 @@ fn write_seeds(folder: &Path) -> ExitCode {
 /// Fixed seeds of long workloads that are run in any case; a share runs its share of them.
 const LONG_ALWAYS: u64 = 60;
 
-/// Returns the workloads that a run must finish: all of one operation, every `share`-th of two,
+/// Of the pairs with data on a device so many times more are run.
+const DEVICE_SHARE: u64 = 4;
+
+/// Returns the workloads that a run must finish: all of one operation, every `share`-th of two, or more often with a device,
 /// and the long ones of fixed seeds.
 fn required(share: u64, seed: u64) -> Vec<Workload> {
     let (pairs, others): (Vec<_>, Vec<_>) = Workload::all_short()
         .into_iter()
         .partition(|workload| workload.is_pair());
+    let (device_pairs, pairs): (Vec<_>, Vec<_>) = pairs
+        .into_iter()
+        .partition(|workload| matches!(workload, Workload::OnDevice(_)));
     let longs = 1..=LONG_ALWAYS.div_ceil(share);
-    let first = (seed % share) as usize;
+    let every = |pairs: Vec<Workload>, share: u64| {
+        let first = (seed % share) as usize;
+        pairs.into_iter().skip(first).step_by(share as usize)
+    };
     others
         .into_iter()
-        .chain(pairs.into_iter().skip(first).step_by(share as usize))
+        .chain(every(pairs, share))
+        .chain(every(device_pairs, share.div_ceil(DEVICE_SHARE)))
         .chain(longs.flat_map(Workload::all_long))
         .collect()
 }
@@ -131,7 +144,14 @@ fn explore(arguments: &Arguments) -> ExitCode {
     if !required_finished && failures.is_empty() {
         println!("not all required workloads were run in time: give it more --seconds");
     }
-    let enough = *required_finished && (arguments.long || counts.distinct >= arguments.states);
+    let has_states = arguments.long || counts.distinct >= arguments.states;
+    let enough = *required_finished && has_states && counts.on_device >= arguments.device_states;
+    if counts.on_device < arguments.device_states {
+        println!(
+            "{} states with a device are fewer than {}",
+            counts.on_device, arguments.device_states
+        );
+    }
     let verdict = if failures.is_empty() {
         "none failed".to_string()
     } else {

@@ -130,6 +130,18 @@ pub enum Operation {
     FoldLease,
     /// It gives the lease back.
     EndLease,
+    /// Blocks of a file move to the device.
+    Sink {
+        path: String,
+        first: u64,
+        blocks: u64,
+    },
+    /// They move back to memory.
+    Raise {
+        path: String,
+        first: u64,
+        blocks: u64,
+    },
     /// A process gets all segments of a user, and changes in them what it likes from here on.
     GiveSegments {
         user: u32,
@@ -506,6 +518,18 @@ impl Live {
             Operation::RemoveXattr { path, name } => {
                 files.remove_xattr(&self.resolve(path)?, name.as_bytes())
             }
+            Operation::Sink {
+                path,
+                first,
+                blocks,
+            } => files
+                .move_to_device(&self.resolve(path)?, *first..first + blocks)
+                .map(drop),
+            Operation::Raise {
+                path,
+                first,
+                blocks,
+            } => files.bring_in(&self.resolve(path)?, *first..first + blocks),
             other => unreachable!("{other} is handled before"),
         }
     }
@@ -639,6 +663,11 @@ impl Model {
                 if !options.punch_hole && !options.keep_size {
                     content.size = content.size.max(offset + bytes);
                 }
+            }
+            // Where content lies is nothing that a program sees.
+            Operation::Sink { path, .. } | Operation::Raise { path, .. } => {
+                let id = self.resolve(path)?;
+                self.content(id)?;
             }
             Operation::SetMode { path, mode } => {
                 let id = self.resolve(path)?;

@@ -4,6 +4,7 @@
 
 use crate::disk::sequence::Sequence;
 use crate::lab::Lab;
+use crate::on_device::OnDevice;
 use crate::tally::Tally;
 use crate::watcher::Failure;
 use crate::workload::{Pool, Workload};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 42] = [
+pub const BUGS: [(Bug, &str); 49] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -102,6 +103,31 @@ pub const BUGS: [(Bug, &str); 42] = [
     (
         Bug::LeaveBlocksBehind,
         "a file that is given away stays where its old owner sees it",
+    ),
+    (
+        Bug::RecordBeforeToken,
+        "a record points to the device before the data is written there",
+    ),
+    (
+        Bug::SwapWithoutFlush,
+        "a record points to data that the device may still lose",
+    ),
+    (
+        Bug::SwallowDeviceError,
+        "a device that failed to write is believed",
+    ),
+    (Bug::TrustDevice, "old bytes of the device are believed"),
+    (
+        Bug::LogDeviceData,
+        "a small write to the device is logged as if it were memory",
+    ),
+    (
+        Bug::IgnoreLocation,
+        "a pointer to the device is taken for one to memory",
+    ),
+    (
+        Bug::FreeBothPlaces,
+        "a block that moves to the device is freed there as well",
     ),
     (
         Bug::AcknowledgeBeforeSync,
@@ -206,6 +232,27 @@ fn needs_disk(bug: Bug) -> bool {
     disk.iter().any(|(known, _)| *known == bug)
 }
 
+/// Whether only a pool with a device shows the bug.
+fn needs_device(bug: Bug) -> bool {
+    matches!(
+        bug,
+        Bug::RecordBeforeToken
+            | Bug::SwapWithoutFlush
+            | Bug::SwallowDeviceError
+            | Bug::TrustDevice
+            | Bug::LogDeviceData
+            | Bug::IgnoreLocation
+            | Bug::FreeBothPlaces
+    )
+}
+
+/// Those with a device, in a fixed shuffle.
+fn device_workloads() -> impl Iterator<Item = Workload> {
+    let mut all: Vec<OnDevice> = OnDevice::all_short().chain(OnDevice::all_pairs()).collect();
+    all.sort_by_cached_key(|sequence| pmem::crc32c(sequence.to_string().as_bytes()));
+    all.into_iter().map(Workload::OnDevice)
+}
+
 /// Those of class `log`, in a fixed shuffle; a long one after every few.
 fn disk_workloads() -> impl Iterator<Item = Workload> {
     let mut short: Vec<Sequence> = Sequence::all_short().chain(Sequence::all_pairs()).collect();
@@ -237,7 +284,8 @@ fn workloads() -> impl Iterator<Item = Workload> {
             | Workload::Long(_)
             | Workload::LongLeased(_)
             | Workload::LongMapped(_)
-            | Workload::Disk(_) => {}
+            | Workload::Disk(_)
+            | Workload::OnDevice(_) => {}
         }
     }
     pairs.sort_by_key(|(key, _)| *key);
@@ -296,7 +344,7 @@ fn search(bug: Option<Bug>, time: Duration) -> Search {
                 let prepared = crate::disk::pool::prepared(number);
                 debug_assert!(prepared.is_ok(), "a pool of class log");
             }
-            for pool in [Pool::Tiny, Pool::TwoJournals] {
+            for pool in [Pool::Tiny, Pool::TwoJournals, Pool::OnDevice] {
                 let prepared = lab.prepare(pool);
                 debug_assert!(prepared.is_ok(), "{prepared:?}");
             }
@@ -307,8 +355,13 @@ fn search(bug: Option<Bug>, time: Duration) -> Search {
     let with_lease = bug.is_some_and(needs_lease);
     let wanted: Box<dyn Iterator<Item = Workload> + Send> = match bug {
         Some(bug) if needs_disk(bug) => Box::new(disk_workloads()),
+        Some(bug) if needs_device(bug) => Box::new(device_workloads()),
         Some(_) => Box::new(workloads().filter(|workload| !with_lease || has_lease(workload))),
-        None => Box::new(workloads().zip(disk_workloads()).flat_map(|(a, b)| [a, b])),
+        None => {
+            let below = disk_workloads().zip(device_workloads());
+            let all = workloads().zip(below);
+            Box::new(all.flat_map(|(a, (b, c))| [a, b, c]))
+        }
     };
     let (workloads, found) = (Mutex::new(wanted), Mutex::new(None));
     deliberate::set(bug);

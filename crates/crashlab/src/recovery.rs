@@ -3,13 +3,15 @@
 use crate::clock;
 use crate::mapped::Mapped;
 use crate::snapshot::{Fingerprint, Summary};
+use device::Device;
+use device::faulty::Faulty;
 use fs::check::CheckOptions;
 use fs::format::RawInode;
 use fs::{
     AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode, ReadCacheMode, ReadCacheOptions,
 };
 use pmem::Region;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use txn::{Metadata, Mode, PmemStore};
 
@@ -19,6 +21,25 @@ const PROBE: &[u8] = b"probe after the crash";
 thread_local! {
     static ROAM_AFTER: Cell<u32> = const { Cell::new(0) };
     static HAS_READ_CACHE: Cell<bool> = const { Cell::new(false) };
+    static DEVICE: RefCell<Option<Arc<Faulty>>> = const { RefCell::new(None) };
+}
+
+/// The device of whatever this thread mounts from here on: a mount that will be changed uses it, one that is judged a copy of it.
+pub fn use_device(device: Option<Arc<Faulty>>) {
+    DEVICE.set(device);
+}
+
+/// The device that this thread's mounts have.
+pub fn device() -> Option<Arc<Faulty>> {
+    DEVICE.with_borrow(Clone::clone)
+}
+
+/// Does something with another device for this thread's mounts.
+pub fn with_device<R>(device: Option<Arc<Faulty>>, action: impl FnOnce() -> R) -> R {
+    let before = DEVICE.replace(device);
+    let result = action();
+    DEVICE.set(before);
+    result
 }
 
 /// Changes in place after which a block moves, in whatever this thread mounts from here on; 0 = as users have it.
@@ -37,7 +58,11 @@ pub fn has_read_cache(has: bool) {
 ///
 /// The error of opening or mounting.
 pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
-    mount_with(region, ReadCacheOptions::default(), false)
+    mount_with(region, copy_of_device(), ReadCacheOptions::default(), false)
+}
+
+fn copy_of_device() -> Option<Arc<Faulty>> {
+    device().map(|device| Arc::new(device.snapshot()))
 }
 
 /// The same, without direct writes whose records are damaged.
@@ -46,7 +71,7 @@ pub fn mount(region: &Arc<Region>) -> Result<FileSystem, String> {
 ///
 /// As [`mount`].
 pub fn mount_forced(region: &Arc<Region>) -> Result<FileSystem, String> {
-    mount_with(region, ReadCacheOptions::default(), true)
+    mount_with(region, copy_of_device(), ReadCacheOptions::default(), true)
 }
 
 /// The same for the file system whose power will be cut. It may have copies in DRAM, which must not change what a power cut leaves, nor what
@@ -62,16 +87,22 @@ pub fn mount_to_change(region: &Arc<Region>) -> Result<FileSystem, String> {
         read_cache.budget_bytes = 64 << 10;
         read_cache.threshold = 1;
     }
-    mount_with(region, read_cache, false)
+    mount_with(region, device(), read_cache, false)
 }
 
 fn mount_with(
     region: &Arc<Region>,
+    device: Option<Arc<Faulty>>,
     read_cache: ReadCacheOptions,
     force_recovery: bool,
 ) -> Result<FileSystem, String> {
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite)
         .map_err(|error| format!("open: {error}"))?;
+    let store = match device {
+        Some(device) => store.with_device(device as Arc<dyn Device>, "faulty"),
+        None => Ok(store),
+    };
+    let store = store.map_err(|error| format!("device: {error}"))?;
     mount_store(store, read_cache, force_recovery)
 }
 

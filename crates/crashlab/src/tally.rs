@@ -16,6 +16,7 @@ pub struct Tally {
     distinct: AtomicU64,
     in_recovery: AtomicU64,
     on_disks: AtomicU64,
+    on_device: AtomicU64,
 }
 
 /// The counts at one moment.
@@ -34,6 +35,8 @@ pub struct Counts {
     pub in_recovery: u64,
     /// Those among them on the disks of a pool of class `log`.
     pub on_disks: u64,
+    /// Those among them of a pool with data on a device.
+    pub on_device: u64,
 }
 
 impl Default for Tally {
@@ -46,6 +49,7 @@ impl Default for Tally {
             distinct: AtomicU64::new(0),
             in_recovery: AtomicU64::new(0),
             on_disks: AtomicU64::new(0),
+            on_device: AtomicU64::new(0),
         }
     }
 }
@@ -61,6 +65,7 @@ impl Tally {
             distinct: load(&self.distinct),
             in_recovery: load(&self.in_recovery),
             on_disks: load(&self.on_disks),
+            on_device: load(&self.on_device),
         }
     }
 
@@ -88,6 +93,13 @@ impl Tally {
         let new = self.is_new(hash);
         self.in_recovery
             .fetch_add(u64::from(new), Ordering::Relaxed);
+        new
+    }
+
+    /// The same for a state of a pool and its device.
+    pub(crate) fn is_new_on_device(&self, hash: u64) -> bool {
+        let new = self.is_new(hash);
+        self.on_device.fetch_add(u64::from(new), Ordering::Relaxed);
         new
     }
 

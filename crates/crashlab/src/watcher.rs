@@ -5,6 +5,7 @@ use crate::recovery::{self, caught, recover};
 use crate::snapshot::{Fingerprint, Snapshot};
 use crate::state_id::{Cut, StateId};
 use crate::tally::Tally;
+use device::faulty::Faulty;
 use parking_lot::Mutex;
 use pmem::Region;
 use pmem::emulator::{Choice, CrashPoint, Scratch};
@@ -142,7 +143,14 @@ impl Watcher {
             .only
             .and_then(|only| only.cut)
             .map_or(self.depth.choices, |cut| cut.limit);
-        for (index, choice) in point.enumerate(limit, point.fence).enumerate() {
+        let devices = cuts_of_device(point.fence);
+        let choices = point.enumerate(limit, point.fence);
+        let both = choices.flat_map(|choice| {
+            devices
+                .iter()
+                .map(move |device| (choice.clone(), device.clone()))
+        });
+        for (index, (choice, device)) in both.enumerate() {
             let cut = Cut {
                 fence: point.fence,
                 moment: point.moment,
@@ -158,9 +166,14 @@ impl Watcher {
             {
                 continue;
             }
-            let hash = point.hash(&choice) ^ position;
-            if self.tally.is_new(hash) {
-                self.judge(point, &choice, id, allowed, hash);
+            let left = device.as_ref().map_or(0, |device| device.fingerprint());
+            let hash = point.hash(&choice) ^ position ^ left;
+            let is_new = match device.is_some() {
+                true => self.tally.is_new_on_device(hash),
+                false => self.tally.is_new(hash),
+            };
+            if is_new {
+                recovery::with_device(device, || self.judge(point, &choice, id, allowed, hash));
             }
         }
     }
@@ -276,6 +289,21 @@ impl Watcher {
             reason,
         });
     }
+}
+
+/// What a power cut at this moment may leave on the device of this thread's mounts: all, nothing, and something of what was not flushed. Without a
+/// device one `None`.
+fn cuts_of_device(fence: u64) -> Vec<Option<Arc<Faulty>>> {
+    let Some(device) = recovery::device() else {
+        return vec![None];
+    };
+    let seeds = match device.unsettled() {
+        0 => 0..1,
+        _ => 0..3,
+    };
+    // Seed 0 and 1 are all and nothing.
+    let cut = |seed: u64| device.cut(if seed < 2 { seed } else { 2 + fence });
+    seeds.map(|seed| Some(Arc::new(cut(seed)))).collect()
 }
 
 /// The whole tree that a region recovers to.

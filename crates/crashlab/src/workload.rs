@@ -2,8 +2,10 @@
 
 use crate::catalogue;
 use crate::disk::sequence::Sequence;
+use crate::on_device::OnDevice;
 use crate::operation::Operation;
 use crate::random::Random;
+use device::faulty::Fault;
 use std::fmt;
 use std::str::FromStr;
 use txn::FormatOptions;
@@ -17,7 +19,12 @@ pub enum Pool {
     TwoJournals,
     /// 6 MiB: room for writes of 1 MiB.
     Large,
+    /// Tiny, with a device, on which all content lies.
+    OnDevice,
 }
+
+/// Blocks of the device.
+pub const DEVICE_BLOCKS: u32 = 40;
 
 impl Pool {
     /// How the pool is made.
@@ -30,6 +37,10 @@ impl Pool {
             },
             Pool::Large => FormatOptions {
                 size_bytes: 6 << 20,
+                ..FormatOptions::tiny()
+            },
+            Pool::OnDevice => FormatOptions {
+                device_blocks: DEVICE_BLOCKS,
                 ..FormatOptions::tiny()
             },
         }
@@ -57,6 +68,8 @@ pub enum Workload {
     LongMapped(u64),
     /// On a pool of class `log`.
     Disk(Sequence),
+    /// On a pool with a device.
+    OnDevice(OnDevice),
 }
 
 /// Long workloads of each seed.
@@ -73,12 +86,14 @@ impl Workload {
         let ones = (0..count).map(Workload::One);
         ones.chain((0..large).map(Workload::Large))
             .chain(Sequence::all_short().map(Workload::Disk))
+            .chain(OnDevice::all_short().map(Workload::OnDevice))
             .chain(pairs(contents).map(|(first, second)| Workload::Across(first, second)))
             .chain((0..leases).flat_map(|lease| {
                 pairs(leased).map(move |(first, second)| Workload::Leased(lease, first, second))
             }))
             .chain(pairs(count).map(|(first, second)| Workload::Two(first, second)))
             .chain(Sequence::all_pairs().map(Workload::Disk))
+            .chain(OnDevice::all_pairs().map(Workload::OnDevice))
             .collect()
     }
 
@@ -87,6 +102,7 @@ impl Workload {
         match self {
             Workload::Two(..) | Workload::Across(..) | Workload::Leased(..) => true,
             Workload::Disk(sequence) => sequence.is_pair(),
+            Workload::OnDevice(sequence) => sequence.is_pair(),
             _ => false,
         }
     }
@@ -155,6 +171,7 @@ impl Workload {
             }
             // Not only of operations.
             Workload::Disk(_) => Vec::new(),
+            Workload::OnDevice(sequence) => sequence.operations(),
         }
     }
 
@@ -174,6 +191,7 @@ impl Workload {
             | Workload::LongLeased(_)
             | Workload::LongMapped(_)
             | Workload::Disk(_) => 0,
+            Workload::OnDevice(sequence) => usize::from(sequence.is_pair()),
             // The lease itself is looked at once, and its next use once.
             Workload::Leased(_, 0, 0) => 0,
             Workload::Leased(_, _, 0) => 1,
@@ -197,6 +215,7 @@ impl Workload {
                 [1, 5][seed as usize % 2]
             }
             Workload::Disk(sequence) => [1, NEVER][sequence.number() as usize % 2],
+            Workload::OnDevice(sequence) => [1, NEVER][sequence.number() as usize % 2],
         }
     }
 
@@ -214,6 +233,15 @@ impl Workload {
                 [2, NEVER][(seed / 2) as usize % 2]
             }
             Workload::Disk(sequence) => [NEVER, 1][(sequence.number() / 2) as usize % 2],
+            Workload::OnDevice(sequence) => [NEVER, 1][(sequence.number() / 2) as usize % 2],
+        }
+    }
+
+    /// The fault that a request to the device meets in the last step, behind so many good ones.
+    pub fn fault(self) -> Option<(Fault, u64)> {
+        match self {
+            Workload::OnDevice(sequence) => sequence.fault(),
+            _ => None,
         }
     }
 
@@ -221,7 +249,10 @@ impl Workload {
     pub fn has_read_cache(self) -> bool {
         matches!(
             self,
-            Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_)
+            Workload::Long(_)
+                | Workload::LongLeased(_)
+                | Workload::LongMapped(_)
+                | Workload::OnDevice(OnDevice::Failing(..))
         )
     }
 
@@ -230,6 +261,7 @@ impl Workload {
         match self {
             Workload::Large(_) => Pool::Large,
             Workload::Across(..) | Workload::LongMapped(_) => Pool::TwoJournals,
+            Workload::OnDevice(_) => Pool::OnDevice,
             _ => Pool::Tiny,
         }
     }
@@ -249,6 +281,7 @@ impl Workload {
             }
             Workload::Long(_) | Workload::LongLeased(_) | Workload::LongMapped(_) => true,
             Workload::Disk(sequence) => sequence.exists(),
+            Workload::OnDevice(sequence) => sequence.exists(),
         }
     }
 }
@@ -271,6 +304,7 @@ impl fmt::Display for Workload {
             Workload::LongLeased(seed) => write!(formatter, "longleased-{seed}"),
             Workload::LongMapped(seed) => write!(formatter, "longmapped-{seed}"),
             Workload::Disk(sequence) => write!(formatter, "{sequence}"),
+            Workload::OnDevice(sequence) => write!(formatter, "{sequence}"),
         }
     }
 }
@@ -281,7 +315,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Workload, String> {
         let refused = || {
             format!(
-                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED, longleased-SEED, longmapped-SEED, diskone-V-N, disktwo-V-N-M, diskbeside-N-M or disklong-SEED"
+                "{text} is no workload; expected one-N, two-N-M, across-N-M, large-N, leased-N-M-L, long-SEED, longleased-SEED, longmapped-SEED, diskone-V-N, disktwo-V-N-M, diskbeside-N-M, disklong-SEED, deviceone-N, devicefailing-N-F or devicetwo-N-M"
             )
         };
         let parts: Vec<&str> = text.split('-').collect();
@@ -304,8 +338,9 @@ impl FromStr for Workload {
             ("longmapped", 2) => Workload::LongMapped(number(1)?),
             (name, count) => {
                 let numbers = (1..count).map(number).collect::<Result<Vec<_>, _>>()?;
-                let sequence = Sequence::from_parts(name, &numbers).ok_or_else(refused)?;
-                Workload::Disk(sequence)
+                let on_disk = Sequence::from_parts(name, &numbers).map(Workload::Disk);
+                let on_device = || OnDevice::from_parts(name, &numbers).map(Workload::OnDevice);
+                on_disk.or_else(on_device).ok_or_else(refused)?
             }
         };
         if workload.exists() {

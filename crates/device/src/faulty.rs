@@ -9,6 +9,8 @@ use crate::device::{Device, DeviceError, ReadRequest, Token, WriteRequest};
 use parking_lot::Mutex;
 use pmem::BLOCK_BYTES;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +78,8 @@ pub struct Counts {
     pub blocks_read: u64,
     /// Blocks written.
     pub blocks_written: u64,
+    /// Armed faults that a request has met.
+    pub faults: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -131,6 +135,7 @@ impl State {
         self.requests[request] += 1;
         let is_now = |(fault, at): &(Fault, u64)| fault.request() == request && *at == index;
         let place = self.armed.iter().position(is_now)?;
+        self.counts.faults += 1;
         Some(self.armed.swap_remove(place).0)
     }
 
@@ -144,12 +149,26 @@ impl State {
     }
 }
 
+/// Called before each request that changes something.
+type Watch = Box<dyn FnMut() + Send>;
+
 /// The device.
-#[derive(Debug)]
 pub struct Faulty {
     blocks: u64,
     delay: Mutex<Duration>,
     state: Mutex<State>,
+    watch: Mutex<Option<Watch>>,
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        write!(
+            formatter,
+            "device of {} blocks, {:?}",
+            self.blocks, state.counts
+        )
+    }
 }
 
 fn failed(what: &str) -> DeviceError {
@@ -167,11 +186,41 @@ fn draw(seed: &mut u64) -> u64 {
 impl Faulty {
     /// A device of zeros.
     pub fn new(blocks: u64) -> Faulty {
+        Faulty::with_state(blocks, State::default())
+    }
+
+    fn with_state(blocks: u64, state: State) -> Faulty {
         Faulty {
             blocks,
             delay: Mutex::default(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            watch: Mutex::default(),
         }
+    }
+
+    /// From now on `watch` is called before each write, wait and flush: moments at which the power may go.
+    pub fn on_request(&self, watch: impl FnMut() + Send + 'static) {
+        *self.watch.lock() = Some(Box::new(watch));
+    }
+
+    /// Nobody watches any more.
+    pub fn ignore_requests(&self) {
+        *self.watch.lock() = None;
+    }
+
+    fn be_watched(&self) {
+        if let Some(watch) = &mut *self.watch.lock() {
+            watch();
+        }
+    }
+
+    /// A number for what a power cut has left.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (index, block) in &self.state.lock().blocks {
+            (index, &block.durable).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// From now on, `after` requests of its kind are good, and the next one meets the fault. Others stay armed.
@@ -218,18 +267,15 @@ impl Faulty {
     pub fn snapshot(&self) -> Faulty {
         let mut state = self.state.lock().clone();
         state.armed.clear();
-        Faulty {
-            blocks: self.blocks,
-            delay: Mutex::default(),
-            state: Mutex::new(state),
-        }
+        Faulty::with_state(self.blocks, state)
     }
 
     /// Blocks of which a power cut may leave more than one version.
     pub fn unsettled(&self) -> usize {
         let state = self.state.lock();
         let is_cached = |block: &&Block| !block.cached.is_empty();
-        state.blocks.values().filter(is_cached).count()
+        let begun: usize = state.begun.values().map(Vec::len).sum();
+        begun + state.blocks.values().filter(is_cached).count()
     }
 
     /// What a power cut at this moment leaves: of each block what was durable, any version since, or sectors of these,
@@ -254,11 +300,7 @@ impl Faulty {
         }
         state.armed.clear();
         state.is_gone = false;
-        Faulty {
-            blocks: self.blocks,
-            delay: Mutex::default(),
-            state: Mutex::new(state),
-        }
+        Faulty::with_state(self.blocks, state)
     }
 
     fn take_time(&self) {
@@ -319,6 +361,7 @@ impl Device for Faulty {
 
     fn write(&self, requests: &[WriteRequest<'_>]) -> Result<Token, DeviceError> {
         self.take_time();
+        self.be_watched();
         let mut state = self.state.lock();
         state.is_there()?;
         state.counts.writes += 1;
@@ -364,6 +407,7 @@ impl Device for Faulty {
 
     fn wait(&self, token: Token) -> Result<(), DeviceError> {
         self.take_time();
+        self.be_watched();
         let mut state = self.state.lock();
         let Some(mut blocks) = state.begun.remove(&token.0) else {
             return Err(failed("wait for a write that nobody began"));
@@ -383,6 +427,7 @@ impl Device for Faulty {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.take_time();
+        self.be_watched();
         let mut state = self.state.lock();
         state.is_there()?;
         state.counts.flushes += 1;

@@ -178,7 +178,7 @@ pub enum Bug {
     LogDeviceData,
     /// A pointer to the device is taken for one to memory.
     IgnoreLocation,
-    /// A block that moves between memory and device stays in use at its old place, and is freed there twice later.
+    /// A block that moves to the device is freed at both places.
     FreeBothPlaces,
 }
 

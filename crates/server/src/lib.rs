@@ -57,5 +57,7 @@ pub use crate::mount_table::{
 };
 pub use crate::mountpoint::{MountpointError, detach_stale};
 pub use crate::remount::{Remount, RemountError, remount};
-pub use crate::serve::{LEASE_TIMEOUT, Mounting, Running, ServeError, serve, spawn};
+pub use crate::serve::{
+    LEASE_TIMEOUT, Mounting, Running, ServeError, WAITING_THREADS, serve, spawn,
+};
 pub use crate::statistics::{OperationStatistics, StatisticsSummary};

@@ -41,6 +41,9 @@ const DESCRIPTORS_BESIDE: u64 = 64;
 /// After how long without a write a lease ends, if nobody says otherwise: much longer than the pauses of a program that is at work, and short enough that files which stay open for days do not keep room.
 pub const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// As many threads as may wait for a disk at the same moment, unless somebody says otherwise.
+pub const WAITING_THREADS: usize = 8;
+
 /// What to mount and how.
 #[derive(Debug, Clone)]
 pub struct Mounting {
@@ -51,7 +54,7 @@ pub struct Mounting {
     /// Nothing can be changed through the mount. The file system must be mounted read-only too.
     pub read_only: bool,
     /// Threads besides those that `threads` stands for if it is 0: as many as may wait for a log's
-    /// disk at the same moment.
+    /// disk or a device at the same moment. A pool with a device has [`WAITING_THREADS`] at least.
     pub waiting_threads: usize,
     /// Threads that answer requests; 0 means one per core.
     pub threads: usize,
@@ -105,6 +108,15 @@ impl Mounting {
             true => self.restrictions,
             false => self.restrictions | ((MountFlags::NOSUID | MountFlags::NODEV) - self.lifted),
         }
+    }
+
+    /// The same with the threads that this store needs.
+    fn for_store(&self, store: &impl Store) -> Mounting {
+        let mut mounting = self.clone();
+        if store.device().is_some() {
+            mounting.waiting_threads = mounting.waiting_threads.max(WAITING_THREADS);
+        }
+        mounting
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -237,6 +249,7 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
         Ok(place) => place,
         Err(error) => return Err(closing(fs, error)),
     };
+    let mounting = &mounting.for_store(fs.store());
     let stopper = Stopper {
         mountpoint: place,
         device_minor: None,
@@ -250,6 +263,9 @@ pub fn spawn<S: Store>(fs: FileSystem<S>, mounting: &Mounting) -> Result<Running
     }
     if let Some(logger) = shared.fs.store().logger() {
         logger.watch_waits(shared.gate.clone());
+    }
+    if let Some(device) = shared.fs.store().device() {
+        device.watch_waits(shared.gate.clone());
     }
     let shared = Arc::new(shared);
     let (session, stopper) = match begin(&shared, mounting, options, stopper) {

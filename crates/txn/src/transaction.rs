@@ -531,6 +531,11 @@ impl Transaction for PmemTransaction<'_> {
         }
         self.turn = None;
         store.checkpoint();
+        if let Some(runs) = self.device_part()?.take(blocks) {
+            return Some(runs);
+        }
+        // No reader waits for this transaction, which holds no lock yet.
+        store.pool_device()?.await_readers();
         store.reclaim_device();
         self.device_part()?.take(blocks)
     }

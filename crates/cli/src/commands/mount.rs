@@ -112,7 +112,7 @@ fn serve(
     let mut mounting = options.mounting(pool, mountpoint);
     mounting.class = class.to_string();
     let disk_log = store.logger().map(Logger::status);
-    mounting.waiting_threads = disk_log.as_ref().map_or(0, |_| WAITING_THREADS);
+    mounting.waiting_threads = disk_log.as_ref().map_or(0, |_| server::WAITING_THREADS);
     mounting.temporary = background.and_then(|background| background.temporary);
     let history = match was_clean {
         true => format!("clean, ready in {milliseconds} ms"),
@@ -145,10 +145,6 @@ fn serve(
         Err(error) => Err(Failure::new(status_of_serving(&error), error)),
     }
 }
-
-/// Threads that may wait for the disk, besides those that serve requests: their changes go
-/// in one write.
-const WAITING_THREADS: usize = 8;
 
 /// The class, the policy, and the measured time of a durable write.
 fn log_line(log: &DiskLogStatus) -> String {

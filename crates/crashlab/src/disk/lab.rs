@@ -18,7 +18,7 @@ use crate::workload::Workload;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use txn::transaction::use_slot;
-use txn::{Durability, PoolState, Store};
+use txn::{Durability, PoolState};
 
 /// One thread's laboratory.
 pub struct DiskLab {

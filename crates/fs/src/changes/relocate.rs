@@ -191,8 +191,10 @@ pub(crate) fn move_to_device<S: Store>(
             .collect();
         editor.set(&mut transaction, run.first, &pointers, DomainId::METADATA)?;
     }
-    if !deliberate::is(Bug::FreeBothPlaces) {
-        moving().for_each(|(_, old)| free_block(&mut transaction, old));
+    moving().for_each(|(_, old)| free_block(&mut transaction, old));
+    if deliberate::is(Bug::FreeBothPlaces) {
+        let places = fresh.iter().flat_map(|run| run.iter());
+        places.for_each(|block| transaction.free_device(block));
     }
     finish(node.number(), &mut body, editor, transaction)?;
     Ok(total as u64)

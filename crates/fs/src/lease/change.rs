@@ -6,6 +6,7 @@ use crate::format::{BLOCK, Pointer};
 use crate::inode::node::{Body, BodyWrite, Node};
 use crate::mounted::file_system::Core;
 use crate::values::error::FsError;
+use pmem::deliberate::{self, Bug};
 use txn::Store;
 
 /// Blocks of a file that a change needs in part: those at the ends of a range of bytes.
@@ -70,8 +71,8 @@ impl<S: Store> Core<S> {
         body: &Body,
         Ends(ends): Ends,
     ) -> Result<Option<u64>, FsError> {
-        if body.require_regular().is_err() {
-            // The operation says so.
+        if body.require_regular().is_err() || deliberate::is(Bug::LogDeviceData) {
+            // In the first case the operation says so.
             return Ok(None);
         }
         let map = BlockMap::of(node.number(), &body.raw);

@@ -16,14 +16,14 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const DEVICE_BLOCKS: u32 = 600;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-fn new_region() -> Arc<Region> {
+fn new_region(device_blocks: u32) -> Arc<Region> {
     let options = FormatOptions {
         size_bytes: 8 << 20,
         segment_bytes: 256 << 10,
         journals: 2,
         journal_bytes: 64 << 10,
         volatile: true,
-        device_blocks: DEVICE_BLOCKS,
+        device_blocks,
         ..FormatOptions::default()
     };
     let region = Region::anonymous(options.size_bytes);
@@ -46,7 +46,8 @@ fn open(region: &Arc<Region>, device: Option<Arc<dyn Device>>, has_copies: bool)
 }
 
 fn pool() -> (Arc<Region>, Arc<Faulty>, FileSystem) {
-    let (region, device) = (new_region(), Arc::new(Faulty::new(DEVICE_BLOCKS.into())));
+    let device = Arc::new(Faulty::new(DEVICE_BLOCKS.into()));
+    let region = new_region(DEVICE_BLOCKS);
     let files = open(&region, Some(Arc::clone(&device) as _), false);
     (region, device, files)
 }
@@ -301,7 +302,8 @@ proptest! {
         has_copies in any::<bool>(),
         faults in proptest::collection::vec((0..8_usize, 0..12_u64), 0..6),
     ) {
-        let (region, device) = (new_region(), Arc::new(Faulty::new(DEVICE_BLOCKS.into())));
+        let device = Arc::new(Faulty::new(DEVICE_BLOCKS.into()));
+        let region = new_region(DEVICE_BLOCKS);
         let reopen = || open(&region, Some(Arc::clone(&device) as _), has_copies);
         let mut files = reopen();
         let mut node = make(&files, "a", &[]);
@@ -483,34 +485,62 @@ impl Device for Gated {
     }
 }
 
-#[test]
-fn a_slow_read_holds_up_nobody_and_sees_one_moment() {
+fn gated(device_blocks: u32, has_copies: bool) -> (Arc<Gated>, FileSystem) {
     let device = Arc::new(Gated {
-        inner: Faulty::new(DEVICE_BLOCKS.into()),
+        inner: Faulty::new(device_blocks.into()),
         state: Mutex::default(),
         changed: Condvar::new(),
     });
-    let files = open(&new_region(), Some(Arc::clone(&device) as _), false);
-    let expected = pattern(9, 3 * BLOCK_BYTES);
-    let node = make(&files, "a", &expected);
+    let region = new_region(device_blocks);
+    let files = open(&region, Some(Arc::clone(&device) as _), has_copies);
+    (device, files)
+}
+
+/// What a reader finds whose block is freed, and wanted by others, while he waits for the device.
+fn read_while_freed(is_broken: bool) -> Result<Vec<u8>, FsError> {
+    let (device, files) = gated(6, false);
+    let node = make(&files, "a", &pattern(9, 3 * BLOCK_BYTES));
+    let other = make(&files, "b", &pattern(10, 3 * BLOCK_BYTES));
     files.move_to_device(&node, 1..2).expect("good");
     device.close();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| content(&files, &node));
         device.await_waiting(1);
-        // The reader has no lock: the file is written, moved, cut and grown, and its block freed and wanted.
+        // The reader has no lock.
         files.write(&node, 0, &[1; 100]).expect("room");
         files.write(&node, BLOCK, &[2; BLOCK_BYTES]).expect("room");
         files.move_to_device(&node, ALL).expect("good");
-        let other = make(&files, "b", &pattern(10, 500 * BLOCK_BYTES));
-        files.move_to_device(&other, ALL).expect("good");
         files.checkpoint();
+        // Of six blocks three are the file's, and one is read: these two are the last ones.
+        files.move_to_device(&other, 0..2).expect("good");
+        let wants_more = scope.spawn(|| files.move_to_device(&other, 2..3));
         files.attributes(&node).expect("stat");
+        if is_broken {
+            let room = wants_more.join().expect("no panic");
+            assert_eq!(room, Ok(1), "it does not wait");
+            device.open();
+            return reader.join().expect("no panic");
+        }
+        assert!(!wants_more.is_finished(), "it waits for the reader");
         device.open();
-        assert_eq!(reader.join().expect("no panic"), Ok(expected.clone()));
-    });
+        let found = reader.join().expect("no panic");
+        let room = wants_more.join().expect("no panic");
+        assert_eq!(room, Ok(1), "there is room now");
+        found
+    })
+}
+
+#[test]
+fn a_slow_read_holds_up_nobody_and_sees_one_moment() {
+    assert_eq!(read_while_freed(false), Ok(pattern(9, 3 * BLOCK_BYTES)));
+}
+
+#[test]
+fn a_write_that_needs_old_bytes_waits_without_the_lock() {
+    let (device, files) = gated(DEVICE_BLOCKS, false);
+    let node = make(&files, "a", &pattern(9, 3 * BLOCK_BYTES));
+    files.move_to_device(&node, ALL).expect("good");
     device.close();
-    // A write that needs an old byte waits without the lock as well.
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| files.write(&node, 2 * BLOCK + 5, &[3; 10]));
         device.await_waiting(1);
@@ -524,14 +554,125 @@ fn a_slow_read_holds_up_nobody_and_sees_one_moment() {
     let found = content(&files, &node).expect("good");
     assert_eq!(found[2 * BLOCK_BYTES + 5..][..10], [3; 10]);
     assert_eq!(found[3 * BLOCK_BYTES..], [5; 10]);
-    assert_eq!((found[0], found[BLOCK_BYTES]), (1, 4));
+    assert_eq!(found[BLOCK_BYTES..2 * BLOCK_BYTES], [4; BLOCK_BYTES]);
+}
+
+/// What is read behind a write that came while somebody fetched the block for the read cache.
+fn read_behind_a_late_fetch() -> Vec<u8> {
+    let (device, files) = gated(DEVICE_BLOCKS, true);
+    let node = make(&files, "a", &[1; BLOCK_BYTES]);
+    files.move_to_device(&node, ALL).expect("good");
+    // The first block of a file that is hot makes its copies.
+    content(&files, &node).expect("good");
+    let changed = make(&files, "b", &[1; BLOCK_BYTES]);
+    files.move_to_device(&changed, ALL).expect("good");
+    device.close();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| content(&files, &changed));
+        device.await_waiting(1);
+        files.write(&changed, 0, &[2; BLOCK_BYTES]).expect("room");
+        device.open();
+        let found = reader.join().expect("no panic").expect("good");
+        assert!([1, 2].contains(&found[0]), "of one moment");
+        content(&files, &changed).expect("good")
+    })
+}
+
+#[test]
+fn what_was_fetched_late_is_no_copy() {
+    assert_eq!(read_behind_a_late_fetch(), vec![2; BLOCK_BYTES]);
+}
+
+#[cfg(feature = "deliberate-bugs")]
+#[test]
+fn these_tests_notice() {
+    use pmem::deliberate::{self, Bug};
+    deliberate::set(Some(Bug::FreeBeforeReaders));
+    assert_ne!(read_while_freed(true), Ok(pattern(9, 3 * BLOCK_BYTES)));
+    deliberate::set(Some(Bug::StaleFill));
+    assert_ne!(read_behind_a_late_fetch(), vec![2; BLOCK_BYTES]);
+    deliberate::set(None);
+}
+
+/// Keeps the lines of the log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Lines {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        let mut lines = self.0.lock().expect("no panic");
+        lines
+            .last_mut()
+            .expect("a line")
+            .push_str(&format!("{field}={value:?} "));
+    }
+}
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _metadata: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut lines = self.clone();
+        lines.0.lock().expect("no panic").push(String::new());
+        event.record(&mut lines);
+    }
+
+    fn enter(&self, _span: &tracing::span::Id) {}
+
+    fn exit(&self, _span: &tracing::span::Id) {}
+}
+
+#[test]
+fn each_error_has_a_line_that_names_file_block_and_device() {
+    let (_region, device, files) = pool();
+    let node = make(&files, "a", &pattern(11, 4 * BLOCK_BYTES));
+    files.move_to_device(&node, 0..2).expect("good");
+    let lines = Lines::default();
+    let attempts: [&dyn Fn() -> Result<(), FsError>; 4] = [
+        &|| content(&files, &node).map(drop),
+        &|| files.write(&node, BLOCK + 5, b"small").map(drop),
+        &|| files.bring_in(&node, ALL),
+        &|| files.move_to_device(&node, 3..4).map(drop),
+    ];
+    device.set_gone(true);
+    for attempt in attempts {
+        let error = tracing::subscriber::with_default(lines.clone(), attempt);
+        let error = error.expect_err("the device is gone");
+        assert!(matches!(error, FsError::Device(_)), "{error}");
+        let line = lines.0.lock().expect("no panic").pop().expect("a line");
+        let inode = format!("inode={} ", node.number());
+        for part in [
+            inode.as_str(),
+            "file_block=",
+            "device=faulty ",
+            "device_block=",
+            "error=",
+        ] {
+            assert!(line.contains(part), "{part} is missing: {line}");
+        }
+        assert!(lines.0.lock().expect("no panic").is_empty(), "one line");
+    }
 }
 
 #[test]
 fn readers_and_movers_at_the_same_time() {
     for has_copies in [false, true] {
         let device = Arc::new(Faulty::new(DEVICE_BLOCKS.into()));
-        let files = open(&new_region(), Some(Arc::clone(&device) as _), has_copies);
+        let files = open(
+            &new_region(DEVICE_BLOCKS),
+            Some(Arc::clone(&device) as _),
+            has_copies,
+        );
         let node = make(&files, "a", &[0; 8 * BLOCK_BYTES]);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

@@ -9,6 +9,7 @@ mod seals;
 pub(crate) use part::DevicePart;
 pub(crate) use seals::SEAL_BYTES;
 
+use crate::disk::{Waits, Watch};
 use crate::layout::Superblock;
 use device::{
     Device, DeviceBlock, DeviceError, Flushes, Moment, Pin, ReadRequest, Readers, Rebuild, Run,
@@ -56,6 +57,7 @@ pub struct PoolDevice {
     flushes: Flushes,
     /// Oldest first.
     pending: Mutex<VecDeque<Freed>>,
+    watch: Watch,
 }
 
 impl DeviceFault {
@@ -90,12 +92,18 @@ impl PoolDevice {
             readers: Readers::default(),
             flushes: Flushes::default(),
             pending: Mutex::default(),
+            watch: Watch::default(),
         })
     }
 
     /// It is there.
     pub(crate) fn attach(&mut self, device: Arc<dyn Device>, name: &str) {
         (self.device, self.name) = (Some(device), name.into());
+    }
+
+    /// Has `waits` told of all waits for the device from now on; only the first call counts.
+    pub fn watch_waits(&self, waits: Arc<dyn Waits>) {
+        self.watch.set(waits);
     }
 
     /// What log lines call it.
@@ -130,6 +138,7 @@ impl PoolDevice {
             return Ok(());
         };
         let device = self.device(first)?;
+        let _waiting = self.watch.begin();
         if device.read(requests).is_err() {
             // Which of them it was, or a second try for all.
             for request in &mut *requests {
@@ -220,6 +229,14 @@ impl PoolDevice {
                 moment,
                 run,
             });
+        }
+    }
+
+    /// Returns when those are gone who may read blocks that were freed before.
+    pub(crate) fn await_readers(&self) {
+        let newest = self.pending.lock().iter().map(|freed| freed.moment).max();
+        if let Some(moment) = newest {
+            self.readers.wait(moment);
         }
     }
 

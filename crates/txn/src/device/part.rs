@@ -76,6 +76,7 @@ impl<'s> DevicePart<'s> {
         if deliberate::is(Bug::RecordBeforeToken) {
             return Ok(());
         }
+        let _waiting = self.device.watch.begin();
         let mut outcome = Ok(());
         for Begun { token, start } in std::mem::take(&mut self.begun) {
             // All of them, also behind an error: a write under way must not land in a block's next life.

@@ -64,6 +64,7 @@ pub use stamp::Mixture;
 pub use stamp::{ImageStamp, STAMP_AT};
 pub use status::DiskLogStatus;
 pub use waits::Waits;
+pub(crate) use waits::Watch;
 
 /// Name of the log's file in the pool's directory.
 pub const LOG_FILE: &str = "log";

@@ -1,9 +1,9 @@
-//! Tells a server that one of its threads waits for the log, and can do nothing else meanwhile.
+//! Tells a server that one of its threads waits for the log or the device, and can do nothing else meanwhile.
 
 use super::logger::Logger;
 use std::sync::{Arc, OnceLock};
 
-/// Is told of waits for the log, in the thread that waits. Both calls are short.
+/// Is told of waits for the log or the device, in the thread that waits. Both calls are short.
 pub trait Waits: std::fmt::Debug + Send + Sync {
     /// This thread waits from now on.
     fn begins(&self);
@@ -13,15 +13,21 @@ pub trait Waits: std::fmt::Debug + Send + Sync {
 
 /// The watcher, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Watch(OnceLock<Arc<dyn Waits>>);
+pub(crate) struct Watch(OnceLock<Arc<dyn Waits>>);
 
 /// A wait, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting<'w>(Option<&'w Arc<dyn Waits>>);
+pub(crate) struct Waiting<'w>(Option<&'w Arc<dyn Waits>>);
 
 impl Watch {
+    /// Has `waits` told of all waits from now on; only the first call counts.
+    pub(crate) fn set(&self, waits: Arc<dyn Waits>) {
+        // A second server of one open pool cannot be.
+        let _ = self.0.set(waits);
+    }
+
     #[must_use]
-    pub(super) fn begin(&self) -> Waiting<'_> {
+    pub(crate) fn begin(&self) -> Waiting<'_> {
         let waits = self.0.get();
         if let Some(waits) = waits {
             waits.begins();
@@ -41,7 +47,6 @@ impl Drop for Waiting<'_> {
 impl Logger {
     /// Has `waits` told of all waits from now on; only the first call counts.
     pub fn watch_waits(&self, waits: Arc<dyn Waits>) {
-        // A second server of one open pool cannot be.
-        let _ = self.shared.watch.0.set(waits);
+        self.shared.watch.set(waits);
     }
 }

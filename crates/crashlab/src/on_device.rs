@@ -1,0 +1,118 @@
+//! Workloads on a pool whose content lies on a device, which a power cut empties of what was not flushed, and which fails.
+
+use crate::catalogue;
+use crate::operation::Operation;
+use crate::workload::pairs;
+use device::faulty::Fault;
+use std::fmt;
+
+/// Faults that say so, and an old block that shows by its seal. (What is lost without a word cannot come back, and is tested in `fs`.)
+const FAULTS: [Fault; 5] = [
+    Fault::Read,
+    Fault::Write,
+    Fault::Wait,
+    Fault::Flush,
+    Fault::Stale,
+];
+/// Requests of each kind that are good before.
+const AFTER: u32 = 3;
+/// Numbers of faults.
+const FAULT_COUNT: u32 = FAULTS.len() as u32 * AFTER;
+
+/// A sequence.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum OnDevice {
+    /// One operation, on a good device.
+    One(u32),
+    /// One operation, in which a request meets a fault.
+    Failing(u32, u32),
+    /// Two operations. In the second of every third pair a request meets a fault.
+    Two(u32, u32),
+}
+
+impl OnDevice {
+    /// All sequences of one operation.
+    pub fn all_short() -> impl Iterator<Item = OnDevice> {
+        let count = catalogue::on_device().len() as u32;
+        let failing = (0..count).flat_map(|operation| {
+            (0..FAULT_COUNT).map(move |fault| OnDevice::Failing(operation, fault))
+        });
+        (0..count).map(OnDevice::One).chain(failing)
+    }
+
+    /// All sequences of two.
+    pub fn all_pairs() -> impl Iterator<Item = OnDevice> {
+        let count = catalogue::on_device().len() as u32;
+        pairs(count).map(|(first, second)| OnDevice::Two(first, second))
+    }
+
+    /// Whether these are two operations.
+    pub fn is_pair(self) -> bool {
+        matches!(self, OnDevice::Two(..))
+    }
+
+    /// The operations.
+    pub fn operations(self) -> Vec<Operation> {
+        let catalogue = catalogue::on_device();
+        let at = |index: u32| catalogue[index as usize].clone();
+        match self {
+            OnDevice::One(index) | OnDevice::Failing(index, _) => vec![at(index)],
+            OnDevice::Two(first, second) => vec![at(first), at(second)],
+        }
+    }
+
+    /// The fault that a request of the last operation meets, behind so many good ones.
+    pub fn fault(self) -> Option<(Fault, u64)> {
+        let fault = match self {
+            OnDevice::One(_) => return None,
+            OnDevice::Failing(_, fault) => fault,
+            OnDevice::Two(first, second) => {
+                let number = first * 7 + second;
+                number
+                    .is_multiple_of(3)
+                    .then_some(number / 3 % FAULT_COUNT)?
+            }
+        };
+        let kind = FAULTS[(fault % FAULTS.len() as u32) as usize];
+        Some((kind, u64::from(fault / FAULTS.len() as u32)))
+    }
+
+    /// A number for whatever differs between workloads.
+    pub fn number(self) -> u32 {
+        match self {
+            OnDevice::One(index) => index,
+            OnDevice::Failing(first, second) | OnDevice::Two(first, second) => first + second,
+        }
+    }
+
+    /// Whether there is such a sequence.
+    pub fn exists(self) -> bool {
+        let count = catalogue::on_device().len() as u32;
+        match self {
+            OnDevice::One(index) => index < count,
+            OnDevice::Failing(index, fault) => index < count && fault < FAULT_COUNT,
+            OnDevice::Two(first, second) => first.max(second) < count,
+        }
+    }
+
+    /// The sequence of this name.
+    pub fn from_parts(name: &str, numbers: &[u64]) -> Option<OnDevice> {
+        let small = |index: usize| u32::try_from(*numbers.get(index)?).ok();
+        match (name, numbers.len()) {
+            ("deviceone", 1) => Some(OnDevice::One(small(0)?)),
+            ("devicefailing", 2) => Some(OnDevice::Failing(small(0)?, small(1)?)),
+            ("devicetwo", 2) => Some(OnDevice::Two(small(0)?, small(1)?)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for OnDevice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OnDevice::One(index) => write!(formatter, "deviceone-{index}"),
+            OnDevice::Failing(index, fault) => write!(formatter, "devicefailing-{index}-{fault}"),
+            OnDevice::Two(first, second) => write!(formatter, "devicetwo-{first}-{second}"),
+        }
+    }
+}
