@@ -134,6 +134,7 @@ STEPS = [
     Step("shell", "tests/shell.sh", 60),
     Step("runner", "python3 tests/test_run.py", 120),
     Step("tidy", "python3 tests/tidy", 60),
+    Step("picture", "scripts/architecture.py --check", 60),
     Step("deny", "tests/deny.sh", 120),
     # In full with no program given: it builds and installs what it needs, as a newcomer's `make run` does.
     Step("demo", "scripts/demo.sh", 900, cores=2, full_s=100, quick={"DEMO_QUICK": "1"}, full={"PERDURE": ""}),

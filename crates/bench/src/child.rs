@@ -4,7 +4,7 @@
 use crate::direct::program;
 use crate::error::BenchError;
 use crate::log::recovery;
-use crate::mount::worker;
+use crate::mount::{cold, worker};
 use fs::{FileSystem, MountOptions};
 use server::Mounting;
 use std::error::Error;
@@ -18,7 +18,7 @@ use txn::{Damage, Loading, LogOptions, Mode, PmemStore, PoolState};
 const ARGUMENT: &str = "--perdure-bench-idle-mount";
 /// One more argument of it, if processes are to overwrite in place.
 const IN_PLACE: &str = "in-place";
-const READY: &str = "ready";
+pub(crate) const READY: &str = "ready";
 
 /// To be called first in `main` of every program that runs experiments: this process may be one that an experiment started.
 ///
@@ -36,6 +36,8 @@ pub fn serve_child() -> Option<ExitCode> {
         recovery::serve(arguments.collect())
     } else if kind == worker::ARGUMENT {
         worker::serve(arguments.collect())
+    } else if kind == cold::ARGUMENT {
+        cold::serve(&arguments.collect::<Vec<_>>())
     } else {
         return None;
     };

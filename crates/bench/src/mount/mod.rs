@@ -13,9 +13,11 @@
 //! | `source` | programs on a source tree: untar, rm_rf, git_status |
 //! | `filebench` | filebench_fileserver and so on, with `_preload` under the library |
 //! | `library` | the preload library: attach_next, small_write, small_read, sqlite_delete |
+//! | `cold` | hot data beside a client that reads from a slow device: hot_beside_cold, hot_beside_cold_classic |
 //! | `processor` | the servers' processor time: idle_cpu, cpu_per_op |
 
 mod bed;
+pub(crate) mod cold;
 mod filebench;
 mod fio;
 mod library;
@@ -162,9 +164,10 @@ const fn no_slower(name: &'static str, unit: &'static str) -> Plan {
     Plan::at_least(name, unit, WITHOUT, 1.0, None)
 }
 
+const ALONE: &str = "the same without the client of cold data";
 const OPERATIONS: &str = "operations/s";
 
-static PLANS: [Plan; 26] = [
+static PLANS: [Plan; 28] = [
     faster("randread_1", "IOPS", 1.4),
     faster("randwrite_1", "IOPS", 1.4),
     faster("randread_4", "IOPS", 2.4),
@@ -191,7 +194,14 @@ static PLANS: [Plan; 26] = [
     no_slower("sqlite_delete", "transactions/s"),
     at_most("idle_cpu", "ms/s", "no processor time", 0.0),
     at_most("cpu_per_op", "us", CLASSIC, 1.0),
+    Plan::at_least("hot_beside_cold", "IOPS", ALONE, 0.9, None),
+    Plan::at_least("hot_beside_cold_classic", "IOPS", ALONE, 0.9, None),
 ];
+
+/// Whether a row is about a pool with a slow device.
+fn is_of_device(name: &str) -> bool {
+    name.starts_with("hot_beside_cold")
+}
 
 /// Whether a row compares programs with the preload library, and not transports.
 fn is_of_library(name: &str) -> bool {
@@ -220,11 +230,17 @@ pub fn run_mount(options: &MountOptions) -> Result<Evaluation, BenchError> {
     setup.insert("rounds".to_owned(), json!(options.rounds));
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let names = PLANS.iter().map(|plan| plan.name);
-    let (library, transports): (Vec<_>, Vec<_>) = names.partition(|name| is_of_library(name));
+    let (device, names): (Vec<_>, Vec<_>) = names.partition(|name| is_of_device(name));
+    let (library, transports): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| is_of_library(name));
     collector.group(&transports, |collector| {
         measure_transports(collector, options)
     });
     collector.group(&library, |collector| measure_library(collector, options));
+    collector.group(&device, |collector| {
+        cold::measure(collector, options);
+        Ok(())
+    });
     Ok(collector.finish("mount", "dram".to_owned(), machine, setup))
 }
 
