@@ -15,38 +15,52 @@ use txn::{FormatOptions, Mode, PmemStore};
 
 const BLOCK: usize = 4096;
 
-struct Mounted {
+pub(crate) struct Mounted {
     running: Option<Running<PmemStore>>,
     _folder: TempDir,
-    place: std::path::PathBuf,
+    pub(crate) place: std::path::PathBuf,
     pool: std::path::PathBuf,
 }
 
 fn mount() -> Mounted {
+    let mut mounted = place_with(0);
+    mounted.start();
+    mounted
+}
+
+/// A pool on a device of so many blocks, or none, that is not mounted yet.
+pub(crate) fn place_with(device_blocks: u32) -> Mounted {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let (pool, place) = (folder.path().join("pool"), folder.path().join("mnt"));
     std::fs::create_dir(&place).expect("a mount point");
     let options = FormatOptions {
         size_bytes: 256 << 20,
         volatile: true,
+        device_blocks,
         ..FormatOptions::default()
     };
     let owner = (rustix::process::geteuid(), rustix::process::getegid());
     fs::mkfs(&pool, &options, (owner.0.as_raw(), owner.1.as_raw())).expect("mkfs");
-    let mut mounted = Mounted {
+    Mounted {
         running: None,
         _folder: folder,
         place,
         pool,
-    };
-    mounted.start();
-    mounted
+    }
 }
 
 impl Mounted {
     fn start(&mut self) {
-        let store = PmemStore::open(&self.pool, Mode::ReadWrite, true).expect("open");
+        let store = self.store();
         let files = FileSystem::mount(store, MountOptions::default()).expect("mount");
+        self.serve(files);
+    }
+
+    pub(crate) fn store(&self) -> PmemStore {
+        PmemStore::open(&self.pool, Mode::ReadWrite, true).expect("open")
+    }
+
+    pub(crate) fn serve(&mut self, files: FileSystem) {
         let mounting = Mounting::new(&self.pool, &self.place);
         self.running = Some(spawn(files, &mounting).expect("serve"));
     }
@@ -137,6 +151,16 @@ fn step(random: &mut u64) -> usize {
 
 /// Random writes, appends and reads, compared with a vector. Now and then somebody else looks or writes through the kernel.
 fn storm(mounted: &Mounted, name: &str, others: usize, operations: usize) -> (u64, u64) {
+    storm_with(mounted, name, (others, operations), |_| ())
+}
+
+/// The same; between two operations something else happens that changes no content.
+pub(crate) fn storm_with(
+    mounted: &Mounted,
+    name: &str,
+    (others, operations): (usize, usize),
+    mut between: impl FnMut(usize),
+) -> (u64, u64) {
     let client = Client::default();
     let file = mounted.open(name);
     let other = mounted.open(name);
@@ -144,6 +168,7 @@ fn storm(mounted: &Mounted, name: &str, others: usize, operations: usize) -> (u6
     let mut model: Vec<u8> = Vec::new();
     let mut random = others as u64;
     for round in 0..operations {
+        between(round);
         let bytes = match step(&mut random) % 4 {
             0 => BLOCK,
             1 => step(&mut random) % 100 + 1,

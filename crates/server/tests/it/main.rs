@@ -14,6 +14,7 @@ mod kept;
 mod life;
 mod loading;
 mod logged;
+mod on_device;
 mod poser;
 mod posix;
 mod read_cache;
