@@ -2,10 +2,12 @@
 # Crash states. The program is that of the tests' build (tests/run.py), with assertions and deliberate bugs compiled in.
 #
 #   tests/crash.sh bugs     the proof that each deliberate bug is noticed
-#   tests/crash.sh share    CRASH_STATES (480,000) distinct states or more in at most CRASH_SECONDS (600), 150,000 of
-#                           them with data on a device that fails: each sequence of one operation, and of those of two
-#                           every CRASH_SHARE-th (4), four times as many with a device, from COMMIT_SEED on
-#   tests/crash.sh long     as many as CRASH_SECONDS (28,800) give, by the release build, from a new seed (CRASH_SEED)
+#   tests/crash.sh share    CRASH_STATES (480,000) distinct states or more in at most CRASH_SECONDS
+#                           (600), 150,000 of them with data on a device that fails: each sequence
+#                           of one operation, and of those of two every CRASH_SHARE-th (4), four
+#                           times as many with a device, from COMMIT_SEED on
+#   tests/crash.sh long     as many as CRASH_SECONDS (28,800) give, by the release build, from a new
+#                           seed (CRASH_SEED)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}

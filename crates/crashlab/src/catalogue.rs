@@ -1,5 +1,11 @@
 //! The operations that are tried, and the small tree that they are tried on.
 
+mod device;
+mod leases;
+
+pub use device::{on_device, sinks};
+pub use leases::{leased, leases, random_leased};
+
 use crate::operation::Operation;
 use crate::random::Random;
 use fs::{AllocateOptions, FileType, RenameOptions, XattrMode};
@@ -173,43 +179,6 @@ pub fn start() -> Vec<Operation> {
     operations
 }
 
-fn sink(name: &str, first: u64, blocks: u64) -> Operation {
-    Operation::Sink {
-        path: path(name),
-        first,
-        blocks,
-    }
-}
-
-fn raise(name: &str, first: u64, blocks: u64) -> Operation {
-    Operation::Raise {
-        path: path(name),
-        first,
-        blocks,
-    }
-}
-
-/// What sends all content of the start tree to the device.
-pub fn sinks() -> Vec<Operation> {
-    ["a", "b", "h", "d/f"].map(|name| sink(name, 0, 16)).into()
-}
-
-/// The operations of workloads with data on a device: all others, and moves.
-pub fn on_device() -> Vec<Operation> {
-    let mut operations = operations();
-    operations.extend(sinks());
-    operations.extend([
-        sink("a", 1, 1),
-        sink("h", 1, 2),
-        raise("a", 0, 16),
-        raise("a", 2, 1),
-        raise("b", 0, 16),
-        raise("h", 0, 16),
-        raise("d/f", 1, 1),
-    ]);
-    operations
-}
-
 /// The operations of one- and two-operation workloads.
 pub fn operations() -> Vec<Operation> {
     let mut operations = names();
@@ -337,88 +306,6 @@ pub fn contents() -> Vec<Operation> {
         allocate("a", 100, 9000, ZERO),
         allocate("h", 0, 9 * BLOCK, ZERO),
     ]
-}
-
-fn write_leased(offset: u64, bytes: usize, byte: u8) -> Operation {
-    Operation::WriteLeased {
-        offset,
-        bytes,
-        byte,
-    }
-}
-
-/// The leases that others come after: of a file with data, an empty one, one with holes and reserved blocks, and one that does not answer when it is taken back; and of those who overwrite in place.
-pub fn leases() -> Vec<Operation> {
-    [
-        ("a", false, false),
-        ("e", false, false),
-        ("h", false, false),
-        ("a", true, false),
-        ("a", false, true),
-        ("a", true, true),
-    ]
-    .map(|(name, is_stopped, is_in_place)| Operation::Lease {
-        path: path(name),
-        is_stopped,
-        is_in_place,
-    })
-    .into()
-}
-
-/// What is done while a file is leased.
-pub fn leased() -> Vec<Operation> {
-    vec![
-        write_leased(4096, 4096, 50),
-        write_leased(100, 50, 51),
-        // In the last block of `a`, behind the end of it, across it, and with a gap.
-        write_leased(10_000, 100, 52),
-        write_leased(9_900, 200, 53),
-        write_leased(10_000, 5_000, 54),
-        write_leased(10_500, 20, 55),
-        write_leased(0, 10_000, 56),
-        // Too far behind the end.
-        write_leased(20_000, 10, 57),
-        write_leased(0, 30_000, 58),
-        write_leased(6 * BLOCK + 100, 3000, 59),
-        Operation::FoldLease,
-        Operation::EndLease,
-        Operation::Checkpoint,
-        write("a", 10, 64, 60),
-        truncate("a", 9_000),
-        Operation::Append {
-            path: path("a"),
-            bytes: 300,
-            byte: 61,
-        },
-        Operation::Unlink { path: path("a") },
-        allocate("a", 8192, 20_000, KEEP),
-        // Other bytes where one of those above has just been.
-        write_leased(9_950, 100, 62),
-    ]
-}
-
-/// Something that a process with a lease does.
-pub fn random_leased(random: &mut Random) -> Operation {
-    let names = ["a", "b", "e", "h", "d/f", "d/new", "new"];
-    match random.below(12) {
-        0 | 1 => Operation::Lease {
-            path: path(random.pick::<&str>(&names)),
-            is_stopped: random.below(4) == 0,
-            is_in_place: random.below(2) == 0,
-        },
-        2 => Operation::FoldLease,
-        3 => Operation::EndLease,
-        4..=6 => write_leased(
-            random.below(8) * BLOCK,
-            BLOCK as usize,
-            random.below(256) as u8,
-        ),
-        _ => write_leased(
-            random_offset(random),
-            1 + random.below(9000) as usize,
-            random.below(256) as u8,
-        ),
-    }
 }
 
 fn attributes() -> Vec<Operation> {

@@ -280,7 +280,8 @@ impl Prepared {
 
 /// Does an operation to both and demands the same answer.
 ///
-/// A pool without room may refuse what the model allows, and so may one whose device met a fault; nothing happens to either then.
+/// A pool without room may refuse what the model allows, and so may one whose device met a fault;
+/// nothing happens to either then.
 ///
 /// # Errors
 ///

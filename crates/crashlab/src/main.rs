@@ -79,11 +79,11 @@ fn write_seeds(folder: &Path) -> ExitCode {
 /// Fixed seeds of long workloads that are run in any case; a share runs its share of them.
 const LONG_ALWAYS: u64 = 60;
 
-/// Of the pairs with data on a device so many times more are run.
+/// Pairs with data on a device run so many times more often than others.
 const DEVICE_SHARE: u64 = 4;
 
-/// Returns the workloads that a run must finish: all of one operation, every `share`-th of two, or more often with a device,
-/// and the long ones of fixed seeds.
+/// Returns the workloads that a run must finish: all of one operation, every `share`-th of two,
+/// more of these with a device, and the long ones of fixed seeds.
 fn required(share: u64, seed: u64) -> Vec<Workload> {
     let (pairs, others): (Vec<_>, Vec<_>) = Workload::all_short()
         .into_iter()

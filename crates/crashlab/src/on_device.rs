@@ -1,4 +1,5 @@
-//! Workloads on a pool whose content lies on a device, which a power cut empties of what was not flushed, and which fails.
+//! Workloads on a pool with content on a device, which fails, and which loses unflushed writes at a
+//! power cut.
 
 use crate::catalogue;
 use crate::operation::Operation;
@@ -6,7 +7,8 @@ use crate::workload::pairs;
 use device::faulty::Fault;
 use std::fmt;
 
-/// Faults that say so, and an old block that shows by its seal. (What is lost without a word cannot come back, and is tested in `fs`.)
+/// Faults that the device reports, and an old block, which does not fit its seal. (Data that is
+/// lost silently cannot come back; the tests of `fs` cover that.)
 const FAULTS: [Fault; 5] = [
     Fault::Read,
     Fault::Write,
@@ -14,7 +16,7 @@ const FAULTS: [Fault; 5] = [
     Fault::Flush,
     Fault::Stale,
 ];
-/// Requests of each kind that are good before.
+/// Requests of each kind that succeed before the fault.
 const AFTER: u32 = 3;
 /// Numbers of faults.
 const FAULT_COUNT: u32 = FAULTS.len() as u32 * AFTER;
@@ -61,7 +63,7 @@ impl OnDevice {
         }
     }
 
-    /// The fault that a request of the last operation meets, behind so many good ones.
+    /// The fault that a request of the last operation meets, after so many good ones.
     pub fn fault(self) -> Option<(Fault, u64)> {
         let fault = match self {
             OnDevice::One(_) => return None,
@@ -77,7 +79,7 @@ impl OnDevice {
         Some((kind, u64::from(fault / FAULTS.len() as u32)))
     }
 
-    /// A number for whatever differs between workloads.
+    /// A number for choices that differ between workloads.
     pub fn number(self) -> u32 {
         match self {
             OnDevice::One(index) => index,

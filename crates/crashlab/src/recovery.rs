@@ -24,7 +24,8 @@ thread_local! {
     static DEVICE: RefCell<Option<Arc<Faulty>>> = const { RefCell::new(None) };
 }
 
-/// The device of whatever this thread mounts from here on: a mount that will be changed uses it, one that is judged a copy of it.
+/// Sets the device of this thread's later mounts: a mount that will be changed uses it, one that is
+/// only validated uses a copy.
 pub fn use_device(device: Option<Arc<Faulty>>) {
     DEVICE.set(device);
 }

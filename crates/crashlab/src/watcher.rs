@@ -291,8 +291,8 @@ impl Watcher {
     }
 }
 
-/// What a power cut at this moment may leave on the device of this thread's mounts: all, nothing, and something of what was not flushed. Without a
-/// device one `None`.
+/// The devices that a power cut at this moment may leave to this thread's mounts: with all, none,
+/// and some of the unflushed writes. Without a device one `None`.
 fn cuts_of_device(fence: u64) -> Vec<Option<Arc<Faulty>>> {
     let Some(device) = recovery::device() else {
         return vec![None];

@@ -1,4 +1,4 @@
-//! What a device does.
+//! The interface of a device.
 
 use crate::block::{DeviceBlock, Run};
 use pmem::BLOCK_BYTES;
@@ -6,7 +6,7 @@ use pmem::BLOCK_BYTES;
 /// One block to be read.
 #[derive(Debug)]
 pub struct ReadRequest<'b> {
-    /// Which.
+    /// The block.
     pub block: DeviceBlock,
     /// Where its bytes go. After an error they may be anything.
     pub into: &'b mut [u8; BLOCK_BYTES],
@@ -36,7 +36,8 @@ pub enum DeviceError {
     /// The device says that it cannot.
     #[error("the device failed: {0}")]
     Failed(String),
-    /// A flush failed since the write was begun, so the write may be lost although it was acknowledged.
+    /// A flush failed since the write was begun, so the write may be lost although it was
+    /// acknowledged.
     #[error("a flush of the device failed, and what was written before it may be lost")]
     FlushFailed,
     /// The bytes are not those that were written last: the device gave other, old or torn ones.
@@ -46,8 +47,9 @@ pub enum DeviceError {
 
 /// Where data blocks are that are not memory.
 ///
-/// Every method may be called by any number of threads at a time, may take milliseconds, and is never called while a journal or
-/// the lock of an inode is held (D3). After an error a later call may succeed: the device is asked again each time.
+/// Every method may be called by any number of threads at a time, may take milliseconds, and is
+/// never called while a journal or the lock of an inode is held (D3). After an error a later call
+/// may succeed: the device is asked again each time.
 pub trait Device: Send + Sync + std::fmt::Debug + 'static {
     /// Geometry: blocks that it has.
     fn blocks(&self) -> u64;
@@ -66,20 +68,23 @@ pub trait Device: Send + Sync + std::fmt::Debug + 'static {
     /// Nothing was begun, or some of it was: the blocks hold anything.
     fn write(&self, requests: &[WriteRequest<'_>]) -> Result<Token, DeviceError>;
 
-    /// Returns when the write is done, or can have no effect any more: the blocks may be used anew. It is durable with the next [`flush`](Self::flush).
+    /// Returns when the write is done, or can have no effect any more: the blocks may be used anew.
+    /// The next [`flush`](Self::flush) makes it durable.
     ///
     /// # Errors
     ///
     /// The write failed; the blocks hold anything.
     fn wait(&self, token: Token) -> Result<(), DeviceError>;
 
-    /// Makes durable whatever [`wait`](Self::wait) has returned for.
+    /// Makes every write durable that [`wait`](Self::wait) has returned for.
     ///
     /// # Errors
     ///
-    /// Any write since the last flush that succeeded may be lost. (A device need not say so twice; see [`Flushes`](crate::Flushes).)
+    /// Any write since the last flush that succeeded may be lost. A device may report that only
+    /// once; see [`Flushes`](crate::Flushes).
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Nobody needs what is in these blocks. The device may forget it, or do nothing; it does not wait, because locks may be held.
+    /// Tells the device that the content of these blocks is not needed. The device may forget it,
+    /// or do nothing. It does not wait, because the caller may hold locks.
     fn trim(&self, runs: &[Run]);
 }

@@ -1,8 +1,10 @@
-//! A device in memory that fails in every way: for tests, and for crash exploration together with power cuts.
+//! A device in memory that fails in every way: for tests, and for crash exploration together with
+//! power cuts.
 //!
-//! Nothing happens by chance alone: a fault is [armed](Faulty::arm) for a certain request, and what a power cut leaves is drawn
-//! from a number that the caller gives. Like a disk it has a cache that a power cut empties: of what was written since
-//! the last flush each block keeps any version, or sectors of several (reordered, lost and torn writes).
+//! Every outcome can be repeated: a fault is [armed](Faulty::arm) for a certain request, and the
+//! caller's seed decides which versions a power cut leaves. Like a disk it has a cache that a power
+//! cut empties: each block keeps any version written since the last flush, or sectors of several
+//! (reordered, lost and torn writes).
 
 use crate::block::{DeviceBlock, Run};
 use crate::device::{Device, DeviceError, ReadRequest, Token, WriteRequest};
@@ -18,24 +20,24 @@ const SECTOR_BYTES: usize = 512;
 
 type Content = Arc<[u8; BLOCK_BYTES]>;
 
-/// What goes wrong.
+/// A way to fail.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Fault {
-    /// Reading says that it failed.
+    /// Reading reports an error.
     Read,
-    /// Beginning to write says that it failed; half of the blocks are written all the same.
+    /// Beginning to write reports an error, although half of the blocks are written.
     Write,
-    /// Waiting for a write says that it failed; half of the blocks are written all the same.
+    /// Waiting for a write reports an error, although half of the blocks are written.
     Wait,
-    /// A flush says that it failed, and what was to become durable is lost with the next power cut.
+    /// A flush reports an error; the next power cut loses the writes that it was to make durable.
     Flush,
-    /// Of each block only the first half is written, and nobody says so.
+    /// Only the first half of each block is written, and no call reports it.
     Torn,
-    /// Nothing is written, and nobody says so.
+    /// Nothing is written, and no call reports it.
     Lost,
-    /// Each block is written behind its place, and nobody says so.
+    /// Each block is written one block behind its place, and no call reports it.
     Misdirected,
-    /// A read gives what a block was before it was written last, and nobody says so.
+    /// A read returns the content that the last write of a block replaced, and no call reports it.
     Stale,
 }
 
@@ -84,13 +86,14 @@ pub struct Counts {
 
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// What a power cut leaves at least.
+    /// The version that a power cut leaves at least.
     durable: Option<Content>,
-    /// What was written since the last flush, the newest last.
+    /// The versions written since the last flush, the newest last.
     cached: Vec<Content>,
-    /// What a failed flush was to make durable: it is read until the power goes, and no later flush writes it.
+    /// The version that a failed flush was to make durable: reads return it until the power fails,
+    /// and no later flush writes it.
     doomed: Option<Content>,
-    /// What it was before it was written last.
+    /// The version that the last write replaced.
     before: Option<Content>,
 }
 
@@ -117,7 +120,7 @@ struct State {
     counts: Counts,
     is_gone: bool,
     next_token: u64,
-    /// What happens at their wait: writes that were begun.
+    /// Writes that were begun; they take effect at their wait.
     begun: BTreeMap<u64, Vec<(u64, Content)>>,
 }
 
@@ -198,12 +201,13 @@ impl Faulty {
         }
     }
 
-    /// From now on `watch` is called before each write, wait and flush: moments at which the power may go.
+    /// Calls `watch` from now on before each write, wait and flush: moments at which the power may
+    /// fail.
     pub fn on_request(&self, watch: impl FnMut() + Send + 'static) {
         *self.watch.lock() = Some(Box::new(watch));
     }
 
-    /// Nobody watches any more.
+    /// Ends the calls of [`on_request`](Self::on_request).
     pub fn ignore_requests(&self) {
         *self.watch.lock() = None;
     }
@@ -214,7 +218,7 @@ impl Faulty {
         }
     }
 
-    /// A number for what a power cut has left.
+    /// Returns a hash of the durable content, to compare states after power cuts.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (index, block) in &self.state.lock().blocks {
@@ -223,14 +227,15 @@ impl Faulty {
         hasher.finish()
     }
 
-    /// From now on, `after` requests of its kind are good, and the next one meets the fault. Others stay armed.
+    /// Arms a fault: from now on `after` requests of its kind succeed, and the next one meets the
+    /// fault. Other faults stay armed.
     pub fn arm(&self, fault: Fault, after: u64) {
         let mut state = self.state.lock();
         let at = state.requests[fault.request()] + after;
         state.armed.push((fault, at));
     }
 
-    /// Disarms all faults. How many were left.
+    /// Disarms all faults. Returns how many were left.
     pub fn disarm(&self) -> usize {
         std::mem::take(&mut self.state.lock().armed).len()
     }
@@ -245,7 +250,7 @@ impl Faulty {
         *self.delay.lock() = delay;
     }
 
-    /// What it was asked for.
+    /// Returns the number of its requests.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
@@ -278,12 +283,13 @@ impl Faulty {
         begun + state.blocks.values().filter(is_cached).count()
     }
 
-    /// What a power cut at this moment leaves: of each block what was durable, any version since, or sectors of these,
-    /// as `seed` says. With seed 0 everything arrives, with seed 1 nothing.
+    /// Returns the device after a power cut at this moment. Each block has its durable version, any
+    /// later one, or sectors of these, as `seed` selects. With seed 0 every write arrives, with
+    /// seed 1 none.
     pub fn cut(&self, seed: u64) -> Faulty {
         let mut state = self.state.lock().clone();
         let mut random = seed;
-        // What was begun and not waited for may have arrived as well.
+        // Writes that were begun and not waited for may have arrived as well.
         for (_, blocks) in std::mem::take(&mut state.begun) {
             state.put(&blocks);
         }

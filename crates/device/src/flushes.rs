@@ -1,7 +1,8 @@
 //! Which writes a flush has made durable, on a device that reports a failed flush once.
 //!
-//! Kernels report a lost write to one caller of `fsync`, and succeed for the next one. So a flush that succeeds says nothing of a
-//! write if another flush has failed since that write was begun (D2).
+//! Kernels report a lost write to one caller of `fsync`, and succeed for the next one. So a flush
+//! that succeeds says nothing of a write if another flush has failed since that write was begun
+//! (D2).
 
 use crate::device::{Device, DeviceError};
 use parking_lot::Mutex;
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Flushes {
     failed: AtomicU64,
-    /// One flush at a time, its count included: a good one that ended before the bad one is counted would be believed.
+    /// One flush at a time, its count included: a good one that ended before the bad one is counted
+    /// would be believed.
     one: Mutex<()>,
 }
 
@@ -25,7 +27,7 @@ impl Flushes {
         WrittenSince(self.failed.load(Ordering::SeqCst))
     }
 
-    /// Flushes the device: what was written since `begun`, and waited for, is durable then.
+    /// Flushes the device. Writes that were begun since `begun`, and waited for, are durable then.
     ///
     /// # Errors
     ///

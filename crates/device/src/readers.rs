@@ -1,8 +1,9 @@
-//! Who reads blocks that may be freed meanwhile.
+//! Readers of blocks that may be freed meanwhile.
 //!
-//! Reading a block takes long, and holds no lock. So whoever is about to read *pins* the present, and a block that was freed
-//! is used anew only when nobody reads who began before that (D4). A pin is taken once for a read of any length; that is
-//! nothing beside the read itself, so a mutex does.
+//! Reading a block takes long, and holds no lock. So a reader *pins* the present before it reads,
+//! and a freed block is used anew only after all readers have left that began before it was freed
+//! (D4). A read of any length takes one pin. Its cost is small against the read itself, so a mutex
+//! suffices.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ pub struct Moment(u64);
 #[derive(Debug, Default)]
 struct Inside {
     now: u64,
-    /// How many read who began at this moment.
+    /// Readers that began at this moment.
     reading: BTreeMap<u64, u32>,
 }
 
@@ -25,7 +26,8 @@ pub struct Readers {
     has_left: Condvar,
 }
 
-/// Somebody reads: blocks that are freed from now on stay as they are until this is dropped.
+/// Stands for a reader: blocks that are freed after its begin keep their content until it is
+/// dropped.
 #[derive(Debug)]
 #[must_use = "the blocks are safe as long as this lives"]
 pub struct Pin<'r> {
@@ -45,7 +47,8 @@ impl Readers {
         }
     }
 
-    /// A block has just been freed: the moment that [`are_gone`](Self::are_gone) is to be asked for.
+    /// Notes that a block has just been freed. Returns the moment to ask
+    /// [`are_gone`](Self::are_gone) about.
     pub fn freed(&self) -> Moment {
         let mut inside = self.inside.lock();
         let moment = Moment(inside.now);
@@ -53,14 +56,14 @@ impl Readers {
         moment
     }
 
-    /// Whether nobody reads who had begun by that moment.
+    /// Whether all readers have left that had begun by that moment.
     pub fn are_gone(&self, moment: Moment) -> bool {
         let inside = self.inside.lock();
         let oldest = inside.reading.keys().next();
         oldest.is_none_or(|&since| since > moment.0)
     }
 
-    /// Waits until somebody has left who had begun by that moment, if there is anybody.
+    /// Waits until all readers have left that had begun by that moment.
     pub fn wait(&self, moment: Moment) {
         let mut inside = self.inside.lock();
         let is_reading = |inside: &Inside| {

@@ -1,8 +1,10 @@
-//! Free space of a device: one bit a block, and for each chunk of 128 MiB the longest free run in it.
+//! Free space of a device: one bit a block, and for each chunk of 128 MiB the longest free run in
+//! it.
 //!
-//! Disks and networks are fast with long runs and know no wear, so this allocator looks for a run that is long enough, from where
-//! the last one ended; without one it takes the longest there are. Memory is bounded whatever the fragmentation: 32 MiB for a
-//! tebibyte. (Rejected: a tree of free runs, which needs 16 to 60 bytes a run, 4 GiB in the worst case.)
+//! Disks and networks are fast with long runs and know no wear, so this allocator looks for a run
+//! that is long enough, from where the last one ended; without one it takes the longest there are.
+//! Memory is bounded whatever the fragmentation: 32 MiB for a tebibyte. (Rejected: a tree of free
+//! runs, which needs 16 to 60 bytes a run, 4 GiB in the worst case.)
 
 use crate::block::{DeviceBlock, Run};
 use parking_lot::Mutex;
@@ -17,12 +19,12 @@ const CHUNK_WORDS: usize = (CHUNK_BLOCKS / WORD_BLOCKS) as usize;
 /// Blocks of one allocation.
 pub type Runs = SmallVec<[Run; 2]>;
 
-/// A block belongs to somebody already, or lies behind the end.
+/// A block has an owner already, or lies behind the end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("device block {0} belongs to two owners, or lies behind the end of the device")]
 pub struct AlreadyUsed(pub DeviceBlock);
 
-/// A block that is given back belongs to nobody.
+/// A block that is given back has no owner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("device block {0} was freed twice, or lies behind the end of the device")]
 pub struct NotUsed(pub DeviceBlock);
@@ -113,7 +115,8 @@ struct Bits {
 }
 
 impl Space {
-    /// Takes `blocks` blocks, in one run if there is one, else in few. `None` if there are not so many.
+    /// Takes `blocks` blocks, in one run if there is one, else in few. `None` if there are not so
+    /// many.
     pub fn allocate(&self, blocks: u32) -> Option<Runs> {
         let mut bits = self.bits.lock();
         if u64::from(blocks) > bits.free {
@@ -133,7 +136,8 @@ impl Space {
     ///
     /// # Errors
     ///
-    /// [`NotUsed`] names the first block of the run that is free already; nothing of the run was freed then.
+    /// [`NotUsed`] names the first block of the run that is free already; nothing of the run was
+    /// freed then.
     pub fn free(&self, run: Run) -> Result<(), NotUsed> {
         let mut bits = self.bits.lock();
         let is_used = |block: &DeviceBlock| block.get() < bits.blocks && !bits.is_free(block.get());
@@ -149,12 +153,12 @@ impl Space {
         Ok(())
     }
 
-    /// Blocks that nobody has.
+    /// Blocks without an owner.
     pub fn free_blocks(&self) -> u64 {
         self.bits.lock().free
     }
 
-    /// Whether somebody has the block.
+    /// Whether the block has an owner.
     pub fn is_used(&self, block: DeviceBlock) -> bool {
         let bits = self.bits.lock();
         block.get() < bits.blocks && !bits.is_free(block.get())
@@ -171,7 +175,8 @@ impl Bits {
         self.words[(index / WORD_BLOCKS) as usize] & (1 << (index % WORD_BLOCKS)) == 0
     }
 
-    /// Takes a run of `wanted` blocks, or the longest of the first chunk that has the longest. There is a free block.
+    /// Takes a run of `wanted` blocks, or the longest of the first chunk that has the longest.
+    /// There is a free block.
     fn take(&mut self, wanted: u32) -> Run {
         let chunks = self.longest.len();
         let first = (self.next / CHUNK_BLOCKS) as usize % chunks;
@@ -194,7 +199,8 @@ impl Bits {
         run
     }
 
-    /// The first place in a chunk with `blocks` free blocks in a row, from where the last allocation ended if there is one.
+    /// The first place in a chunk with `blocks` free blocks in a row, from where the last
+    /// allocation ended if there is one.
     fn find(&self, chunk: usize, blocks: u32) -> u64 {
         let begin = chunk as u64 * CHUNK_BLOCKS;
         let from_there = (self.next / CHUNK_BLOCKS == chunk as u64).then_some(self.next);
@@ -325,7 +331,7 @@ mod tests {
                 }
                 prop_assert_eq!(space.free_blocks(), free.len() as u64);
             }
-            // What is saved is what is there.
+            // The saved words restore the same space.
             let mut again = Rebuild::new(blocks);
             prop_assert!(again.mark_words(&space.save()));
             prop_assert_eq!(again.finish().free_blocks(), free.len() as u64);

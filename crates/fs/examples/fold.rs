@@ -1,7 +1,9 @@
-//! What it costs to fold the records of a lease: `cargo run --release -p perdure-fs --example fold [RING_BLOCKS]`.
+//! Measures the time to apply the records of a lease: `cargo run --release -p perdure-fs --example
+//! fold [RING_BLOCKS]`.
 //!
-//! A holder overwrites 4 KiB blocks of a file of 64 MiB at random places; whenever half of his ring is used, the file system folds it, checkpoints included. Both
-//! happen on one thread, one after the other.
+//! A holder overwrites 4 KiB blocks of a file of 64 MiB at random places. Whenever half of its ring
+//! is used, the file system applies the records, checkpoints included. Both happen on one thread,
+//! one after the other.
 
 use lease::{FileMap, Place, RECORDS_PER_BLOCK, Spare, Trust, Writer};
 use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack};
@@ -14,7 +16,7 @@ use txn::{FormatOptions, Mode, PmemStore};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const FILE_BLOCKS: u64 = (64 << 20) / BLOCK;
 const RECORDS: u64 = 1 << 20;
-/// So many parts are looked at each by itself.
+/// The run is measured in so many parts.
 const PARTS: u64 = 32;
 
 /// A holder between two writes.
@@ -120,10 +122,15 @@ fn main() {
         }
         parts.push((writing, folding));
     }
+    print(&parts, rounds * at_once, at_once);
+}
+
+/// Prints the time of one write and of applying one record.
+fn print(parts: &[(Duration, Duration)], records: u64, at_once: u64) {
     let each = |pick: fn(&(Duration, Duration)) -> Duration| {
         let mut times: Vec<f64> = parts
             .iter()
-            .map(|part| pick(part).as_nanos() as f64 / (rounds * at_once) as f64)
+            .map(|part| pick(part).as_nanos() as f64 / records as f64)
             .collect();
         times.sort_by(f64::total_cmp);
         (times[0], times[times.len() / 2])

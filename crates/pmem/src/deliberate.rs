@@ -168,11 +168,11 @@ pub enum Bug {
     SwapWithoutFlush,
     /// A device that failed to write is believed.
     SwallowDeviceError,
-    /// What a device gives is believed without a look at its checksum.
+    /// A block that a device returns is believed without a look at its checksum.
     TrustDevice,
-    /// A block of the device is used anew while somebody reads it.
+    /// A block of the device is used anew while a thread reads it.
     FreeBeforeReaders,
-    /// A block that was read from the device is kept as a copy, although the file has changed meanwhile.
+    /// A block that was read from the device is kept as a copy, although the file has changed.
     StaleFill,
     /// A small write into a block of the device is logged, as if the block were memory.
     LogDeviceData,

@@ -41,7 +41,7 @@ const DESCRIPTORS_BESIDE: u64 = 64;
 /// After how long without a write a lease ends, if nobody says otherwise: much longer than the pauses of a program that is at work, and short enough that files which stay open for days do not keep room.
 pub const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As many threads as may wait for a disk at the same moment, unless somebody says otherwise.
+/// As many threads as may wait for a disk at the same moment, unless the user sets another number.
 pub const WAITING_THREADS: usize = 8;
 
 /// What to mount and how.

@@ -143,6 +143,38 @@ impl FormatOptions {
     ///
     /// A parameter out of range, a size too small or with too many segments.
     pub fn superblock(&self) -> Result<Superblock, FormatError> {
+        let block = BLOCK_BYTES as u64;
+        let segment = self.actual_segment_bytes();
+        let journals = match self.journals {
+            0 => cores().min(JOURNALS_MAX),
+            journals => journals,
+        };
+        self.check_parameters(journals)?;
+        let segments = self.checked_segments(journals)?;
+        let mut superblock = Superblock {
+            magic: MAGIC,
+            version: match self.device_blocks {
+                0 => FORMAT_VERSION,
+                _ => FORMAT_VERSION_WITH_DEVICE,
+            },
+            checksum: 0,
+            uuid: new_uuid(),
+            created_ns: now_ns(),
+            header_blocks: header_blocks(segments, segment / block),
+            segment_blocks: segment / block,
+            journal_blocks: self.actual_journal_bytes() / block,
+            segments,
+            journals,
+            flags: self.flags(),
+            device_blocks: self.device_blocks,
+            journal_key: u64::from_le_bytes(random()),
+        };
+        superblock.checksum = superblock.expected_checksum();
+        Ok(superblock)
+    }
+
+    /// Refuses a parameter that is out of range.
+    fn check_parameters(&self, journals: u32) -> Result<(), FormatError> {
         let range = |ok: bool, name, value, expected| {
             if ok {
                 Ok(())
@@ -164,12 +196,6 @@ impl FormatOptions {
             segment,
             "a power of two from 64K to 2G",
         )?;
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        let journals = if self.journals == 0 {
-            cores.min(JOURNALS_MAX)
-        } else {
-            self.journals
-        };
         range(
             journals <= JOURNALS_MAX,
             "number of journals",
@@ -184,8 +210,12 @@ impl FormatOptions {
             "journal size",
             journal,
             "a multiple of 8K, at most one segment",
-        )?;
-        let maximum_bytes = u64::from(SEGMENTS_MAX) * SEGMENT_BLOCKS_MAX * block;
+        )
+    }
+
+    /// Number of segments of the pool, or why its size does not work.
+    fn checked_segments(&self, journals: u32) -> Result<u32, FormatError> {
+        let maximum_bytes = u64::from(SEGMENTS_MAX) * SEGMENT_BLOCKS_MAX * BLOCK_BYTES as u64;
         if self.size_bytes > maximum_bytes {
             return Err(FormatError::TooLarge {
                 size_bytes: self.size_bytes,
@@ -199,7 +229,7 @@ impl FormatOptions {
                 minimum_bytes,
             });
         }
-        let segments = u32::try_from(segments)
+        u32::try_from(segments)
             .ok()
             .filter(|&count| count <= SEGMENTS_MAX)
             .ok_or_else(|| {
@@ -209,30 +239,10 @@ impl FormatOptions {
                     .next_power_of_two();
                 FormatError::TooManySegments {
                     size_bytes: self.size_bytes,
-                    segment_bytes: segment,
+                    segment_bytes: self.actual_segment_bytes(),
                     suggested_segment_bytes: suggested,
                 }
-            })?;
-        let mut superblock = Superblock {
-            magic: MAGIC,
-            version: match self.device_blocks {
-                0 => FORMAT_VERSION,
-                _ => FORMAT_VERSION_WITH_DEVICE,
-            },
-            checksum: 0,
-            uuid: new_uuid(),
-            created_ns: now_ns(),
-            header_blocks: header_blocks(segments, segment / block),
-            segment_blocks: segment / block,
-            journal_blocks: journal / block,
-            segments,
-            journals,
-            flags: self.flags(),
-            device_blocks: self.device_blocks,
-            journal_key: u64::from_le_bytes(random()),
-        };
-        superblock.checksum = superblock.expected_checksum();
-        Ok(superblock)
+            })
     }
 
     /// Number of whole segments that fit, and the least size that works with these parameters.
@@ -249,10 +259,15 @@ impl FormatOptions {
         let per_segment = (segment / self.actual_journal_bytes()).max(1);
         let for_journals = u64::from(journals).div_ceil(per_segment);
         let for_seals = (seal_blocks(self.device_blocks) * block).div_ceil(segment);
-        // Journals and seals, then at least two segments' worth of room for files, and as much as the seals take.
+        // Journals and seals, then at least two segments' worth of room for files, and as much as
+        // the seals take.
         let least = for_journals + for_seals + for_seals.max(2);
         (segments, least * segment + header(least))
     }
+}
+
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
 fn now_ns() -> i64 {

@@ -82,7 +82,8 @@ pub struct Superblock {
     pub segments: u32,
     /// Number of journals.
     pub journals: u32,
-    /// [`FLAG_VOLATILE`] or [`FLAG_LOG`], and [`FLAG_DEVICE`]; unknown bits, and both of the first two, are refused.
+    /// [`FLAG_VOLATILE`] or [`FLAG_LOG`], and [`FLAG_DEVICE`]; unknown bits, and both of the first
+    /// two, are refused.
     pub flags: u32,
     /// Blocks of the device that the pool uses, with [`FLAG_DEVICE`]; else zero.
     pub device_blocks: u32,
@@ -194,7 +195,8 @@ impl Superblock {
         }
     }
 
-    /// Where the checksums of the device's blocks lie: at the end of the region. `None` without a device.
+    /// Where the checksums of the device's blocks lie: at the end of the region. `None` without a
+    /// device.
     pub fn seals(&self) -> Option<Extent> {
         let blocks = seal_blocks(self.device_blocks);
         (blocks > 0).then(|| Extent {

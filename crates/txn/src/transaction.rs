@@ -1,4 +1,11 @@
 //! Transactions: the write half of the seam between `fs` and where blocks live.
+//!
+//! * `interface`: the trait [`Transaction`].
+//! * this file: its implementation for [`PmemStore`].
+
+mod interface;
+
+pub use interface::{CommitError, Transaction};
 
 use crate::device::{DeviceFault, DevicePart};
 use crate::homes::HomeOffset;
@@ -13,107 +20,10 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Why a transaction could not be committed. Nothing of it happened.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum CommitError {
-    /// The record is larger than half a journal.
-    #[error(
-        "a change of {bytes} bytes of metadata does not fit the journal ({maximum} bytes); make the pool with larger journals or split the operation"
-    )]
-    TooLarge {
-        /// Bytes of the record.
-        bytes: usize,
-        /// Largest record.
-        maximum: usize,
-    },
-    /// Data did not reach the device.
-    #[error(transparent)]
-    Device(#[from] DeviceFault),
-}
-
 /// Checkpoints that a request takes at most before it is told that there is no room.
 const RECLAIMS_MAX: u32 = 16;
 /// The same for an overwrite: it frees as much as it takes, so only other overwrites delay it.
 const RECLAIMS_FOR_OVERWRITE_MAX: u32 = 1024;
-
-/// One operation's changes: all or nothing, durable when [`commit`](Transaction::commit) returns.
-///
-/// Dropping a transaction aborts it: its blocks go back, nothing else happened.
-pub trait Transaction {
-    /// Changes `bytes` of metadata at `at`. Visible to loads only after commit.
-    fn store(&mut self, at: Offset, bytes: &[u8]);
-    /// Changes `bytes` of metadata at `home`, which lie in one block, wherever that is when the transaction commits.
-    fn store_at_home(&mut self, home: HomeOffset, bytes: &[u8]);
-    /// Moves block `index` of the [homes](crate::Homes) to `to`, a block that this transaction took: its content as it is at the commit. The transaction
-    /// also changes the pointer to the block and frees the old one, and it writes no other data. It may spoil the old one, so that nobody takes it
-    /// for the block.
-    fn move_home(&mut self, index: u64, to: BlockNumber);
-    /// Changes the 8 bytes at `at`.
-    fn store_word(&mut self, at: Offset, word: u64);
-    /// Fills metadata with zeros.
-    fn zero(&mut self, at: Offset, length: usize);
-    /// Takes `blocks` fresh blocks, in as few runs as possible.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfSpace`]; nothing is taken then.
-    fn allocate(
-        &mut self,
-        domain: DomainId,
-        blocks: u32,
-        purpose: Purpose,
-    ) -> Result<Extents, OutOfSpace>;
-    /// Takes one fresh block.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfSpace`]; nothing is taken then.
-    fn allocate_one(
-        &mut self,
-        domain: DomainId,
-        purpose: Purpose,
-    ) -> Result<BlockNumber, OutOfSpace>;
-    /// Writes bulk data directly into a block taken by this transaction, or one that no record ever published as
-    /// written (R2). Becomes reachable and durable with the commit. A single piece that the transaction does not change besides shares the fence of
-    /// the record; any other data costs one more.
-    fn write_fresh(&mut self, block: BlockNumber, offset: usize, bytes: &[u8]);
-    /// Does now what commit would have to wait for: call it when all locks of the operation are held and before the first
-    /// [`write_fresh`](Self::write_fresh) of much data. A locked instruction waits for all streaming stores; after this commit executes
-    /// none before the record is on its way.
-    fn take_turn(&mut self);
-    /// The transaction changes this object, whose lock is held: an answer that shows it waits for
-    /// this change, where calls are durable when they return.
-    fn concerns(&mut self, object: u64);
-    /// Gives blocks back. They are not reused before this transaction is retired (R1).
-    fn free(&mut self, extent: Extent);
-    /// Takes fresh blocks of the device, in as few runs as possible; `None` if there are not so many, or there is no device. May
-    /// wait for a checkpoint, so it is called before locks are taken.
-    fn allocate_device(&mut self, blocks: u32) -> Option<Runs>;
-    /// Begins to write whole blocks of the device, taken by this transaction. They become reachable and durable with the commit.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceFault`]; the transaction can only be dropped then.
-    fn write_device(&mut self, start: DeviceBlock, bytes: &[u8]) -> Result<(), DeviceFault>;
-    /// Waits until what was written to the device is durable. The commit does it as well, but then the operation's locks are held
-    /// meanwhile: call it before they are taken.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceFault`]; the transaction can only be dropped then.
-    fn redeem(&mut self) -> Result<(), DeviceFault>;
-    /// Gives a block of the device back. It is not reused before this transaction is retired, and those who read it are gone.
-    fn free_device(&mut self, block: DeviceBlock);
-    /// Bytes that the record has now, and the most it may have.
-    fn record_bytes(&self) -> (usize, usize);
-    /// Makes everything durable and visible, in this order. Nothing may be done with the transaction afterwards but to drop it. It is not taken by
-    /// value, because moving it would load wide what narrow stores have just written, which waits for them, and they for the data.
-    ///
-    /// # Errors
-    ///
-    /// [`CommitError`]; nothing happened, and dropping the transaction aborts it.
-    fn commit(&mut self) -> Result<(), CommitError>;
-}
 
 thread_local! {
     /// The buffer of this thread's next transaction, so that it allocates no memory. One inside another gets a new one.
@@ -153,8 +63,8 @@ const FREED_NOTES_MAX: usize = 4;
 
 /// A transaction of [`PmemStore`].
 ///
-/// What it changes is fetched when it is told of the change: the record is applied behind its fence, where each line that is not there
-/// would be waited for.
+/// Prefetches each line when it is told of the change: the record is applied after its fence, where
+/// every cache miss would be waited for.
 #[derive(Debug)]
 pub struct PmemTransaction<'s> {
     store: &'s PmemStore,
@@ -249,7 +159,7 @@ impl<'s> PmemTransaction<'s> {
         }
     }
 
-    /// What this transaction does with the device; `None` if the pool has none.
+    /// This transaction's use of the device; `None` if the pool has none.
     #[cold]
     fn device_part(&mut self) -> Option<&mut DevicePart<'s>> {
         if self.device.is_none() {
@@ -259,7 +169,7 @@ impl<'s> PmemTransaction<'s> {
         self.device.as_deref_mut()
     }
 
-    /// Before the record: everything on the device is durable, and no journal is held meanwhile (D1, D3).
+    /// Makes everything on the device durable before the record, while no journal is held (D1, D3).
     #[cold]
     fn redeem_part(&mut self) -> Result<(), DeviceFault> {
         match &mut self.device {
@@ -311,7 +221,8 @@ impl<'s> PmemTransaction<'s> {
         region.read(from.offset(), &mut content);
         let (written, checksum) = region.write_streaming_checksummed(to.offset(), &content);
         self.record.complete_data_check(checksum);
-        // Before the record is applied, which spoils the old place: who still looks there sees that it moved.
+        // Before the record is applied, which invalidates the old place: a reader there sees the
+        // move.
         let relocate = || homes.relocate(index, to);
         let data = DataOrder::Checked(written);
         all.turn
@@ -613,7 +524,7 @@ impl Transaction for PmemTransaction<'_> {
         }
         self.tell_log(turn.sequence());
         self.end();
-        // Last, because the lock waits for the fence: what is done before costs nothing.
+        // Last, because the lock waits for the fence: work before it costs nothing.
         drop(turn);
         Ok(())
     }

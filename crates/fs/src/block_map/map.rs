@@ -1,8 +1,8 @@
 //! A block map as it lies on the medium: the way from a file's block index to its block.
 //!
 //! A radix tree of 4 KiB nodes with 512 pointers. At height 0 the inode's root points to the only
-//! block; at height h it points to a node of level h, whose pointers have level h − 1. The tree lies in place on the
-//! medium: nothing is loaded or replayed when a file is opened.
+//! block; at height h it points to a node of level h, whose pointers have level h − 1. The tree
+//! lies in place on the medium: nothing is loaded or replayed when a file is opened.
 
 use crate::format::map::{FANOUT, FANOUT_BITS, HEIGHT_MAX, capacity};
 use crate::format::{InodeNumber, Pointer, Position, RawInode};
@@ -64,7 +64,8 @@ impl BlockMap {
         }
     }
 
-    /// Reads a pointer to data: its check has to fit, and it has to stay inside the pool's memory or its device.
+    /// Reads a pointer to data: its check has to fit, and it has to stay inside the pool's memory
+    /// or its device.
     #[inline]
     pub(super) fn read<S: Store>(
         &self,
@@ -94,7 +95,8 @@ impl BlockMap {
         }
     }
 
-    /// The place of the pointer to `file_block` in its lowest node, and `None` where the tree has no such node.
+    /// The place of the pointer to `file_block` in its lowest node, and `None` where the tree has
+    /// no such node.
     ///
     /// At height 0 there is no node: the root itself is the pointer.
     #[inline]
@@ -130,7 +132,8 @@ impl BlockMap {
             .map_or(Slot::Absent, Slot::Word))
     }
 
-    /// Where the pointer to the lowest node on the way to `file_block` is kept. The map has such a node.
+    /// Where the pointer to the lowest node on the way to `file_block` is kept. The map has such a
+    /// node.
     ///
     /// # Errors
     ///
@@ -235,7 +238,8 @@ impl BlockMap {
         Ok(())
     }
 
-    /// The first block at or after `from` (and before `end`) that is mapped and written (`data`) or not (`!data`).
+    /// The first block at or after `from` (and before `end`) that is mapped and written (`data`) or
+    /// not (`!data`).
     ///
     /// Skips absent subtrees as a whole, so a sparse file costs what it holds.
     ///
@@ -270,7 +274,8 @@ impl BlockMap {
         Ok(None)
     }
 
-    /// The first block at or after `from` that has a place, be it unwritten. Skips absent subtrees as a whole.
+    /// The first block at or after `from` that has a place, be it unwritten. Skips absent subtrees
+    /// as a whole.
     ///
     /// # Errors
     ///
@@ -287,7 +292,8 @@ impl BlockMap {
         Ok(None)
     }
 
-    /// Descends towards `file_block`; the level at which the path ends and the pointer found at level 0.
+    /// Descends towards `file_block`; the level at which the path ends and the pointer found at
+    /// level 0.
     fn deepest<S: Store>(
         &self,
         store: &S,
@@ -308,7 +314,8 @@ impl BlockMap {
         }
     }
 
-    /// Visits every block that the map owns: `visit(pointer, level, first file block)`; level 0 is data, all others lie in memory.
+    /// Visits every block that the map owns: `visit(pointer, level, first file block)`; level 0 is
+    /// data, all others lie in memory.
     ///
     /// # Errors
     ///

@@ -53,7 +53,8 @@ pub(crate) fn zero_tail<S: Store>(
         return Ok(());
     }
     let map = BlockMap::of(number, raw);
-    // What lies on the device has its zeros: no process stores there, and who moves a block there puts them behind the end.
+    // A block on the device has its zeros: no process stores there, and the move there zeroes the
+    // bytes behind the end.
     let Some(Pointer::Written(block)) = map.lookup(&core.store, raw.size / BLOCK)? else {
         return Ok(());
     };

@@ -153,7 +153,7 @@ impl Claims {
         self.note(ON_DEVICE | block.get(), owner, taken)
     }
 
-    /// Whether somebody has claimed the block of the device.
+    /// Whether the block of the device is claimed.
     pub(super) fn is_claimed_on_device(&self, block: DeviceBlock) -> bool {
         let word = self.device_words[(block.get() / 64) as usize].load(Ordering::Relaxed);
         word & 1 << (block.get() % 64) != 0
@@ -165,7 +165,8 @@ impl Claims {
         words.map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Remembers the first owner of a contested block, and blocks that nobody expected to be claimed twice.
+    /// Remembers the first owner of a contested block, and blocks that were claimed twice
+    /// unexpectedly.
     fn note(&self, key: u64, owner: Owner, taken: bool) -> Result<(), Taken> {
         if let Some(first) = self.contested.get(&key) {
             let mut first = first

@@ -197,7 +197,7 @@ fn describe(pointer: Pointer) -> String {
     }
 }
 
-/// Reads a pointer that must lead into the pool: to its memory, or, if it `is_data` of a file, to its device.
+/// Reads a pointer that must lead into the pool: to its memory, or, if it `is_data`, to its device.
 pub(super) fn read_pointer(scan: &Scan<'_>, word: u64, position: Position, is_data: bool) -> Read {
     let has_place = |pointer| match pointer {
         Pointer::Written(block) | Pointer::Unwritten(block) => scan.claims.contains(block),

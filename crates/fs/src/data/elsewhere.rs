@@ -1,4 +1,4 @@
-//! Parts of a read that lie on the device: noted while the file is looked at, read when no lock is held.
+//! Parts of a read that lie on the device: noted while the file is looked at, read without a lock.
 
 use crate::inode::node::Node;
 use crate::locks::view::Snapshot;
@@ -12,7 +12,7 @@ use txn::{PoolDevice, Store};
 /// A block of a file that lies on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilePlace {
-    /// Which of the file's.
+    /// Its index in the file.
     pub(super) index: u64,
     pub(super) block: DeviceBlock,
     /// Where the wanted part of it begins.
@@ -24,12 +24,13 @@ struct Part<'b> {
     into: &'b mut [u8],
 }
 
-/// What was noted. Nearly always nothing, which costs one word.
+/// The noted parts. Nearly always there are none, which costs one word.
 pub(super) struct Elsewhere<'b, 's>(Option<Box<Noted<'b, 's>>>);
 
 struct Noted<'b, 's> {
     device: &'s PoolDevice,
-    /// Taken with the first note, so before the caller asks whether what he saw is true: whatever is freed later keeps its content (D4).
+    /// Taken with the first note, before the caller asks whether its snapshot is current: blocks
+    /// that are freed later keep their content (D4).
     _pin: Pin<'s>,
     parts: Vec<Part<'b>>,
 }
@@ -61,8 +62,9 @@ impl<'b, 's> Elsewhere<'b, 's> {
         }
     }
 
-    /// Reads everything that was noted, in one batch. The caller holds no lock, and knows that what he noted was true behind the
-    /// first note. What is hot is copied to DRAM, unless the file is no longer as in `snapshot` (D6).
+    /// Reads all noted parts in one batch. The caller holds no lock, and knows that the notes were
+    /// true at a moment after the first one. Hot blocks are copied to DRAM if the file still is as
+    /// in `snapshot` (D6).
     ///
     /// # Errors
     ///

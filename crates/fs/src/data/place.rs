@@ -1,7 +1,8 @@
 //! Where the content of files lies: in memory, or on the device.
 
 use crate::block_map::BlockMap;
-use crate::changes::relocate::{self, BLOCKS_AT_ONCE};
+use crate::changes::device;
+use crate::changes::relocate::BLOCKS_AT_ONCE;
 use crate::format::{BLOCK, Pointer};
 use crate::inode::node::Node;
 use crate::mounted::file_system::FileSystem;
@@ -10,35 +11,39 @@ use std::ops::Range;
 use txn::Store;
 
 impl<S: Store> FileSystem<S> {
-    /// Moves written blocks of a file, among those of `blocks` (indexes in the file), from memory to the device, one transaction for 256 of them. Content and
-    /// times stay as they are. Returns how many have moved: fewer, or none, if somebody changes the file meanwhile or has it attached.
+    /// Moves written blocks of a file, among those of `blocks` (indexes in the file), from memory
+    /// to the device, one transaction for 256 of them. Content and times stay as they are.
+    ///
+    /// Returns how many have moved: fewer, or none, if the file changes meanwhile, or if a process
+    /// has it attached.
     ///
     /// # Errors
     ///
-    /// [`FsError::NoSpace`] if the device is full or there is none, [`FsError::Device`], [`FsError::InvalidArgument`] if it is no
-    /// file, [`FsError::ReadOnly`], [`FsError::Corrupt`]; some may have moved then.
+    /// [`FsError::NoSpace`] if the device is full or there is none, [`FsError::Device`],
+    /// [`FsError::InvalidArgument`] if it is no file, [`FsError::ReadOnly`], [`FsError::Corrupt`];
+    /// some may have moved then.
     pub fn move_to_device(&self, node: &Node, blocks: Range<u64>) -> Result<u64, FsError> {
         let core = &*self.core;
         core.durably(|| {
             let mut moved = 0;
             for (first, count) in self.batches(node, blocks)? {
-                moved += relocate::move_to_device(core, node, (first, count))?;
+                moved += device::move_to_device(core, node, (first, count))?;
             }
             Ok(moved)
         })
     }
 
-    /// Moves what lies on the device, among those blocks of a file, back to memory.
+    /// Moves those of the blocks that lie on the device back to memory.
     ///
     /// # Errors
     ///
-    /// [`FsError::NoSpace`] if memory is full, [`FsError::Device`], [`FsError::InvalidArgument`] if it is no file, [`FsError::ReadOnly`],
-    /// [`FsError::Corrupt`]; some may have moved then.
+    /// [`FsError::NoSpace`] if memory is full, [`FsError::Device`], [`FsError::InvalidArgument`] if
+    /// it is no file, [`FsError::ReadOnly`], [`FsError::Corrupt`]; some may have moved then.
     pub fn bring_in(&self, node: &Node, blocks: Range<u64>) -> Result<(), FsError> {
         let core = &*self.core;
         core.durably(|| {
             for part in self.batches(node, blocks)? {
-                relocate::bring_in(core, node, part)?;
+                device::bring_in(core, node, part)?;
             }
             Ok(())
         })

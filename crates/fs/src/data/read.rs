@@ -20,7 +20,8 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file, [`FsError::Corrupt`], [`FsError::Device`].
+    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`] if it is no file,
+    /// [`FsError::Corrupt`], [`FsError::Device`].
     #[inline]
     pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         self.core.shown(node.number(), || {
@@ -31,7 +32,8 @@ impl<S: Store> FileSystem<S> {
         })
     }
 
-    /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time, or if there is any doubt.
+    /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time,
+    /// or if there is any doubt.
     #[inline]
     fn read_unlocked(
         &self,
@@ -74,7 +76,8 @@ impl<S: Store> FileSystem<S> {
         Some(fetched.map(|()| length))
     }
 
-    /// What a reader without the lock sees of a file, unless somebody changes it, or the reader would have to.
+    /// What a reader without the lock sees of a file, unless somebody changes it, or the reader
+    /// would have to.
     #[inline]
     pub(crate) fn believable(&self, node: &Node) -> Option<Snapshot> {
         let snapshot = node.view().snapshot()?;
@@ -101,7 +104,8 @@ impl<S: Store> FileSystem<S> {
         let map = BlockMap::of(node.number(), &body.raw);
         reading.range(&map, offset, into, &mut elsewhere)?;
         let stale = access_is_stale(&core.options, body.raw.access_since_change());
-        // Nothing changes as long as the lock is held, and the noted blocks keep their content afterwards.
+        // Nothing changes as long as the lock is held; the noted blocks keep their content
+        // afterwards.
         let snapshot = node.view().snapshot();
         drop(body);
         elsewhere.fetch(core, node, snapshot.as_ref())?;
@@ -175,7 +179,8 @@ impl<S: Store> FileSystem<S> {
     }
 }
 
-/// Whether a read has to renew the access time, which is [`RawInode::access_since_change`](crate::format::RawInode::access_since_change).
+/// Whether a read has to renew the access time, which is
+/// [`RawInode::access_since_change`](crate::format::RawInode::access_since_change).
 #[inline]
 fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     if options.read_only {
@@ -192,8 +197,9 @@ fn access_is_stale(options: &crate::MountOptions, accessed: i64) -> bool {
     }
 }
 
-/// Whether the clock has moved since an access that came at the same tick as the last change. Until then the time would be renewed for nothing, with a
-/// transaction for each read of a file that is being written.
+/// Whether the clock has moved since an access that came at the same tick as the last change. Until
+/// then the time would be renewed for nothing, with a transaction for each read of a file that is
+/// being written.
 #[cold]
 #[inline(never)]
 fn is_new_tick(options: &crate::MountOptions, negated: i64) -> bool {

@@ -1,4 +1,5 @@
-//! One read of a file at one moment: from copies in DRAM, and from memory. What lies on the device is noted for later.
+//! One read of a file at one moment: from copies in DRAM, and from memory. Blocks on the device are
+//! noted for later.
 
 use super::elsewhere::{Elsewhere, FilePlace};
 use crate::block_map::BlockMap;
@@ -19,7 +20,8 @@ thread_local! {
     static HITS_IN_A_ROW: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether the next read of this thread, of a file with copies, will find one: a guess that saves time if it comes true.
+/// Whether the next read of this thread, of a file with copies, will find one: a guess that saves
+/// time if it comes true.
 #[inline]
 fn is_hit_foreseen() -> bool {
     HITS_IN_A_ROW.get() == HITS_FORESEEN
@@ -43,7 +45,7 @@ fn note_outcome(is_hit: bool) {
 pub(crate) struct Reading<'r, S: Store> {
     pub(crate) core: &'r Core<S>,
     pub(crate) node: &'r Node,
-    /// What the reader believes; `None` if he holds the lock.
+    /// The state that the reader believes; `None` if it holds the lock.
     pub(crate) snapshot: Option<&'r Snapshot>,
 }
 
@@ -64,7 +66,8 @@ impl<'r, S: Store> Reading<'r, S> {
             self.block(block, pointer, in_block, into, elsewhere);
             return Some(());
         }
-        // What a hit needs is on its way; unless it will be one, what a miss needs comes at the same time.
+        // The lines that a hit needs are on their way. Those that a miss needs come at the same
+        // time, unless a hit is foreseen.
         let slot = (!is_hit_foreseen()).then(|| {
             let slot = map.slot(store, block);
             if let Ok(slot) = &slot {

@@ -1,9 +1,12 @@
 //! Writing files. Three ways, chosen per call:
 //!
-//! * **Logged**: a small range inside one written block travels in the redo record. One fence, no copy of the block.
-//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer changes. A whole block inside the
-//!   file is not, unless no fresh block is free: it is streamed to a fresh one before its old pointer is known.
-//! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next checkpoint.
+//! * **Logged**: a small range inside one written block travels in the redo record. One fence, no
+//!   copy of the block.
+//! * **Fill**: a block that is allocated but unwritten is written where it is, then its pointer
+//!   changes. A whole block inside the file is not, unless no fresh block is free: it is streamed
+//!   to a fresh one before its old pointer is known.
+//! * **Copy-on-write**: everything else goes to fresh blocks; the old ones are freed at the next
+//!   checkpoint.
 
 use crate::block_map::{BlockMap, MapEditor, Slot, free_block, read_block};
 use crate::changes::tail::zero_tail;
@@ -23,7 +26,8 @@ use txn::{Logger, RESERVED_BYTES_MIN, Store, Transaction};
 
 /// Largest write that is one transaction.
 pub const ATOMIC_WRITE_BYTES_MAX: usize = 4 << 20;
-/// Largest range that is written through the record, and so twice. Of a longer one the block is copied.
+/// Largest range that is written through the record, and so twice. Of a longer one the block is
+/// copied.
 pub const LOGGED_WRITE_BYTES_MAX: usize = 1024;
 
 /// A range of a file that one transaction writes.
@@ -74,8 +78,9 @@ impl<S: Store> FileSystem<S> {
     ///
     /// # Errors
     ///
-    /// [`FsError::NoSpace`] (nothing was written, or fewer bytes are returned), [`FsError::FileTooLarge`],
-    /// [`FsError::IsADirectory`], [`FsError::InvalidArgument`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    /// [`FsError::NoSpace`] (nothing was written, or fewer bytes are returned),
+    /// [`FsError::FileTooLarge`], [`FsError::IsADirectory`], [`FsError::InvalidArgument`],
+    /// [`FsError::ReadOnly`], [`FsError::Corrupt`].
     #[inline]
     pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
@@ -264,11 +269,12 @@ fn roam_pointer<S: Store>(core: &Core<S>, number: InodeNumber, body: &mut Body, 
     }
 }
 
-/// Overwrites one whole block on the guess that it has a place already, as nearly every block inside a file. `false` if not: nothing
-/// happened then.
+/// Overwrites one whole block on the guess that it has a place already, as nearly every block
+/// inside a file. `false` if not: nothing happened then.
 ///
-/// The data is on its way before the old pointer is looked at: neither the load of the pointer nor what is computed from it
-/// costs time then. Between the streaming and the commit no locked instruction may run: it would wait for the stream.
+/// The data is on its way before the old pointer is looked at: neither the load of the pointer nor
+/// what is computed from it costs time then. Between the streaming and the commit no locked
+/// instruction may run: it would wait for the stream.
 #[inline]
 fn overwrite_block<S: Store>(
     core: &Core<S>,
@@ -295,7 +301,7 @@ fn overwrite_block<S: Store>(
         return Ok(false);
     };
     if matches!(old, Pointer::Device(_)) {
-        // What is freed there gives memory nothing back.
+        // The freed block gives memory nothing back.
         return Ok(false);
     }
     free_block(&mut transaction, old);
@@ -315,8 +321,8 @@ fn overwrite_block<S: Store>(
     Ok(true)
 }
 
-/// Writes a range inside one written block through the record, and returns that block. `None` if the block is not written: nothing
-/// happened then.
+/// Writes a range inside one written block through the record, and returns that block. `None` if
+/// the block is not written: nothing happened then.
 #[inline]
 fn write_logged<S: Store>(
     core: &Core<S>,
@@ -338,8 +344,9 @@ fn write_logged<S: Store>(
     Ok(Some(block))
 }
 
-/// Commits the writing of `range` if neither the map's root nor the number of blocks changes. Within one tick of the clock the
-/// inode then stays as it is, and need not be copied, sealed, compared and logged.
+/// Commits the writing of `range` if neither the map's root nor the number of blocks changes.
+/// Within one tick of the clock the inode then stays as it is, and need not be copied, sealed,
+/// compared and logged.
 #[inline]
 fn commit_in_place<S: Store>(
     core: &Core<S>,
@@ -356,7 +363,8 @@ fn commit_in_place<S: Store>(
     log_and_commit(number, body, &mut new, range, now, transaction)
 }
 
-/// Commits the writing of `range`, now, with the inode `new`, which gets its size and its stamps here.
+/// Commits the writing of `range`, now, with the inode `new`, which gets its size and its stamps
+/// here.
 #[inline(never)]
 fn log_and_commit<S: Store>(
     number: InodeNumber,
@@ -440,8 +448,11 @@ fn publish_in_new_node<S: Store>(
     Ok(())
 }
 
-/// An overwrite frees as much as it takes, so it may use the reserve; unless somebody still sees what it frees, which nobody gets
-/// until he has gone, or that lies on the device.
+/// Returns the purpose of an overwrite, which may use the reserve because it frees as much as it
+/// takes.
+///
+/// It may not if a process still sees the old blocks, which stay unused until the process has gone,
+/// or if they lie on the device.
 #[inline]
 pub(crate) fn purpose_of_overwrite<S: Store>(core: &Core<S>, old: &[Option<Pointer>]) -> Purpose {
     let seen = core.store.seen_blocks();
@@ -501,7 +512,8 @@ fn write_blocks<S: Store>(
     Ok(())
 }
 
-/// Writes the content of the file's block `index` to `block`: the new bytes, around them the old ones.
+/// Writes the content of the file's block `index` to `block`: the new bytes, around them the old
+/// ones.
 #[inline]
 fn fill_block<S: Store>(
     core: &Core<S>,
@@ -519,7 +531,8 @@ fn fill_block<S: Store>(
     fill_around(core, (in_block, data), old, block, transaction)
 }
 
-/// The old content with `data` laid over it. Apart, so that whole blocks need no room for it on the stack.
+/// The old content with `data` laid over it. Apart, so that whole blocks need no room for it on the
+/// stack.
 #[inline(never)]
 fn fill_around<S: Store>(
     core: &Core<S>,

@@ -45,7 +45,7 @@ impl Position {
     }
 }
 
-/// A block pointer that is not a hole. Whoever matches it says what he does with each kind.
+/// A block pointer that is not a hole. Code that matches it handles each kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pointer {
     /// To a written block of memory.

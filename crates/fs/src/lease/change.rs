@@ -1,7 +1,7 @@
 //! Locking a file for a change of its content.
 
 use crate::block_map::BlockMap;
-use crate::changes::relocate::bring_in;
+use crate::changes::device::bring_in;
 use crate::format::{BLOCK, Pointer};
 use crate::inode::node::{Body, BodyWrite, Node};
 use crate::mounted::file_system::Core;
@@ -17,8 +17,8 @@ impl Ends {
     /// The change needs no old byte.
     pub(crate) const NONE: Ends = Ends([None; 2]);
 
-    /// Those of `start..end`, unless the range covers them. What lies behind the end of the file counts as old bytes: it has to
-    /// stay zeros.
+    /// Those of `start..end`, unless the range covers them. Bytes behind the end of the file count
+    /// as old ones: they have to stay zeros (R5).
     pub(crate) fn of(start: u64, end: u64) -> Ends {
         let partial = |at: u64| (!at.is_multiple_of(BLOCK)).then_some(at / BLOCK);
         match start < end {
@@ -29,7 +29,9 @@ impl Ends {
 }
 
 impl<S: Store> Core<S> {
-    /// Locks a file whose content is going to change. Its lease has ended, and the blocks that the change needs in part are memory (D3): those that are not are brought in first, without the lock.
+    /// Locks a file whose content is going to change. Then its lease has ended, and the blocks that
+    /// the change needs in part are memory: those on the device are brought in first, without the
+    /// lock (D3).
     ///
     /// # Errors
     ///
@@ -72,7 +74,7 @@ impl<S: Store> Core<S> {
         Ends(ends): Ends,
     ) -> Result<Option<u64>, FsError> {
         if body.require_regular().is_err() || deliberate::is(Bug::LogDeviceData) {
-            // In the first case the operation says so.
+            // In the first case the operation returns the error.
             return Ok(None);
         }
         let map = BlockMap::of(node.number(), &body.raw);

@@ -17,16 +17,16 @@ use scatter::{DomainId, Purpose};
 use std::sync::Arc;
 use txn::{Store, Transaction};
 
-/// What the holder gets.
+/// The lease, as its holder gets it.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Where his records go.
+    /// Place of the holder's records.
     pub ring: Ring,
-    /// What he mixes into them.
+    /// The secret that is mixed into the records.
     pub salt: Salt,
-    /// Number of his first record.
+    /// Number of the first record.
     pub next: u64,
-    /// His spare blocks.
+    /// Spare blocks for new data.
     pub spares: Vec<Spare>,
     /// Bytes of the file.
     pub size_bytes: u64,
@@ -35,13 +35,17 @@ pub struct Grant {
 }
 
 impl<S: Store> FileSystem<S> {
-    /// Leases a file: from here on its holder writes it with a [`lease::Writer`], until somebody else touches its content or attributes.
+    /// Leases a file: from here on its holder writes it with a [`lease::Writer`], until another
+    /// client touches its content or attributes.
     ///
     /// # Errors
     ///
-    /// [`FsError::NotPermitted`] if it is leased already or has no name; [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file, if what its holder is told is durable might not fit a journal when it is folded, or if who executes it gets rights: a write through the kernel
-    /// takes those away, a direct one would not;
-    /// [`FsError::NoSpace`], [`FsError::QuotaExceeded`], [`FsError::ReadOnly`], [`FsError::Corrupt`].
+    /// [`FsError::NotPermitted`] if it is leased already or has no name;
+    /// [`FsError::InvalidArgument`], [`FsError::IsADirectory`] if it is no file, if its durable
+    /// records might not fit a journal when they are applied, or if executing it gives rights
+    /// (set-id bits, capabilities): a write through the kernel clears those, a direct one would
+    /// not; [`FsError::NoSpace`], [`FsError::QuotaExceeded`], [`FsError::ReadOnly`],
+    /// [`FsError::Corrupt`].
     pub fn lease(
         &self,
         node: &Node,
@@ -121,7 +125,7 @@ impl<S: Store> FileSystem<S> {
             take(body.domain, size.ring_blocks, Purpose::Direct)?;
             take(DomainId::METADATA, NODE_BLOCKS as u32, Purpose::Ordinary)?;
             take(body.domain, size.spare_blocks, Purpose::Direct)?;
-            // What the file gets if the lease is forced: then there may be no room (L4).
+            // A block for the file if the lease is forced: then there may be no room (L4).
             let kept = transaction.allocate_one(body.domain, Purpose::Direct)?;
             pointers.push(Pointer::Unwritten(kept));
             let mut editor = MapEditor::new(&core.store, BlockMap::of(number, raw));
@@ -133,8 +137,8 @@ impl<S: Store> FileSystem<S> {
         })
     }
 
-    /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`, with `None` for what lies on the
-    /// device, which only the file system reads (D7).
+    /// Where the blocks of a leased file are: `visit` gets each one of `first .. first + count`,
+    /// with `None` for a block on the device, which only the file system reads (D7).
     ///
     /// # Errors
     ///
@@ -171,7 +175,7 @@ impl<S: Store> Core<S> {
         lease_blocks(self, (lease.number(), &raw), &words, domain)
     }
 
-    /// What a holder needs to know of a lease that was just made.
+    /// The grant of a lease that was just made.
     fn grant(&self, lease: &Node, blocks: &LeaseBlocks, body: &Body) -> Result<Grant, FsError> {
         let raw = lease.read().raw;
         let words = RawLease::of(&raw).ok_or(FsError::NotFound)?;

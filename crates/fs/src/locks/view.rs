@@ -1,12 +1,14 @@
 //! Reading a file without its lock.
 //!
-//! A sequence lock beside the inode's lock: whoever holds the lock for writing makes the sequence odd, and even again with
-//! what readers need when he lets go. A reader takes a snapshot, looks up and copies, and asks whether the sequence is still the same.
-//! If not, what it has may be a mixture of anything (blocks may have been freed and reused meanwhile), and is thrown
-//! away. A reader writes nothing that others read, so readers don't slow each other down, and executes no locked instruction,
-//! so the processor overlaps one read with the next.
+//! A sequence lock beside the inode's lock: whoever holds the lock for writing makes the sequence
+//! odd, and even again with what readers need when he lets go. A reader takes a snapshot, looks up
+//! and copies, and asks whether the sequence is still the same. If not, what it has may be a
+//! mixture of anything (blocks may have been freed and reused meanwhile), and is thrown away. A
+//! reader writes nothing that others read, so readers don't slow each other down, and executes no
+//! locked instruction, so the processor overlaps one read with the next.
 //!
-//! Rejected: the lock for readers. Its two locked instructions cost a bare loop of 4 KiB reads 50 to 80 ns of 850.
+//! Rejected: the lock for readers. Its two locked instructions cost a bare loop of 4 KiB reads 50
+//! to 80 ns of 850.
 
 use crate::format::{FileType, RawInode};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -77,8 +79,8 @@ impl<W: Word> Sequence<W> {
 
 /// Whether an inode has a name, for who has just counted a reference to it.
 ///
-/// Who takes the last name away says so before he looks whether anybody else refers to the inode. So either he sees a new reference, or
-/// whoever counted that sees that the name is about to go.
+/// Who takes the last name away says so before he looks whether anybody else refers to the inode.
+/// So either he sees a new reference, or whoever counted that sees that the name is about to go.
 #[derive(Debug)]
 struct Named<W>(W);
 
@@ -150,7 +152,8 @@ impl View {
         self.sequence.begin_change();
     }
 
-    /// The inode is `raw` now. The caller still holds the lock. Readers without the lock leave a leased file alone.
+    /// The inode is `raw` now. The caller still holds the lock. Readers without the lock leave a
+    /// leased file alone.
     #[inline]
     pub(crate) fn end_change(&self, raw: &RawInode, is_leased: bool) {
         self.publish(raw, is_leased);
@@ -169,14 +172,16 @@ impl View {
         self.named.set(raw.links > 0);
     }
 
-    /// The inode may be about to lose its last name. The caller holds its lock for writing, and looks next whether somebody
-    /// refers to it; what it has become shows when the lock is released.
+    /// The inode may be about to lose its last name. The caller holds its lock for writing, and
+    /// looks next whether somebody refers to it; what it has become shows when the lock is
+    /// released.
     #[inline]
     pub(crate) fn leave(&self) {
         self.named.leave();
     }
 
-    /// Whether the inode keeps its name until somebody notices the reference that the caller has counted.
+    /// Whether the inode keeps its name until somebody notices the reference that the caller has
+    /// counted.
     #[inline]
     pub(crate) fn is_surely_named(&self) -> bool {
         self.named.is_sure()
@@ -196,7 +201,7 @@ impl View {
         })
     }
 
-    /// Whether nothing has changed since but that the caller, who holds the lock for writing, has begun to.
+    /// Whether the only change since is that the caller, which holds the write lock, has begun one.
     pub(crate) fn has_only_begun_since(&self, snapshot: &Snapshot) -> bool {
         self.sequence.is_current(snapshot.sequence + 1)
     }
@@ -234,7 +239,8 @@ mod tests {
         right: loom::sync::atomic::AtomicU64,
     }
 
-    /// One thread changes both halves twice, the other reads them. `believes` decides whether it believes what it read.
+    /// One thread changes both halves twice, the other reads them. `believes` decides whether it
+    /// believes what it read.
     fn explore(believes: fn(&Sequence<&loom::sync::atomic::AtomicU64>, u64) -> bool) {
         loom::model(move || {
             let pair = Arc::new(Pair::default());
@@ -274,7 +280,8 @@ mod tests {
         }
     }
 
-    /// One thread takes a reference while the other takes the name away, and with it the inode if nobody else has a reference.
+    /// One thread takes a reference while the other takes the name away, and with it the inode if
+    /// nobody else has a reference.
     fn explore_references(look: fn(&Named<&loom::sync::atomic::AtomicU64>) -> bool) {
         type Word = loom::sync::atomic::AtomicU64;
         loom::model(move || {

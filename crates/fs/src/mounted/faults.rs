@@ -1,4 +1,5 @@
-//! What the log says when a device fails: a line with file, block and device, but no flood of them.
+//! Log lines for a device that fails: each names file, block and device (D8), and their rate is
+//! bounded.
 
 use super::file_system::Core;
 use crate::format::InodeNumber;
@@ -11,7 +12,7 @@ use txn::{DeviceFault, Store};
 const LINES_MAX: u32 = 20;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// How much was said lately.
+/// Lines of the present period.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<Period>);
 
@@ -22,7 +23,7 @@ struct Period {
 }
 
 impl Faults {
-    /// Whether another line may be said; with how many were not in the period before.
+    /// Allows another line, and returns how many were suppressed in the period before.
     fn may_speak(&self, now: Instant) -> Option<u32> {
         let mut period = self.0.lock();
         let is_over = |began: Instant| now.duration_since(began) >= PERIOD;
@@ -40,7 +41,7 @@ impl Faults {
 }
 
 impl<S: Store> Core<S> {
-    /// Says that the device failed with a block of a file, and returns the error for the caller (D8).
+    /// Logs that the device failed with a block of a file, and returns the caller's error (D8).
     #[cold]
     #[inline(never)]
     pub(crate) fn device_failed(

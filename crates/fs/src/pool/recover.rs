@@ -1,7 +1,7 @@
 //! Volatile state at mount: restored after a clean unmount, rebuilt in parallel after a crash.
 //!
-//! Free space is whatever no inode reaches, so rebuilding walks the inode table: time grows with the number of
-//! inodes and blocks in use, not with the pool.
+//! Free space is whatever no inode reaches, so rebuilding walks the inode table: time grows with
+//! the number of inodes and blocks in use, not with the pool.
 
 use super::saved::{self, Saved};
 use crate::block_map::BlockMap;
@@ -33,7 +33,8 @@ pub(crate) fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
 }
 
-/// Blocks kept for overwrites in a full pool: enough for the largest write call, plus some for its map.
+/// Blocks kept for overwrites in a full pool: enough for the largest write call, plus some for its
+/// map.
 fn reserve_blocks(segments_blocks: u64) -> u64 {
     (segments_blocks / 64).clamp(8, 1536)
 }
@@ -73,7 +74,7 @@ pub(crate) fn recover<S: Store>(store: &S, options: &MountOptions) -> Result<Rec
     walk(store, own, blocks, install, options, shards)
 }
 
-/// What is known to be in use, of memory and of the device.
+/// Blocks that are known to be in use, of memory and of the device.
 struct InUse {
     memory: Rebuild,
     device: Option<device::Rebuild>,
@@ -88,14 +89,14 @@ impl InUse {
         })
     }
 
-    /// What a clean unmount saved. `false` if it does not fit the pool.
+    /// Marks the blocks that a clean unmount saved. `false` if they do not fit the pool.
     fn mark_saved(&mut self, saved: &Saved) -> bool {
         let device = self.device.as_mut();
         self.memory.mark_word_image(&saved.bitmap).is_ok()
             && device.is_none_or(|device| device.mark_words(&saved.device_bitmap))
     }
 
-    /// A block of inode `number`.
+    /// Marks a block of inode `number`.
     fn mark(&self, number: InodeNumber, pointer: Pointer) -> Result<(), Corruption> {
         let damaged = |detail: String| Corruption::new(format!("inode {number}"), detail);
         match (pointer, &self.device) {
@@ -112,7 +113,7 @@ impl InUse {
         }
     }
 
-    /// Everything that is in use is marked.
+    /// Installs the free space, after every block in use is marked.
     fn install<S: Store>(self, store: &S, options: Options) {
         store.install(self.memory, options);
         if let (Some(device), Some(rebuild)) = (store.device(), self.device) {

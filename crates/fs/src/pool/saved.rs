@@ -6,8 +6,8 @@ use crate::mounted::file_system::Core;
 use pmem::BlockNumber;
 use txn::{PoolDevice, Store};
 
-/// The volatile state as a clean unmount saves it: `inodes, free count, free numbers…, device words…, bitmap words…`. A pool without a device
-/// has no words of one.
+/// The volatile state as a clean unmount saves it: `inodes, free count, free numbers…, device
+/// words…, bitmap words…`. A pool without a device has no device words.
 pub(crate) struct Saved {
     pub(crate) free_numbers: Vec<u32>,
     pub(crate) device_bitmap: Vec<u64>,
@@ -19,10 +19,11 @@ pub(crate) fn words_of(device: &PoolDevice) -> usize {
     device.blocks().div_ceil(u64::from(u64::BITS)) as usize
 }
 
-/// Makes the state to be saved of a file system that nobody uses any more.
+/// Makes the state to be saved of a file system without users.
 pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
     let free = core.table.free_numbers();
-    // The bitmap must not hold blocks that wait for a checkpoint, nor for who may see them: who opens the pool next waits for him.
+    // The bitmap must not hold blocks that wait for a checkpoint, nor those that a process may
+    // still see: the next open of the pool waits for that process.
     core.store.seen_blocks().forget();
     core.store.checkpoint();
     let bitmap = core.store.allocator().save();
@@ -39,7 +40,8 @@ pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
 }
 
 impl Saved {
-    /// Reads what [`saved_state`] wrote; `None` if it does not fit the table, or the words of the device.
+    /// Reads what [`saved_state`] wrote; `None` if it does not fit the table, or the words of the
+    /// device.
     pub(crate) fn parse(
         bytes: &[u8],
         blocks: &[BlockNumber],

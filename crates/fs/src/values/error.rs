@@ -8,8 +8,9 @@ use txn::{CommitError, Corruption, DeviceFault};
 
 /// Why an operation failed. Nothing of it happened, except where an operation says otherwise.
 ///
-/// Four kinds: what the caller asked for cannot be done (most variants), the medium is damaged ([`Corrupt`](FsError::Corrupt)), its
-/// device failed ([`Device`](FsError::Device)), or the pool is exhausted ([`NoSpace`](FsError::NoSpace), [`NoInodes`](FsError::NoInodes)).
+/// Four kinds: the request cannot be done (most variants), the medium is damaged
+/// ([`Corrupt`](FsError::Corrupt)), its device failed ([`Device`](FsError::Device)), or the pool is
+/// exhausted ([`NoSpace`](FsError::NoSpace), [`NoInodes`](FsError::NoInodes)).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
@@ -128,7 +129,8 @@ impl FsError {
     }
 }
 
-/// A bug: a change met a block of the device that it should have brought in before. Nothing happens to it.
+/// Reports a bug: a change met a block of the device that it should have brought in before. The
+/// block stays as it is.
 #[cold]
 pub(crate) fn not_brought_in(block: DeviceBlock) -> FsError {
     debug_assert!(false, "device block {block} was not brought in");

@@ -1,5 +1,8 @@
 //! `docs/FORMAT.md` says what the code does: its tables and examples are printed from the code and compared.
 
+#[macro_use]
+mod tables;
+
 use device::DeviceBlock;
 use lease::{NO_SLOT, Record, Salt};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
@@ -13,7 +16,7 @@ use perdure_fs::format::{
 use perdure_fs::{FileType, InodeNumber};
 use pmem::{BLOCK_BYTES, BlockNumber, LINE_BYTES, Offset};
 use std::fmt::Write;
-use std::mem::offset_of;
+use tables::{code, dump, layout, pairs};
 use txn::Superblock;
 use txn::checksum::{SEALED_MAX, Seal, crc32c, mix64, seal};
 use txn::domain::Domain;
@@ -27,66 +30,6 @@ use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
 use zerocopy::IntoBytes;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FORMAT.md");
-
-/// Bytes of the field that `get` returns.
-fn field_bytes<T, F>(_get: fn(&T) -> &F) -> usize {
-    size_of::<F>()
-}
-
-/// A table of all fields of a struct; fails if one is left out or padding stands between two.
-macro_rules! fields {
-    ($type:ty { $($field:ident: $meaning:expr,)* }) => {{
-        let rows = [$((offset_of!($type, $field), field_bytes(|value: &$type| &value.$field), stringify!($field), $meaning.to_string()),)*];
-        let mut end = 0;
-        for (offset, bytes, name, _) in &rows {
-            assert_eq!(*offset, end, "{}.{name} does not follow the field before", stringify!($type));
-            end = offset + bytes;
-        }
-        assert_eq!(end, size_of::<$type>(), "a field of {} is missing", stringify!($type));
-        let rows = rows.iter().map(|(offset, bytes, name, meaning)| (*offset as u64, *bytes as u64, format!("`{name}`"), meaning.clone()));
-        layout(&rows.collect::<Vec<_>>())
-    }};
-}
-
-fn layout(rows: &[(u64, u64, String, String)]) -> String {
-    let mut table =
-        String::from("| offset | bytes | field | meaning |\n| ---: | ---: | --- | --- |\n");
-    for (offset, bytes, name, meaning) in rows {
-        writeln!(table, "| {offset} | {bytes} | {name} | {meaning} |").expect("a string grows");
-    }
-    table
-}
-
-fn pairs(head: (&str, &str), rows: &[(String, String)]) -> String {
-    let mut table = format!("| {} | {} |\n| --- | --- |\n", head.0, head.1);
-    for (left, right) in rows {
-        writeln!(table, "| {left} | {right} |").expect("a string grows");
-    }
-    table
-}
-
-fn code(lines: &[String]) -> String {
-    format!("```text\n{}\n```\n", lines.join("\n"))
-}
-
-/// Bytes in rows of eight, as they lie on the medium.
-fn dump(bytes: &[u8]) -> Vec<String> {
-    let row = |(index, row): (usize, &[u8])| {
-        let hex: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        let text: String = row
-            .iter()
-            .map(|&byte| {
-                if byte.is_ascii_graphic() {
-                    byte as char
-                } else {
-                    '.'
-                }
-            })
-            .collect();
-        format!("{:4}  {}  {text}", index * 8, hex.join(" "))
-    };
-    bytes.chunks(8).enumerate().map(row).collect()
-}
 
 fn limits() -> String {
     let row = |name: &str, value: String| (name.to_string(), value);

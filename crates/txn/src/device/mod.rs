@@ -1,7 +1,8 @@
-//! The device of a pool: where data blocks are that are not in the region (`docs/decisions/device.md`).
+//! The device of a pool: where data blocks are that are not in the region
+//! (`docs/decisions/device.md`).
 //!
 //! * [`seals`]: the checksum of each of its blocks, kept in the region.
-//! * [`part`]: what a transaction does with it.
+//! * [`part`]: one transaction's use of it.
 
 mod part;
 mod seals;
@@ -23,8 +24,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a device did not do, and with which block. The operation that needed it fails with `EIO`, nothing of it happened, and the
-/// pool goes on.
+/// A request that the device failed, with its block. The operation that needed it fails with `EIO`,
+/// no part of it happened, and the pool goes on.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("device {device}, block {block}: {error}")]
 pub struct DeviceFault {
@@ -32,11 +33,11 @@ pub struct DeviceFault {
     pub device: Arc<str>,
     /// The first block that is concerned.
     pub block: DeviceBlock,
-    /// What it said.
+    /// Its error.
     pub error: DeviceError,
 }
 
-/// Blocks that nobody owns any more, and since when.
+/// Blocks without an owner, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Freed {
     /// Number of the record that freed them.
@@ -45,7 +46,7 @@ struct Freed {
     run: Run,
 }
 
-/// A pool's device, with its free space and those who read it.
+/// A pool's device, with its free space and its readers.
 pub struct PoolDevice {
     /// `None` if it is missing: the pool works without it, and its blocks cannot be read.
     device: Option<Arc<dyn Device>>,
@@ -80,7 +81,8 @@ impl fmt::Debug for PoolDevice {
 }
 
 impl PoolDevice {
-    /// The device that the superblock speaks of, which is missing as yet; `None` if it speaks of none.
+    /// The device that the superblock names, missing until [`attach`](Self::attach); `None` if it
+    /// names none.
     pub(crate) fn of(superblock: &Superblock, region: &Arc<Region>) -> Option<PoolDevice> {
         let seals = superblock.seals()?;
         Some(PoolDevice {
@@ -96,7 +98,7 @@ impl PoolDevice {
         })
     }
 
-    /// It is there.
+    /// Attaches the device.
     pub(crate) fn attach(&mut self, device: Arc<dyn Device>, name: &str) {
         (self.device, self.name) = (Some(device), name.into());
     }
@@ -106,7 +108,7 @@ impl PoolDevice {
         self.watch.set(waits);
     }
 
-    /// What log lines call it.
+    /// Its name in log lines.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -122,17 +124,17 @@ impl PoolDevice {
         block.get() < self.blocks
     }
 
-    /// From now on, until the pin is dropped, freed blocks stay as they are. Whoever reads takes it before he believes the
-    /// pointers that he has.
+    /// Pins the present: blocks that are freed later keep their content until the pin is dropped. A
+    /// reader takes the pin before it believes the pointers that it has.
     pub fn pin(&self) -> Pin<'_> {
         self.readers.pin()
     }
 
-    /// Reads blocks that are written, and checks that they are what was written there.
+    /// Reads written blocks, and compares each with its seal.
     ///
     /// # Errors
     ///
-    /// [`DeviceFault`] names the first block that cannot be read, or is not what was written.
+    /// [`DeviceFault`] names the first block that cannot be read, or that does not fit its seal.
     pub fn read(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceFault> {
         let Some(first) = requests.first().map(|request| request.block) else {
             return Ok(());
@@ -140,7 +142,7 @@ impl PoolDevice {
         let device = self.device(first)?;
         let _waiting = self.watch.begin();
         if device.read(requests).is_err() {
-            // Which of them it was, or a second try for all.
+            // Finds the block that failed, or succeeds at the second try.
             for request in &mut *requests {
                 let outcome = device.read(std::slice::from_mut(request));
                 outcome.map_err(|error| self.fault(request.block, error))?;
@@ -168,18 +170,19 @@ impl PoolDevice {
         device.ok_or_else(|| self.fault(block, DeviceError::Missing))
     }
 
-    /// Nothing of it is known to be in use yet.
+    /// Starts rebuilding the free space: no block is known to be in use yet.
     pub fn rebuild(&self) -> Rebuild {
         Rebuild::new(self.blocks)
     }
 
-    /// What is in use is known. Transactions can use the device from now on.
+    /// Installs the rebuilt free space. Transactions can use the device from now on.
     pub fn install(&self, rebuild: Rebuild) {
         let installed = self.space.set(rebuild.finish());
         debug_assert!(installed.is_ok(), "the space is installed once");
     }
 
-    /// The free space, one bit a block, without what waits to be free: for the state that a clean unmount saves.
+    /// Returns one bit a block, set for blocks in use and for those that wait to be free: for the
+    /// state that a clean unmount saves.
     pub fn save(&self) -> Vec<u64> {
         self.space().save()
     }
@@ -190,7 +193,7 @@ impl PoolDevice {
             .expect("the space is installed before the first transaction")
     }
 
-    /// Blocks that nobody owns, those included that wait for a checkpoint or for readers.
+    /// Blocks without an owner, including those that wait for a checkpoint or for readers.
     pub fn free_blocks(&self) -> u64 {
         let pending = self.pending.lock();
         let waiting: u64 = pending
@@ -205,7 +208,7 @@ impl PoolDevice {
         self.space().allocate(blocks)
     }
 
-    /// Blocks that nobody ever pointed to.
+    /// Frees blocks at once: no record points to them, and no reader needs them.
     fn give_back(&self, runs: &[Run]) {
         for run in runs {
             self.hand_back(*run);
@@ -214,7 +217,8 @@ impl PoolDevice {
 
     fn hand_back(&self, run: Run) {
         if let Err(error) = self.space().free(run) {
-            // The medium named a block twice. Refusing the second free keeps its present owner safe.
+            // The medium named a block twice. Refusing the second free keeps its present owner
+            // safe.
             tracing::error!(device = %self.name, %error, "run `perdure fsck`");
         }
     }
@@ -232,7 +236,7 @@ impl PoolDevice {
         }
     }
 
-    /// Returns when those are gone who may read blocks that were freed before.
+    /// Waits until all readers have left that may read blocks freed before.
     pub(crate) fn await_readers(&self) {
         let newest = self.pending.lock().iter().map(|freed| freed.moment).max();
         if let Some(moment) = newest {
@@ -240,7 +244,8 @@ impl PoolDevice {
         }
     }
 
-    /// Makes free what records up to `retired` have freed and nobody reads (R1, D4). Whether there was anything.
+    /// Frees the blocks that records up to `retired` gave back and that no reader needs (R1, D4).
+    /// Returns whether there were any.
     pub(crate) fn reclaim(&self, retired: u64) -> bool {
         let mut ready = Vec::new();
         self.pending.lock().retain(|freed| {

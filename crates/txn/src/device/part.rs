@@ -1,4 +1,5 @@
-//! What one transaction does with the device: apart from the transaction, so that one without costs nothing.
+//! One transaction's use of the device. It is apart from the transaction, so that a transaction
+//! without a device costs nothing.
 
 use super::seals::Seals;
 use super::{DeviceFault, PoolDevice};
@@ -22,7 +23,7 @@ pub(crate) struct DevicePart<'s> {
     taken: Runs,
     freed: SmallVec<[Run; 2]>,
     begun: SmallVec<[Begun; 2]>,
-    /// Since when a flush has to be good; `None` if all that was written is durable.
+    /// Since when a flush has to be good; `None` if every write is durable.
     unflushed: Option<(WrittenSince, DeviceBlock)>,
 }
 
@@ -71,7 +72,7 @@ impl<'s> DevicePart<'s> {
         }
     }
 
-    /// Waits until everything that was written is durable (D1).
+    /// Waits until every write is durable (D1).
     pub(crate) fn redeem(&mut self) -> Result<(), DeviceFault> {
         if deliberate::is(Bug::RecordBeforeToken) {
             return Ok(());
@@ -79,7 +80,8 @@ impl<'s> DevicePart<'s> {
         let _waiting = self.device.watch.begin();
         let mut outcome = Ok(());
         for Begun { token, start } in std::mem::take(&mut self.begun) {
-            // All of them, also behind an error: a write under way must not land in a block's next life.
+            // All of them, also after an error: no write under way may land after the block's next
+            // owner has written.
             let waited = self.device.device(start).and_then(|device| {
                 let waited = device.wait(token);
                 waited.map_err(|error| self.device.fault(start, error))
@@ -107,16 +109,17 @@ impl<'s> DevicePart<'s> {
         !self.begun.is_empty() || self.unflushed.is_some()
     }
 
-    /// The record `sequence` is durable: what was taken belongs to somebody, what was freed to nobody.
+    /// Notes that the record `sequence` is durable: taken blocks have an owner, freed ones have
+    /// none.
     pub(crate) fn committed(&mut self, sequence: u64) {
         self.taken.clear();
         let freed = std::mem::take(&mut self.freed);
         self.device.free_later(sequence, &freed);
     }
 
-    /// Nothing happened: what was taken goes back, when no write can land there any more.
+    /// Gives the taken blocks back, as soon as no write can land there any more.
     pub(crate) fn abort(&mut self) {
-        // Whether they have failed says nothing: nobody points to the blocks.
+        // Errors do not matter: no record points to the blocks.
         self.unflushed = None;
         let _ = self.redeem();
         self.device.give_back(&std::mem::take(&mut self.taken));

@@ -1,8 +1,9 @@
 //! Checksums of a device's blocks, kept in the region.
 //!
-//! Four bytes a block, CRC32C of its content, in an array that mkfs sets aside at the end of the region. A seal is changed by the record that
-//! makes its block reachable, and a block is written once between two such records. So an old, a torn, a lost or a
-//! misdirected write shows as other bytes than the seal's, unless they are the same bytes (D5).
+//! Four bytes a block, CRC32C of its content, in an array that mkfs sets aside at the end of the
+//! region. A seal is changed by the record that makes its block reachable, and a block is written
+//! once between two such records. So an old, a torn, a lost or a misdirected write shows as other
+//! bytes than the seal's, unless they are the same bytes (D5).
 
 use device::DeviceBlock;
 use pmem::{BLOCK_BYTES, BlockNumber, Offset, Region, crc32c};

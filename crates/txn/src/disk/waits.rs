@@ -1,4 +1,4 @@
-//! Tells a server that one of its threads waits for the log or the device, and can do nothing else meanwhile.
+//! Tells a server that one of its threads waits for the log or the device, and is idle meanwhile.
 
 use super::logger::Logger;
 use std::sync::{Arc, OnceLock};

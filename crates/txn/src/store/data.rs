@@ -10,17 +10,19 @@ use std::sync::Arc;
 /// Copies whole blocks out.
 pub type BlockReader = Box<dyn Fn(BlockNumber, &mut [u8; BLOCK_BYTES]) + Send>;
 
-/// Data blocks. Those in memory are read without fail, those on the [device](PoolDevice) with a `Result`.
+/// Data blocks. Those in memory are read without fail, those on the [device](PoolDevice) with a
+/// `Result`.
 pub trait Data: Send + Sync + 'static {
     /// Copies bulk data out of a block.
     fn read_data(&self, block: BlockNumber, offset: usize, into: &mut [u8]);
-    /// The same for a thread of its own, which may outlive a borrow; whole blocks. Ends before the store is closed.
+    /// The same, in whole blocks, for a thread of its own, which may outlive a borrow. It ends
+    /// before the store is closed.
     fn reader(&self) -> BlockReader;
     /// How fast a block is read here, against DRAM; `None` for a store that is known to be slow.
     fn read_speed(&self) -> Option<ReadSpeed>;
     /// The device that other data blocks lie on; `None` if all of them are memory.
     fn device(&self) -> Option<&PoolDevice>;
-    /// Blocks that somebody may still see after their files have let them go.
+    /// Blocks that a process may still see after their files have freed them.
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
 }
 

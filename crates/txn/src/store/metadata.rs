@@ -6,8 +6,8 @@ use crate::layout::{Geometry, ROOT_AREA_AT, STATE_BLOCK};
 use pmem::Offset;
 use zerocopy::FromBytes;
 
-/// Metadata, which is always in memory: loads never fail and see the state after the last committed transaction. The caller's locks
-/// keep them apart from transactions on the same object (R3).
+/// Metadata, which is always in memory: loads never fail and see the state after the last committed
+/// transaction. The caller's locks keep them apart from transactions on the same object (R3).
 pub trait Metadata: Send + Sync + 'static {
     /// The 8 bytes of metadata at `at` (aligned).
     fn load_word(&self, at: Offset) -> u64;
@@ -19,7 +19,8 @@ pub trait Metadata: Send + Sync + 'static {
     fn homes(&self) -> &Homes;
     /// Hints that `at` will be loaded soon.
     fn prefetch(&self, at: Offset);
-    /// Hints that what was read there is not needed again before somebody else writes it, past the caches.
+    /// Hints that the content read there is not needed again before another writer changes it, past
+    /// the caches.
     fn release(&self, at: Offset, length: usize);
     /// Area of [`ROOT_AREA_BYTES`](crate::layout::ROOT_AREA_BYTES) that belongs to the layer above.
     fn root_area(&self) -> Offset;

@@ -159,7 +159,8 @@ impl PmemStore {
 }
 
 impl PmemStore {
-    /// The pool's device is there. Without it the pool works all the same, and what lies on the device cannot be read.
+    /// Attaches the pool's device. A pool without it works as well, but cannot read the blocks on
+    /// it.
     ///
     /// # Errors
     ///

@@ -10,22 +10,28 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Segments, whose owners are users, and which processes of these map (`docs/DIRECT.md`, *Whose segments*).
+/// Segments, which belong to users, and which the users' processes map (`docs/DIRECT.md`, *Whose
+/// segments*).
 pub trait Segments: Send + Sync + 'static {
     /// The number by which allocations name `domain`.
     fn domain_number(&self, domain: Domain) -> DomainId;
-    /// A process is going to map the segment, if it may: who owns it, and goes on owning it until [`take_in`](Store::take_in). `None` if it is not one owner's, and then it is not
-    /// handed out.
+    /// Grants the segment to a process, which is going to map it. Returns its owner, which stays
+    /// the owner until [`take_in`](Self::take_in). `None` if the segment has not one owner: then it
+    /// is not granted.
     fn hand_out(&self, segment: SegmentNumber) -> Option<Domain>;
-    /// Before a process gets a segment that was handed out: no record is judged by what is in it any more, and what others than its owner have left there is overwritten, until so many `blocks` were
-    /// looked at. Whether nothing is left, and how many blocks were looked at. If nothing is, it counts as given from here on: somebody may have its pages when nobody has it any more.
+    /// Prepares a granted segment for its process: no record is validated by the content of it any
+    /// more, and stale data of other users is overwritten, until so many `blocks` were looked at.
+    ///
+    /// Returns whether no stale data is left, and how many blocks were looked at. If none is left,
+    /// the segment counts as given: a process may keep its pages after every process has closed it.
     fn prepare(&self, segment: SegmentNumber, blocks: u64) -> (bool, u64);
-    /// The very file through which a segment that was handed out is mapped, each of whose blocks is there for good: a process that maps it too need not make sure of that, and if it `is_sealed` cannot take any away.
-    /// `None` if the segments are no files.
+    /// Returns the file that a granted segment is mapped from; `None` if the segments are no files.
+    /// The file has all its blocks for good, so a process that maps it need not ensure that. If the
+    /// file `is_sealed`, the process cannot take any away.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     fn segment_file(&self, segment: SegmentNumber, is_sealed: bool) -> io::Result<Option<File>>;
     /// Whether processes can be kept from taking blocks of segments away.
     fn can_seal(&self) -> bool;
@@ -33,10 +39,12 @@ pub trait Segments: Send + Sync + 'static {
     fn directory(&self) -> Option<&Arc<PoolDirectory>>;
     /// The directory that the segments' files are in: of class `log` that of the memory.
     fn segments_directory(&self) -> Option<&Arc<PoolDirectory>>;
-    /// A process that had the segment mapped is gone. `false` if somebody has it all the same, whom it may have given it to: then it goes on belonging to its owner until
-    /// [`take_in_rest`](Store::take_in_rest) finds that nobody has.
+    /// Reaps the segment of a process that is gone. `false` if another process still has the
+    /// segment, for example through an inherited descriptor: then it stays with its owner until
+    /// [`take_in_rest`](Self::take_in_rest) finds that no process has it.
     fn take_in(&self, segment: SegmentNumber) -> bool;
-    /// Takes in those segments that only somebody unknown had, and nobody has any more. How many are left.
+    /// Reaps those segments that only an unknown process had, and that no process has any more.
+    /// Returns how many are left.
     fn take_in_rest(&self) -> usize;
     /// Returns what each user's segments keep from other users, root's too, by user.
     fn kept(&self) -> Vec<(u32, Kept)>;

@@ -1,4 +1,4 @@
-//! The state of a pool: what is free, what is durable, whether it is mounted.
+//! The state of a pool: free space, durability, whether it is mounted.
 
 use super::PmemStore;
 use crate::checkpoint::write_checkpoint;
@@ -15,9 +15,9 @@ use pmem::DurabilityClass;
 use scatter::{Allocator, Extent, Options, Rebuild};
 use std::sync::Arc;
 
-/// The state of a pool: what is free, what is durable, whether it is mounted.
+/// The state of a pool: free space, durability, whether it is mounted.
 pub trait PoolState: Send + Sync + 'static {
-    /// Whether what is flushed and fenced is durable.
+    /// Whether flushed and fenced data is durable.
     fn class(&self) -> DurabilityClass;
     /// The log that follows the memory, of class `log`; `None` if there is none, or the pool is
     /// only read.
@@ -26,7 +26,8 @@ pub trait PoolState: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The store's own blocks cannot be set aside: two journals overlap, or lie in a segment that belongs to nobody.
+    /// The store's own blocks cannot be set aside: two journals overlap, or lie in a segment
+    /// without an owner.
     fn rebuild(&self) -> Result<Rebuild, Corruption>;
     /// Installs the rebuilt allocator. Transactions can allocate from now on.
     fn install(&self, rebuild: Rebuild, options: Options);
@@ -34,18 +35,21 @@ pub trait PoolState: Send + Sync + 'static {
     fn allocator(&self) -> &Allocator;
     /// Retires all committed records and frees the blocks that they gave back.
     fn checkpoint(&self);
-    /// Takes a checkpoint if the next one is near. Who calls it before he takes locks spares others the wait: a checkpoint that
-    /// a commit needs is taken under the operation's locks, and takes as long as some hundred operations.
+    /// Takes a checkpoint if the next one is near. A caller does so before it takes locks, to spare
+    /// other threads the wait: a checkpoint that a commit needs is taken under the operation's
+    /// locks, and takes as long as some hundred operations.
     fn relieve(&self);
-    /// Blocks that nobody owns any more and that the next checkpoint makes free; a checkpoint that runs counts them as used.
+    /// Blocks without an owner that the next checkpoint makes free; a checkpoint that runs counts
+    /// them as used.
     fn pending_blocks(&self) -> u64;
     /// Whether nothing may be written.
     fn is_read_only(&self) -> bool;
     /// Durable records that opening the pool did not apply.
     fn lost_records(&self) -> &[LostRecords];
-    /// What the last clean unmount saved; `None` after a crash or if it does not check out.
+    /// The state that the last clean unmount saved; `None` after a crash or if it does not check
+    /// out.
     fn saved_state(&self) -> Option<Vec<u8>>;
-    /// From here on the pool counts as crashed unless [`close`](Store::close) is called.
+    /// Makes the pool count as crashed unless [`close`](Self::close) is called.
     fn mark_mounted(&self);
     /// Retires everything, saves `state` and marks the pool clean.
     fn close(&self, state: &[u8]);

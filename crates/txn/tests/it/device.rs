@@ -1,4 +1,4 @@
-//! What a transaction may believe of a device that fails.
+//! Transactions on a device that fails.
 
 use device::faulty::{Fault, Faulty};
 use device::{Device, DeviceBlock, DeviceError, ReadRequest};
