@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
-# What each crate is, in a few words. A crate without words is a mistake that the check finds.
+# A few words say what each crate is. The check finds a crate without words.
 WORDS = {
     "pmem": ["regions of memory:", "map, store, flush, fence"],
     "wal": ["the log on a disk", "below class log"],

@@ -14,6 +14,7 @@
 mod aging;
 pub mod baseline;
 mod child;
+mod collector;
 mod direct;
 mod error;
 mod evaluation;
@@ -41,6 +42,6 @@ pub use mount::{MountOptions, run_mount};
 pub use ops::{OpsOptions, run_ops};
 pub use personality::Personality;
 pub use readcache::{ReadCacheOptions, run_readcache};
-pub use report::{Better, Latencies, Report, Row};
+pub use report::{Better, Compared, Latencies, Report, Row, Setting};
 pub use target::{Directory, Library, Target};
 pub use wear::{WearOptions, run_wear};

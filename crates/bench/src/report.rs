@@ -1,5 +1,7 @@
 //! Rows, and their two forms: a table for people, JSON for programs.
 
+use crate::collector::{Found, Plan};
+use crate::error::BenchError;
 use crate::machine::Machine;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -44,23 +46,77 @@ pub struct Latencies {
 
 /// One measurement beside what it is compared with. Numbers are absent when the row failed, or where they mean nothing.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct Compared {
     /// Name of the row; scripts rely on it.
     pub name: &'static str,
     /// Our side: median of the rounds.
     pub value: Option<f64>,
     /// Unit of both sides.
     pub unit: &'static str,
-    /// What it is compared with.
+    /// Our side is compared with this.
     pub against: &'static str,
     /// The other side: median of the rounds.
     pub against_value: Option<f64>,
-    /// Our side divided by the other: median of the rounds' ratios.
+    /// The bar is about this: the median of the rounds' ratios.
     pub ratio: Option<f64>,
     /// Limit of the ratio.
     pub bar: f64,
     /// Whether the bar is an upper or a lower limit.
     pub better: Better,
+    /// How it was measured, where that is not plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Why there are no numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Compared {
+    pub(crate) fn new(plan: &Plan, found: Option<Found>, error: Option<String>) -> Compared {
+        let known = found.as_ref();
+        Compared {
+            name: plan.name,
+            value: known.map(|found| found.value),
+            unit: plan.unit,
+            against: plan.against,
+            against_value: known.map(|found| found.against_value),
+            ratio: known.map(|found| found.ratio),
+            bar: plan.bar,
+            better: plan.better,
+            note: found.and_then(|found| found.note),
+            error,
+        }
+    }
+
+    /// Whether the ratio keeps its bar; `None` if it was not measured.
+    pub(crate) fn keeps_bar(&self) -> Option<bool> {
+        Some(self.better.keeps(self.ratio?, self.bar))
+    }
+
+    /// The first columns of a table: name, both sides, ratio, limit.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        [
+            self.name.to_owned(),
+            figure(self.value, self.unit),
+            figure(self.against_value, self.unit),
+            figure(self.ratio, ""),
+            self.better.limit(self.bar),
+        ]
+    }
+
+    /// Remarks are the note and the failure.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        let failed = self.error.iter().map(|error| format!("FAILED: {error}"));
+        self.note.iter().cloned().chain(failed)
+    }
+}
+
+/// A row of the experiment `ops`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Rows of every experiment have these columns.
+    #[serde(flatten)]
+    pub compared: Compared,
     /// Flush instructions of one of our operations.
     pub flushes: Option<f64>,
     /// Fences of one of our operations.
@@ -82,39 +138,137 @@ pub struct Row {
     /// Latencies of the other side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_latencies: Option<Latencies>,
-    /// How it was measured, where that is not plain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// Why there are no numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
 }
 
 impl Row {
+    /// Makes a row of a plan and the result of its measurement.
+    pub(crate) fn of(plan: &Plan, result: Result<Found, BenchError>) -> Row {
+        let (found, error) = match result {
+            Ok(found) => (Some(found), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let known = found.as_ref();
+        let work = known.and_then(|found| found.work);
+        Row {
+            flushes: work.map(|work| work.flushes),
+            fences: work.map(|work| work.fences),
+            lines: work.map(|work| work.lines),
+            fences_bar: plan.fences_bar,
+            best_value: known.and_then(|found| found.best_value),
+            ratio_range: known.and_then(|found| found.ratio_range),
+            latencies: known.and_then(|found| found.latencies),
+            against_latencies: known.and_then(|found| found.against_latencies),
+            compared: Compared::new(plan, found, error),
+        }
+    }
+
     /// Whether ratio and fences keep their bars; `None` if the row was not measured.
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
-        let ratio = self.ratio?;
-        let ratio_met = self.better.keeps(ratio, self.bar);
+        let ratio_met = self.compared.keeps_bar()?;
         let fences_met = match (self.fences, self.fences_bar) {
             (Some(fences), Some(bar)) => fences <= bar,
             _ => true,
         };
         Some(ratio_met && fences_met)
     }
+
+    fn cells(&self) -> [String; 10] {
+        let [name, ours, theirs, ratio, limit] = self.compared.cells();
+        let count =
+            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+        let fences_bar = self
+            .fences_bar
+            .map_or(String::new(), |bar| format!(" ≤ {bar}"));
+        [
+            name,
+            ours,
+            theirs,
+            ratio,
+            limit,
+            mark(self.is_met()),
+            count(self.flushes),
+            format!("{}{fences_bar}", count(self.fences)),
+            count(self.lines),
+            self.compared.against.to_owned(),
+        ]
+    }
+
+    /// Lines of text below the table.
+    fn remarks(&self) -> Vec<String> {
+        let latencies = [
+            ("", self.latencies),
+            (" of the other side", self.against_latencies),
+        ];
+        let latencies = latencies.into_iter().filter_map(|(whose, latencies)| {
+            let Latencies { p50_ns, p99_ns } = latencies?;
+            Some(format!("p50 {p50_ns} ns, p99 {p99_ns} ns{whose}"))
+        });
+        let name = self.compared.name;
+        let remarks = latencies.chain(self.compared.remarks());
+        remarks
+            .map(|remark| format!("{name}: {remark}\n"))
+            .collect()
+    }
+}
+
+/// Where and how an experiment was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Name of the experiment.
+    pub experiment: &'static str,
+    /// Name of the media model.
+    pub media: String,
+    /// The machine that the experiment ran on.
+    pub machine: Machine,
+    /// Sizes and counts that the figures depend on.
+    pub setup: Map<String, Value>,
+}
+
+impl Setting {
+    /// This machine as it is before the experiment begins; sizes and counts are still to be added.
+    pub(crate) fn here(experiment: &'static str, media: impl Into<String>) -> Setting {
+        Setting {
+            experiment,
+            media: media.into(),
+            machine: Machine::this(),
+            setup: Map::new(),
+        }
+    }
+
+    /// Adds a size or a count.
+    pub(crate) fn add(&mut self, name: &str, value: impl Into<Value>) {
+        self.setup.insert(name.to_owned(), value.into());
+    }
+
+    /// Two lines say where the rows were measured, and with which sizes and counts.
+    pub(crate) fn heading(&self) -> [String; 2] {
+        let machine = &self.machine;
+        let place = format!(
+            "{} on {} memory; {}, {} processors, kernel {}, {}, {}, load {:.1}",
+            self.experiment,
+            self.media,
+            machine.processor,
+            machine.processors,
+            machine.kernel,
+            machine.flush,
+            machine.stream,
+            machine.load_average,
+        );
+        let setup = self
+            .setup
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"));
+        [place, setup.collect::<Vec<_>>().join("   ")]
+    }
 }
 
 /// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Name of the experiment.
-    pub experiment: &'static str,
-    /// Name of the media model.
-    pub media: String,
-    /// Where it was measured.
-    pub machine: Machine,
-    /// Sizes and counts that the figures depend on.
-    pub setup: Map<String, Value>,
+    /// Where and how it was measured.
+    #[serde(flatten)]
+    pub setting: Setting,
     /// Depends on the data that both sides moved: proof that the work was done.
     pub hash: String,
     /// The measurements.
@@ -125,7 +279,7 @@ impl Report {
     /// Whether every row was measured, bar met or not.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.rows.iter().all(|row| row.error.is_none())
+        self.rows.iter().all(|row| row.compared.error.is_none())
     }
 
     /// The report as a JSON document.
@@ -138,7 +292,7 @@ impl Report {
     /// The report as text for people, one line for each row and below each the note, if any.
     #[must_use]
     pub fn table(&self) -> String {
-        let [place, setup] = heading(self.experiment, &self.media, &self.machine, &self.setup);
+        let [place, setup] = self.setting.heading();
         let mut text = format!("{place}\n{setup}   hash {}\n\n", self.hash);
         let head = [
             "row",
@@ -152,80 +306,14 @@ impl Report {
             "lines",
             "compared with",
         ];
-        let cells: Vec<[String; 10]> = self.rows.iter().map(cells).collect();
+        let cells: Vec<[String; 10]> = self.rows.iter().map(Row::cells).collect();
         text.push_str(&aligned(head, &cells, &[0, 4, 5, 9]));
-        let remarks: Vec<String> = self.rows.iter().flat_map(remarks).collect();
+        let remarks: Vec<String> = self.rows.iter().flat_map(Row::remarks).collect();
         if !remarks.is_empty() {
             let _ = write!(text, "\n{}", remarks.concat());
         }
         text
     }
-}
-
-fn cells(row: &Row) -> [String; 10] {
-    let fences_bar = row
-        .fences_bar
-        .map_or(String::new(), |bar| format!(" ≤ {bar}"));
-    let count = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
-    [
-        row.name.to_owned(),
-        figure(row.value, row.unit),
-        figure(row.against_value, row.unit),
-        figure(row.ratio, ""),
-        row.better.limit(row.bar),
-        mark(row.is_met()),
-        count(row.flushes),
-        format!("{}{fences_bar}", count(row.fences)),
-        count(row.lines),
-        row.against.to_owned(),
-    ]
-}
-
-fn remarks(row: &Row) -> Vec<String> {
-    let mut lines = Vec::new();
-    let latencies = [
-        ("", row.latencies),
-        (" of the other side", row.against_latencies),
-    ];
-    for (whose, latencies) in latencies {
-        if let Some(Latencies { p50_ns, p99_ns }) = latencies {
-            lines.push(format!(
-                "{}: p50 {p50_ns} ns, p99 {p99_ns} ns{whose}\n",
-                row.name
-            ));
-        }
-    }
-    lines.extend(
-        row.note
-            .iter()
-            .map(|note| format!("{}: {note}\n", row.name)),
-    );
-    lines.extend(
-        row.error
-            .iter()
-            .map(|error| format!("{}: FAILED: {error}\n", row.name)),
-    );
-    lines
-}
-
-/// Two lines: where it was measured, and with which sizes and counts.
-pub(crate) fn heading(
-    experiment: &str,
-    media: &str,
-    machine: &Machine,
-    setup: &Map<String, Value>,
-) -> [String; 2] {
-    let place = format!(
-        "{experiment} on {media} memory; {}, {} processors, kernel {}, {}, {}, load {:.1}",
-        machine.processor,
-        machine.processors,
-        machine.kernel,
-        machine.flush,
-        machine.stream,
-        machine.load_average,
-    );
-    let setup = setup.iter().map(|(name, value)| format!("{name} {value}"));
-    [place, setup.collect::<Vec<_>>().join("   ")]
 }
 
 /// A number that may be missing.
@@ -291,8 +379,8 @@ pub(crate) fn aligned<const N: usize>(
 mod tests {
     use super::*;
 
-    fn row() -> Row {
-        Row {
+    fn compared() -> Compared {
+        Compared {
             name: "overwrite_4k",
             value: Some(812.4),
             unit: "ns",
@@ -301,6 +389,14 @@ mod tests {
             ratio: Some(1.4507),
             bar: 1.5,
             better: Better::Lower,
+            note: None,
+            error: None,
+        }
+    }
+
+    fn row() -> Row {
+        Row {
+            compared: compared(),
             flushes: Some(0.1),
             fences: Some(2.0),
             lines: Some(66.25),
@@ -309,62 +405,49 @@ mod tests {
             ratio_range: None,
             latencies: None,
             against_latencies: None,
-            note: None,
-            error: None,
         }
+    }
+
+    fn row_of(compared: Compared) -> Row {
+        Row { compared, ..row() }
     }
 
     #[test]
     fn bars_are_kept_or_not() {
         assert_eq!(row().is_met(), Some(true));
-        assert_eq!(
-            Row {
-                ratio: Some(1.51),
-                ..row()
-            }
-            .is_met(),
-            Some(false)
-        );
-        assert_eq!(
-            Row {
-                fences: Some(2.01),
-                ..row()
-            }
-            .is_met(),
-            Some(false)
-        );
-        assert_eq!(
-            Row {
-                better: Better::Higher,
-                ..row()
-            }
-            .is_met(),
-            Some(false)
-        );
-        assert_eq!(
-            Row {
-                ratio: None,
-                ..row()
-            }
-            .is_met(),
-            None
-        );
+        let over = row_of(Compared {
+            ratio: Some(1.51),
+            ..compared()
+        });
+        assert_eq!(over.is_met(), Some(false));
+        let fenced = Row {
+            fences: Some(2.01),
+            ..row()
+        };
+        assert_eq!(fenced.is_met(), Some(false));
+        let under = row_of(Compared {
+            better: Better::Higher,
+            ..compared()
+        });
+        assert_eq!(under.is_met(), Some(false));
+        let missing = row_of(Compared {
+            ratio: None,
+            ..compared()
+        });
+        assert_eq!(missing.is_met(), None);
     }
 
     #[test]
     fn the_table_is_aligned_and_says_what_failed() {
-        let failed = Row {
+        let failed = row_of(Compared {
             value: None,
             ratio: None,
             error: Some("no mount".to_owned()),
             name: "fuse_read_4k",
-            ..row()
-        };
+            ..compared()
+        });
         let report = Report {
-            experiment: "ops",
-            media: "dram".to_owned(),
-            machine: Machine::this(),
-            setup: Map::new(),
+            setting: Setting::here("ops", "dram"),
             hash: "0".to_owned(),
             rows: vec![row(), failed],
         };

@@ -278,19 +278,23 @@ fn direct_in_small() {
     let options = DirectOptions::smoke(library.expect("the C library").into());
     let evaluation = run_direct(&options).expect("the experiment runs");
     let table = evaluation.table();
-    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    let names: Vec<&str> = evaluation
+        .rows
+        .iter()
+        .map(|row| row.compared.name)
+        .collect();
     assert_eq!(names, DIRECT_BARS);
     for row in &evaluation.rows {
-        assert_eq!(row.error, None, "{table}");
+        assert_eq!(row.compared.error, None, "{table}");
         assert!(
-            row.ratio > Some(0.0) || row.not_measured.is_some(),
+            row.compared.ratio > Some(0.0) || row.not_measured.is_some(),
             "{table}"
         );
     }
     let check = evaluation
         .rows
         .iter()
-        .find(|row| row.name == "permission_check");
+        .find(|row| row.compared.name == "permission_check");
     let reason = check.and_then(|row| row.not_measured.as_deref());
     assert!(
         reason.is_some_and(|reason| reason.contains("no direct access")),
@@ -352,21 +356,28 @@ fn log_in_small() {
     }
     let evaluation = run_log(&options).expect("the experiment runs");
     let table = evaluation.table();
-    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    let names: Vec<&str> = evaluation
+        .rows
+        .iter()
+        .map(|row| row.compared.name)
+        .collect();
     assert_eq!(names, LOG_BARS);
     for row in &evaluation.rows {
-        let needs_nothing = LOG_LIBRARY_BARS.contains(&row.name);
+        let needs_nothing = LOG_LIBRARY_BARS.contains(&row.compared.name);
         if std::fs::File::open("/dev/fuse").is_err() && !needs_nothing {
             continue;
         }
-        assert_eq!(row.error, None, "{table}");
-        let is_number = row.ratio.is_some_and(f64::is_finite);
+        assert_eq!(row.compared.error, None, "{table}");
+        let is_number = row.compared.ratio.is_some_and(f64::is_finite);
         let is_absent = row.not_measured.is_some() && !needs_nothing;
         assert!(is_number || is_absent, "{table}");
     }
     // Counted, not timed, so it can be asserted anywhere: a block is logged once, and little more.
-    let logged = evaluation.rows.iter().find(|row| row.name == "log_bytes");
-    let ratio = logged.and_then(|row| row.ratio);
+    let logged = evaluation
+        .rows
+        .iter()
+        .find(|row| row.compared.name == "log_bytes");
+    let ratio = logged.and_then(|row| row.compared.ratio);
     assert!(ratio > Some(0.0) && ratio <= Some(1.0), "{table}");
     evaluation.page().expect("it can be drawn");
 }
@@ -390,7 +401,7 @@ fn mount_without_a_program() {
             assert_eq!(evaluation.rows.len(), 26, "{table}");
             let failed = |error: &str| error.contains("perdure mount");
             for row in &evaluation.rows {
-                assert!(row.error.as_deref().is_some_and(failed), "{table}");
+                assert!(row.compared.error.as_deref().is_some_and(failed), "{table}");
             }
         }
         Err(error) => {
@@ -405,16 +416,25 @@ fn mount_without_a_program() {
 /// Every bar was measured, its numbers are numbers, and the evaluation can be written down.
 fn holds_together(evaluation: &Evaluation, bars: &[&str], figures: &[String]) {
     let table = evaluation.table();
-    let names: Vec<&str> = evaluation.rows.iter().map(|row| row.name).collect();
+    let names: Vec<&str> = evaluation
+        .rows
+        .iter()
+        .map(|row| row.compared.name)
+        .collect();
     assert_eq!(names, bars);
     for row in &evaluation.rows {
-        assert_eq!(row.error, None, "{table}");
-        for number in [row.value, row.against_value, row.ratio] {
-            let number = number.unwrap_or_else(|| panic!("{} has no number\n{table}", row.name));
+        assert_eq!(row.compared.error, None, "{table}");
+        for number in [
+            row.compared.value,
+            row.compared.against_value,
+            row.compared.ratio,
+        ] {
+            let number =
+                number.unwrap_or_else(|| panic!("{} has no number\n{table}", row.compared.name));
             assert!(
                 number.is_finite() && number >= 0.0,
                 "{}: {number}\n{table}",
-                row.name
+                row.compared.name
             );
         }
     }
@@ -456,7 +476,7 @@ fn slow_media_are_slower() {
     let row = &report.rows[0];
     // The model is laid over both sides. It waits by the wall clock, so where others have the processor meanwhile, less of it is our time.
     assert!(
-        row.value > Some(10_000.0) && row.against_value > Some(10_000.0),
+        row.compared.value > Some(10_000.0) && row.compared.against_value > Some(10_000.0),
         "{}",
         report.table()
     );

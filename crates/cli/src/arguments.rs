@@ -1,12 +1,14 @@
 //! The command line.
 
 pub(crate) mod background;
+#[cfg(feature = "bench")]
 pub(crate) mod bench;
 
 use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
 use background::Background;
+#[cfg(feature = "bench")]
 use bench::Bench;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -57,6 +59,7 @@ pub(crate) enum Command {
     /// Copy files in and out of a pool that is not mounted
     Cp(Cp),
     /// Measure
+    #[cfg(feature = "bench")]
     Bench(Bench),
     /// Print the completions for a shell
     Completions(Completions),
@@ -75,6 +78,7 @@ impl Command {
             Command::Fsck(_) => "fsck",
             Command::Stat(_) => "stat",
             Command::Cp(_) => "cp",
+            #[cfg(feature = "bench")]
             Command::Bench(_) => "bench",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Some experiments start this program once more.
+    #[cfg(feature = "bench")]
     if let Some(code) = bench::serve_child() {
         return code;
     }
@@ -77,6 +78,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Fsck(arguments) => commands::fsck::run(&arguments),
         Command::Stat(arguments) => commands::stat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),
+        #[cfg(feature = "bench")]
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Completions(arguments) => commands::documents::completions(&arguments),
         Command::Man(arguments) => commands::documents::manual(&arguments),

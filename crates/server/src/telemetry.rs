@@ -107,6 +107,22 @@ fn publish_sums(status: &Status) {
     gauge!("perdure_cached_inodes", &[place()]).set(status.cached_inodes as f64);
 }
 
+/// Publishes counters: names, their meanings, their values.
+fn publish_counters(counters: &[(&'static str, &'static str, u64)], mountpoint: &str) {
+    for &(name, meaning, value) in counters {
+        describe_counter!(name, meaning);
+        counter!(name, "mountpoint" => mountpoint.to_owned()).absolute(value);
+    }
+}
+
+/// Publishes gauges in the same way.
+fn publish_gauges(gauges: &[(&'static str, &'static str, f64)], mountpoint: &str) {
+    for &(name, meaning, value) in gauges {
+        describe_gauge!(name, meaning);
+        gauge!(name, "mountpoint" => mountpoint.to_owned()).set(value);
+    }
+}
+
 /// Nothing is said about a cache that a mount does not have.
 fn publish_read_cache(cache: &ReadCacheStatus, mountpoint: &str) {
     let place = || [("mountpoint", mountpoint.to_owned())];
@@ -138,10 +154,7 @@ fn publish_read_cache(cache: &ReadCacheStatus, mountpoint: &str) {
             counts.evictions,
         ),
     ];
-    for (name, meaning, value) in counters {
-        describe_counter!(name, meaning);
-        counter!(name, &place()).absolute(value);
-    }
+    publish_counters(&counters, mountpoint);
     let gauges = [
         (
             "perdure_read_cache_bytes",
@@ -172,33 +185,30 @@ fn publish_direct(direct: &DirectStatus, mountpoint: &str) {
         (
             "perdure_direct_processes",
             "Processes that may read and write files directly",
-            direct.processes,
+            direct.processes as f64,
         ),
         (
             "perdure_direct_leases",
             "Files leased to a process",
-            direct.leases,
+            direct.leases as f64,
         ),
         (
             "perdure_direct_files_read",
             "Files read directly",
-            direct.files_read,
+            direct.files_read as f64,
         ),
         (
             "perdure_direct_files_mapped",
             "Files of which a process has blocks mapped into its memory",
-            direct.files_mapped,
+            direct.files_mapped as f64,
         ),
         (
             "perdure_direct_segments",
             "Segments handed out, once for each process",
-            direct.segments,
+            direct.segments as f64,
         ),
     ];
-    for (name, meaning, value) in gauges {
-        describe_gauge!(name, meaning);
-        gauge!(name, &place()).set(value as f64);
-    }
+    publish_gauges(&gauges, mountpoint);
     publish_direct_counts(direct, mountpoint);
     let refusals = "perdure_direct_refusals_total";
     describe_counter!(
@@ -212,7 +222,6 @@ fn publish_direct(direct: &DirectStatus, mountpoint: &str) {
 }
 
 fn publish_direct_counts(direct: &DirectStatus, mountpoint: &str) {
-    let place = || [("mountpoint", mountpoint.to_owned())];
     let counters = [
         (
             "perdure_direct_attached_total",
@@ -255,10 +264,7 @@ fn publish_direct_counts(direct: &DirectStatus, mountpoint: &str) {
             direct.mappings_not_given_back,
         ),
     ];
-    for (name, meaning, value) in counters {
-        describe_counter!(name, meaning);
-        counter!(name, &place()).absolute(value);
-    }
+    publish_counters(&counters, mountpoint);
 }
 
 fn publish_operation(statistics: &OperationStatistics, mountpoint: &str) {

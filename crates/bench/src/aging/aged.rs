@@ -2,8 +2,8 @@
 
 use super::generator::{Generator, TreeFile};
 use super::{AgingOptions, SEED, library};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Pinned, Places, alternate, nanoseconds_each};
 use crate::memory::{Page, require_room};
 use crate::ops::bed::work_directory;

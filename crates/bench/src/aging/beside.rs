@@ -3,11 +3,12 @@
 use super::loop_device::{LoopDisk, LoopKind};
 use super::throughput::{rate_of, series};
 use super::{AgingOptions, Bed, library, short};
+use crate::collector::Collector;
+use crate::collector::guarded;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Figure, Shape};
+use crate::evaluation::{Figure, Shape};
 use crate::memory::prepare;
 use crate::ops::bed::{create_pool, on_tmpfs, work_directory};
-use crate::ops::guarded;
 use crate::personality::Personality;
 use crate::target::{Directory, Target};
 use fs::{FileSystem, MountOptions};

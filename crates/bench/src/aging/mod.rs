@@ -16,16 +16,15 @@ mod removal;
 mod threads;
 mod throughput;
 
+use crate::collector::{Collector, Plan, check_rows};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
-use crate::machine::Machine;
+use crate::evaluation::Evaluation;
 use crate::measure::Rounds;
 use crate::ops::bed::{create_pool, work_directory};
 use crate::personality::{FileSet, Outcome, Personality, Stop, run, run_on};
-use crate::report::Better;
+use crate::report::Setting;
 use crate::target::{Library, Target};
 use pmem::MediaModel;
-use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -148,14 +147,7 @@ static PLANS: [Plan; 15] = [
         0.5,
         None,
     ),
-    Plan {
-        name: "rmdir_1m",
-        unit: "ns",
-        against: "a name in a directory of 10,000",
-        bar: 1.3,
-        better: Better::Lower,
-        paper: None,
-    },
+    Plan::at_most("rmdir_1m", "ns", "a name in a directory of 10,000", 1.3),
 ];
 
 /// A file system with a file set that has been in use for a while.
@@ -253,15 +245,14 @@ pub(crate) fn library(
 ///
 /// The sizes make no sense, or the directory cannot be used: nothing was measured.
 pub fn run_aging(options: &AgingOptions) -> Result<Evaluation, BenchError> {
-    let machine = Machine::this();
+    let mut setting = Setting::here("aging", options.media.name.as_str());
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     check(options)?;
-    let mut setup = Map::new();
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("files".to_owned(), json!(options.files));
-    setup.insert("threads".to_owned(), json!(options.threads));
-    setup.insert("rounds".to_owned(), json!(options.rounds));
-    setup.insert("seconds".to_owned(), json!(options.seconds));
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("files", options.files.as_slice());
+    setting.add("threads", options.threads.as_slice());
+    setting.add("rounds", options.rounds);
+    setting.add("seconds", options.seconds);
     let plans = match options.target {
         Some(_) => &[],
         None => &PLANS[..],
@@ -284,8 +275,7 @@ pub fn run_aging(options: &AgingOptions) -> Result<Evaluation, BenchError> {
             }
         }
     }
-    let media = options.media.name.clone();
-    Ok(collector.finish("aging", media, machine, setup))
+    Ok(collector.evaluation(setting))
 }
 
 fn check(options: &AgingOptions) -> Result<(), BenchError> {

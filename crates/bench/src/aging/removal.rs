@@ -1,8 +1,8 @@
 //! Removing a directory with a great many names, beside directories with few.
 
 use super::{AgingOptions, library};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Pinned, Rounds, Stopwatch};
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;

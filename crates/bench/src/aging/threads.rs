@@ -2,8 +2,9 @@
 
 use super::throughput::{Both, PATIENCE, series};
 use super::{AgingOptions, Bed, in_turn, library, pair};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Figure, Found, Shape};
+use crate::evaluation::{Figure, Shape};
 use crate::measure::{median, processors};
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;

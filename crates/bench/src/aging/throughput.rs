@@ -1,8 +1,9 @@
 //! Throughput over the number of files (Fig. 8), and with a million files.
 
 use super::{AgingOptions, Bed, in_turn, library, pair, short, threads};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Figure, Found, Series, Shape};
+use crate::evaluation::{Figure, Series, Shape};
 use crate::measure::median;
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;

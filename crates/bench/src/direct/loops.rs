@@ -4,8 +4,8 @@ use super::bed::{Bed, Program, Side};
 use super::program::{Operation, Order};
 use super::{DirectOptions, first_processor, with_spread};
 use crate::aging::{in_turn, pair};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Pinned, Places, median, nanoseconds_each};
 use crate::memory::{Page, raw_region};
 use pmem::{BLOCK_BYTES, DurabilityClass, Offset, Region};
@@ -218,24 +218,11 @@ fn permission_check(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchEr
         extra.push(nanoseconds / 1000.0 / SHARED_BY as f64);
     }
     attached.verify()?;
-    let found = beside_limit(&extra, 1.0);
+    let found = Found::beside_limit(&extra, 1.0);
     let all_us = found.value * SHARED_BY as f64;
     Ok(found.noted(format!(
         "{all_us:.0} us to attach a file and to see its pages for the first time, over {SHARED_BY} operations, about a second's"
     )))
-}
-
-/// A cost of several rounds, beside what it may be.
-pub(crate) fn beside_limit(costs: &[f64], limit: f64) -> Found {
-    let cost = median(costs);
-    let spread = |pick: fn(f64, f64) -> f64| costs.iter().map(|cost| cost / limit).reduce(pick);
-    Found {
-        value: cost,
-        against_value: limit,
-        ratio: cost / limit,
-        ratio_range: spread(f64::min).zip(spread(f64::max)).map(<[f64; 2]>::from),
-        note: None,
-    }
 }
 
 /// The longest of a fresh process's first overwrites: the one that attaches the file (connects, leases, maps the segments that the lease needs). What others take longer, for parts of the map and pages that are
@@ -264,7 +251,7 @@ fn attach(options: &DirectOptions, bed: &Bed) -> Result<Found, BenchError> {
         longest.extend(first.pop());
         others.extend(first.pop());
     }
-    let found = beside_limit(&longest, LIMIT_US);
+    let found = Found::beside_limit(&longest, LIMIT_US);
     let [least, greatest] = found.ratio_range.unwrap_or_default();
     Ok(found.noted(format!(
         "rounds from {:.0} to {:.0} us; the longest operation after that one {:.0} us",

@@ -5,8 +5,8 @@ use super::bed::{Bed, Program, Side};
 use super::loops::order;
 use super::program::{Operation, Order};
 use crate::aging::in_turn;
+use crate::collector::Collector;
 use crate::error::BenchError;
-use crate::evaluation::Collector;
 use crate::measure::median;
 use serde_json::json;
 

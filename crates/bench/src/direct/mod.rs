@@ -19,16 +19,15 @@ mod processes;
 pub(crate) mod program;
 mod wake;
 
+use crate::collector::{Collector, Found, Plan, check_rows};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Found, Plan, check_rows};
-use crate::machine::Machine;
+use crate::evaluation::Evaluation;
 use crate::measure::{Rounds, processors};
-use crate::report::Better;
+use crate::report::Setting;
 use bed::Bed;
 pub(crate) use bed::fill;
 pub(crate) use fio::parse as fio_figures;
-pub(crate) use loops::beside_limit;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// How to measure.
@@ -140,44 +139,33 @@ pub(crate) fn with_spread(rounds: &Rounds, note: &str) -> Found {
 const TMPFS: &str = "the same on tmpfs";
 const FUSE: &str = "the same on the mount without the library";
 
-const fn at_most(name: &'static str, unit: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit,
-        against,
-        bar,
-        better: Better::Lower,
-        paper: None,
-    }
-}
-
 /// The greatest gain in bandwidth that the paper has for 4 KiB at random places, from leaving the operating system out.
 const PAPER_GAIN: Option<f64> = Some(14.8);
 
 pub(crate) static PLANS: [Plan; 15] = [
-    at_most("overwrite_4k", "ns", TMPFS, 0.75),
-    at_most(
+    Plan::at_most("overwrite_4k", "ns", TMPFS, 0.75),
+    Plan::at_most(
         "overwrite_4k_vs_raw",
         "ns",
         "4 KiB streaming copy + fence, random",
         1.6,
     ),
-    at_most("read_4k", "ns", TMPFS, 0.5),
-    at_most("append_4k", "ns", TMPFS, 0.9),
+    Plan::at_most("read_4k", "ns", TMPFS, 0.5),
+    Plan::at_most("append_4k", "ns", TMPFS, 0.9),
     Plan::at_least("fio_randwrite", "IOPS", TMPFS, 1.25, None),
     Plan::at_least("fio_randread", "IOPS", TMPFS, 1.6, None),
     Plan::at_least("fio_randwrite_vs_fuse", "IOPS", FUSE, 14.8, PAPER_GAIN),
     Plan::at_least("fio_randread_vs_fuse", "IOPS", FUSE, 14.8, PAPER_GAIN),
     Plan {
         paper: Some(0.18),
-        ..at_most(
+        ..Plan::at_most(
             "permission_check",
             "us",
             "1 us: the ratio is the cost itself",
             0.02,
         )
     },
-    at_most(
+    Plan::at_most(
         "attach",
         "us",
         "1,000 us, what the design allows an attachment",
@@ -186,7 +174,7 @@ pub(crate) static PLANS: [Plan; 15] = [
     Plan::at_least("redis_set", "requests/s", TMPFS, 1.0, None),
     Plan::at_least("sqlite_full", "transactions/s", FUSE, 2.0, None),
     Plan::at_least("rocksdb_fillsync", "writes/s", FUSE, 2.0, None),
-    at_most("open_close_vs_fuse", "ns", FUSE, 1.2),
+    Plan::at_most("open_close_vs_fuse", "ns", FUSE, 1.2),
     Plan::at_least("processes_2", "writes/s", "one process", 1.7, None),
 ];
 
@@ -196,18 +184,17 @@ pub(crate) static PLANS: [Plan; 15] = [
 ///
 /// There is no room for the pool, or it cannot be mounted: nothing was measured.
 pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
-    let machine = Machine::this();
+    let mut setting = Setting::here("direct", "dram");
     let figures = [in_place::NAME, maps::NAME];
     let known: Vec<_> = PLANS.iter().map(|plan| plan.name).chain(figures).collect();
     check_rows(&options.only, &known)?;
-    let mut setup = Map::new();
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("file_bytes".to_owned(), json!(options.file_bytes));
-    setup.insert("fio_bytes".to_owned(), json!(options.fio_bytes));
-    setup.insert("seconds".to_owned(), json!(options.seconds));
-    setup.insert("rounds".to_owned(), json!(options.rounds));
-    setup.insert("runs".to_owned(), json!(options.runs));
-    setup.insert("program_runs".to_owned(), json!(options.program_runs));
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("file_bytes", options.file_bytes);
+    setting.add("fio_bytes", options.fio_bytes);
+    setting.add("seconds", options.seconds);
+    setting.add("rounds", options.rounds);
+    setting.add("runs", options.runs);
+    setting.add("program_runs", options.program_runs);
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let bed = Bed::make(options)?;
     for measure in [
@@ -231,5 +218,5 @@ pub fn run_direct(options: &DirectOptions) -> Result<Evaluation, BenchError> {
             collector.details.insert(topic, json!(error.to_string()));
         }
     }
-    Ok(collector.finish("direct", "dram".to_owned(), machine, setup))
+    Ok(collector.evaluation(setting))
 }

@@ -2,8 +2,8 @@
 
 use super::LogOptions;
 use super::bed::{Bed, MountedPool, Sides};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::programs::{self, Redis, find, redis_server};
 use std::process::Command;
 

@@ -4,9 +4,9 @@ use super::LogOptions;
 use crate::aging::in_turn;
 use crate::aging::loop_device::{LoopDisk, LoopKind};
 use crate::child::IdleMount;
+use crate::collector::Found;
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::Found;
 use crate::measure::{Rounds, median};
 use crate::memory::require_room;
 use crate::ops::bed::{on_tmpfs, work_directory};
@@ -180,14 +180,16 @@ pub(super) struct LibraryPool {
 }
 
 impl LibraryPool {
+    /// Makes a small pool on the disk that is measured.
     pub(super) fn make(
-        directory: &Path,
-        pool_bytes: u64,
-        log_bytes: u64,
+        options: &LogOptions,
+        bed: &Bed,
         durability: Durability,
     ) -> Result<LibraryPool, BenchError> {
-        require_room(directory, pool_bytes + log_bytes)?;
-        let place = work_directory(directory)?;
+        let pool_bytes = options.small_pool_bytes();
+        let log_bytes = options.library_log_bytes;
+        require_room(bed.disk(), pool_bytes + log_bytes)?;
+        let place = work_directory(bed.disk())?;
         let path = place.path().join("pool");
         let format = CreateOptions::new().size_bytes(pool_bytes);
         format.log_bytes(log_bytes).format(&path)?;
@@ -195,8 +197,9 @@ impl LibraryPool {
     }
 
     /// The same in memory that a power failure empties.
-    pub(super) fn volatile(directory: &Path, pool_bytes: u64) -> Result<LibraryPool, BenchError> {
-        let directory = on_tmpfs(directory);
+    pub(super) fn volatile(options: &LogOptions) -> Result<LibraryPool, BenchError> {
+        let pool_bytes = options.small_pool_bytes();
+        let directory = on_tmpfs(&options.directory);
         require_room(&directory, pool_bytes)?;
         let place = work_directory(&directory)?;
         let path = place.path().join("pool");

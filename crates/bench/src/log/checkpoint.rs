@@ -4,9 +4,9 @@ use super::LogOptions;
 use super::bed::{Bed, LibraryPool};
 use super::group::together;
 use super::library::{FILE, filled};
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Places, Rounds};
 use crate::memory::Page;
 use perdure::{Durability, File, Pool};
@@ -40,12 +40,7 @@ impl Times {
 /// In each round blocks are changed all over a file, then writes are measured until a checkpoint
 /// has written these blocks, then as many writes without a checkpoint.
 fn latencies(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
-    let ours = LibraryPool::make(
-        bed.disk(),
-        options.small_pool_bytes(),
-        options.library_log_bytes,
-        Durability::Call,
-    )?;
+    let ours = LibraryPool::make(options, bed, Durability::Call)?;
     let (pool, bytes) = (&ours.pool, options.file_bytes);
     let file = filled(pool, FILE, bytes)?;
     let mut writes = Writes::of(&file, bytes);

@@ -3,9 +3,9 @@
 use super::bed::{Bed, MountedPool, Sides};
 use super::tree::archive;
 use super::{LogOptions, rate_for};
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::alternate;
 use crate::memory::Page;
 use crate::ops::bed::{on_tmpfs, work_directory};

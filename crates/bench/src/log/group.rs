@@ -5,9 +5,9 @@ use super::bed::{Bed, LibraryPool};
 use super::library::filled;
 use super::raw::{GroupCommit, RawFile};
 use crate::aging::{in_turn, pair};
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::median;
 use crate::memory::Page;
 use perdure::{Durability, File};
@@ -26,12 +26,7 @@ pub(super) fn measure(collector: &mut Collector, options: &LogOptions, bed: &Bed
 fn group(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
     let threads = options.threads;
     let own_bytes = (options.file_bytes / threads as u64).max(64 << 10);
-    let ours = LibraryPool::make(
-        bed.disk(),
-        options.small_pool_bytes(),
-        options.library_log_bytes,
-        Durability::Call,
-    )?;
+    let ours = LibraryPool::make(options, bed, Durability::Call)?;
     let make = |thread| filled(&ours.pool, &format!("file-{thread}"), own_bytes);
     let files: Vec<File> = (0..threads).map(make).collect::<Result<_, _>>()?;
     let raw = RawFile::make(bed.disk(), "raw", own_bytes * threads as u64)?;

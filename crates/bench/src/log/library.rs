@@ -4,9 +4,9 @@ use super::bed::{Bed, LibraryPool};
 use super::raw::RawFile;
 use super::{LogOptions, rate_for};
 use crate::aging::{in_turn, pair};
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Pinned, Places, Stopwatch, alternate, median};
 use crate::memory::Page;
 use perdure::{DiskLogStatus, Durability, File, OpenOptions, Pool};
@@ -86,13 +86,8 @@ impl Overwrites<'_> {
 
 /// A call that is durable when it returns, beside one durable write of the disk.
 fn sync_vs_raw(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
-    let (bytes, log_bytes) = (options.file_bytes, options.library_log_bytes);
-    let ours = LibraryPool::make(
-        bed.disk(),
-        options.small_pool_bytes(),
-        log_bytes,
-        Durability::Call,
-    )?;
+    let bytes = options.file_bytes;
+    let ours = LibraryPool::make(options, bed, Durability::Call)?;
     let file = filled(&ours.pool, FILE, bytes)?;
     let raw = RawFile::make(bed.disk(), "raw", bytes)?;
     let (durable, page) = (raw.durable()?, Page::filled());
@@ -139,11 +134,9 @@ const HOT_BLOCKS: u64 = 256;
 /// note without syncs: a few blocks that are overwritten again and again, and all of a file.
 fn overwrite(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
     let bytes = options.file_bytes;
-    let pool_bytes = options.small_pool_bytes();
-    let policy = Durability::default();
     let pools = [
-        LibraryPool::make(bed.disk(), pool_bytes, options.library_log_bytes, policy)?,
-        LibraryPool::volatile(&options.directory, pool_bytes)?,
+        LibraryPool::make(options, bed, Durability::default())?,
+        LibraryPool::volatile(options)?,
     ];
     let ours = filled(&pools[0].pool, FILE, bytes)?;
     let theirs = filled(&pools[1].pool, FILE, bytes)?;
@@ -211,13 +204,8 @@ fn continuously(seconds: f64, overwrites: &mut Overwrites<'_>) -> Result<f64, Be
 /// Bytes that operations log, each beside what it may log. The row has the worst of them.
 fn log_bytes(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
     const COUNT: u64 = 64;
-    let (bytes, log_bytes) = (options.file_bytes, options.library_log_bytes);
-    let ours = LibraryPool::make(
-        bed.disk(),
-        options.small_pool_bytes(),
-        log_bytes,
-        Durability::Call,
-    )?;
+    let bytes = options.file_bytes;
+    let ours = LibraryPool::make(options, bed, Durability::Call)?;
     let pool = &ours.pool;
     let file = filled(pool, FILE, bytes)?;
     let page = Page::filled();
@@ -260,8 +248,7 @@ fn log_bytes(options: &LogOptions, bed: &Bed) -> Result<Found, BenchError> {
         value: worst.2,
         against_value: worst.1,
         ratio: over(&worst),
-        ratio_range: None,
-        note: None,
+        ..Found::default()
     }
     .noted(format!(
         "{}; the batch's header and the padding to a whole block come on top",

@@ -27,13 +27,12 @@ mod raw;
 pub(crate) mod recovery;
 pub(crate) mod tree;
 
+use crate::collector::{Collector, Plan, check_rows};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
-use crate::machine::Machine;
+use crate::evaluation::Evaluation;
 use crate::memory::require_room;
-use crate::report::Better;
+use crate::report::Setting;
 use bed::Bed;
-use serde_json::{Map, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -190,17 +189,6 @@ fn rate_for(
 const EXT4: &str = "the same on ext4";
 const VOLATILE: &str = "the same on a volatile pool";
 
-const fn at_most(name: &'static str, unit: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit,
-        against,
-        bar,
-        better: Better::Lower,
-        paper: None,
-    }
-}
-
 const fn at_least(name: &'static str, unit: &'static str, against: &'static str, bar: f64) -> Plan {
     Plan::at_least(name, unit, against, bar, None)
 }
@@ -208,23 +196,23 @@ const fn at_least(name: &'static str, unit: &'static str, against: &'static str,
 static PLANS: [Plan; 14] = [
     at_least("append_fdatasync", "appends/s", EXT4, 2.0),
     at_least("create_fsync", "files/s", EXT4, 1.6),
-    at_most("sync_vs_raw", "us", "O_DIRECT|O_DSYNC write of 4 KiB", 1.25),
+    Plan::at_most("sync_vs_raw", "us", "O_DIRECT|O_DSYNC write of 4 KiB", 1.25),
     at_least(
         "group_16",
         "writes/s",
         "the best of raw writes, fdatasync, group commit",
         0.85,
     ),
-    at_most("overwrite_fsync_policy", "ns", VOLATILE, 1.3),
-    at_most("untar", "s", VOLATILE, 1.15),
+    Plan::at_most("overwrite_fsync_policy", "ns", VOLATILE, 1.3),
+    Plan::at_most("untar", "s", VOLATILE, 1.15),
     at_least("redis_always", "requests/s", EXT4, 1.6),
     at_least("rocksdb_fillsync", "writes/s", EXT4, 1.6),
     at_least("sqlite_delete", "transactions/s", EXT4, 1.4),
     at_least("pgbench", "transactions/s", EXT4, 0.85),
     at_least("sqlite_wal", "transactions/s", EXT4, 0.85),
-    at_most("log_bytes", "B", "what the operation may log", 1.0),
-    at_most("checkpoint_p99", "us", "without a checkpoint", 1.5),
-    at_most("recovery", "s/GiB", "1 s for each GiB of log", 1.0),
+    Plan::at_most("log_bytes", "B", "what the operation may log", 1.0),
+    Plan::at_most("checkpoint_p99", "us", "without a checkpoint", 1.5),
+    Plan::at_most("recovery", "s/GiB", "1 s for each GiB of log", 1.0),
 ];
 
 /// Runs the experiment. Bars that fail say so in the report, and those that need what is not there.
@@ -233,7 +221,7 @@ static PLANS: [Plan; 14] = [
 ///
 /// A row has another name, or the directory has no room: nothing was measured.
 pub fn run_log(options: &LogOptions) -> Result<Evaluation, BenchError> {
-    let machine = Machine::this();
+    let mut setting = Setting::here("log", "disk");
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     let options = &LogOptions {
         has_xfs: options.has_xfs && options.compares_file_systems(),
@@ -241,16 +229,14 @@ pub fn run_log(options: &LogOptions) -> Result<Evaluation, BenchError> {
     };
     let file_systems = 1 + u64::from(options.has_xfs);
     require_room(&options.directory, file_systems * options.loop_bytes)?;
-    let mut setup = Map::new();
-    setup.insert("loop_bytes".to_owned(), json!(options.loop_bytes));
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("log_bytes".to_owned(), json!(options.log_bytes));
-    let library_log_bytes = json!(options.library_log_bytes);
-    setup.insert("library_log_bytes".to_owned(), library_log_bytes);
-    setup.insert("file_bytes".to_owned(), json!(options.file_bytes));
-    setup.insert("seconds".to_owned(), json!(options.seconds));
-    setup.insert("rounds".to_owned(), json!(options.rounds));
-    setup.insert("program_runs".to_owned(), json!(options.program_runs));
+    setting.add("loop_bytes", options.loop_bytes);
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("log_bytes", options.log_bytes);
+    setting.add("library_log_bytes", options.library_log_bytes);
+    setting.add("file_bytes", options.file_bytes);
+    setting.add("seconds", options.seconds);
+    setting.add("rounds", options.rounds);
+    setting.add("program_runs", options.program_runs);
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     collector.tell("file systems");
     let bed = Bed::make(options)?;
@@ -266,5 +252,5 @@ pub fn run_log(options: &LogOptions) -> Result<Evaluation, BenchError> {
     }
     drop(bed);
     recovery::measure(&mut collector, options);
-    Ok(collector.finish("log", "disk".to_owned(), machine, setup))
+    Ok(collector.evaluation(setting))
 }

@@ -2,8 +2,8 @@
 
 use super::LogOptions;
 use super::bed::{Bed, MountedPool, Sides};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::programs::{find, run};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -4,8 +4,8 @@
 use super::LogOptions;
 use super::bed::{Leftover, opened};
 use super::library::{FILE, filled};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Places, median};
 use crate::memory::{Page, require_room};
 use crate::ops::bed::work_directory;
@@ -196,16 +196,8 @@ fn found(seconds: &[Vec<f64>; 3], used_bytes: u64, image_bytes: u64) -> Found {
         .zip(&seconds[1])
         .map(|(full, empty)| (full - empty).max(0.0) / log_gib)
         .collect();
-    let cost = median(&costs);
-    let spread = |pick: fn(f64, f64) -> f64| costs.iter().copied().reduce(pick);
     let [full, empty, larger] = seconds.each_ref().map(|seconds| median(seconds));
-    Found {
-        value: cost,
-        against_value: 1.0,
-        ratio: cost,
-        ratio_range: spread(f64::min).zip(spread(f64::max)).map(<[f64; 2]>::from),
-        note: None,
-    }
+    Found::beside_limit(&costs, 1.0)
     .noted(format!(
         "{full:.2} s with {:.0} MiB of log and an image with {} MiB of data; {empty:.2} s with an empty log; {larger:.2} s with an empty log and {} MiB of data",
         log_gib * 1024.0,

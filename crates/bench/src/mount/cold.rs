@@ -48,8 +48,8 @@ pub(super) fn measure(collector: &mut Collector, options: &MountOptions) {
     }
 }
 
-/// Reads of 4 KiB past the page cache, at random, from the hot file: while another thread reads the cold
-/// one, against alone.
+/// Reads of 4 KiB past the page cache, at random, from the hot file: while another thread reads the
+/// cold one, against alone.
 fn row(options: &MountOptions, is_classic: bool) -> Result<Found, BenchError> {
     let bed = ColdMount::start(options, is_classic)?;
     let (hot, cold) = (bed.open(HOT)?, bed.open(COLD)?);

@@ -3,9 +3,9 @@
 
 use super::MountOptions;
 use super::bed::{Bed, Side, command, compare};
+use crate::collector::{Collector, Found};
 use crate::direct::{fill, fio_figures, with_spread};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::programs::{find, run};
 use std::path::Path;
 use tempfile::TempDir;

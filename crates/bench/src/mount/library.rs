@@ -4,9 +4,9 @@ use super::MountOptions;
 use super::bed::LibraryBed;
 use super::worker::{Job, SMALL_BYTES, SMALL_FILES, Worker, attached};
 use crate::aging::{in_turn, pair};
-use crate::direct::{beside_limit, fill, with_spread};
+use crate::collector::{Collector, Found};
+use crate::direct::{fill, with_spread};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::median;
 use crate::programs::{find, insert, write_script};
 use std::path::Path;
@@ -58,7 +58,7 @@ fn attach_next(options: &MountOptions, bed: &LibraryBed) -> Result<Found, BenchE
         }
         times.push(answer.value);
     }
-    let found = beside_limit(&times[FILES as usize..], LIMIT_US);
+    let found = Found::beside_limit(&times[FILES as usize..], LIMIT_US);
     let [least, greatest] = found.ratio_range.unwrap_or_default();
     Ok(found.noted(format!(
         "files from {:.0} to {:.0} us; the first one of the process {:.0} us",

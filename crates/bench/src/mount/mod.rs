@@ -13,7 +13,7 @@
 //! | `source` | programs on a source tree: untar, rm_rf, git_status |
 //! | `filebench` | filebench_fileserver and so on, with `_preload` under the library |
 //! | `library` | the preload library: attach_next, small_write, small_read, sqlite_delete |
-//! | `cold` | hot data beside a client that reads from a slow device: hot_beside_cold, hot_beside_cold_classic |
+//! | `cold` | hot data beside a client of a slow device: hot_beside_cold, the same `_classic` |
 //! | `processor` | the servers' processor time: idle_cpu, cpu_per_op |
 
 mod bed;
@@ -30,13 +30,12 @@ mod server;
 mod source;
 pub(crate) mod worker;
 
+use crate::collector::{Collector, Plan, check_rows};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
-use crate::machine::Machine;
-use crate::report::Better;
+use crate::evaluation::Evaluation;
+use crate::report::Setting;
 use bed::{Bed, LibraryBed};
 use parameter::Parameter;
-use serde_json::{Map, json};
 use std::path::PathBuf;
 
 /// How to measure.
@@ -143,17 +142,6 @@ impl MountOptions {
 const CLASSIC: &str = "the same over the classic queue";
 const WITHOUT: &str = "the same on the io_uring mount without the library";
 
-const fn at_most(name: &'static str, unit: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit,
-        against,
-        bar,
-        better: Better::Lower,
-        paper: None,
-    }
-}
-
 /// The rate over io_uring is to be so many times that over the classic queue.
 const fn faster(name: &'static str, unit: &'static str, bar: f64) -> Plan {
     Plan::at_least(name, unit, CLASSIC, bar, None)
@@ -188,12 +176,12 @@ static PLANS: [Plan; 28] = [
     no_slower("filebench_webproxy_preload", OPERATIONS),
     no_slower("filebench_webserver_preload", OPERATIONS),
     no_slower("filebench_varmail_preload", OPERATIONS),
-    at_most("attach_next", "us", "40 us for a further file", 1.0),
-    at_most("small_write", "us", WITHOUT, 1.0),
-    at_most("small_read", "us", WITHOUT, 1.0),
+    Plan::at_most("attach_next", "us", "40 us for a further file", 1.0),
+    Plan::at_most("small_write", "us", WITHOUT, 1.0),
+    Plan::at_most("small_read", "us", WITHOUT, 1.0),
     no_slower("sqlite_delete", "transactions/s"),
-    at_most("idle_cpu", "ms/s", "no processor time", 0.0),
-    at_most("cpu_per_op", "us", CLASSIC, 1.0),
+    Plan::at_most("idle_cpu", "ms/s", "no processor time", 0.0),
+    Plan::at_most("cpu_per_op", "us", CLASSIC, 1.0),
     Plan::at_least("hot_beside_cold", "IOPS", ALONE, 0.9, None),
     Plan::at_least("hot_beside_cold_classic", "IOPS", ALONE, 0.9, None),
 ];
@@ -215,19 +203,18 @@ fn is_of_library(name: &str) -> bool {
 ///
 /// A row has another name, or the kernel does not allow FUSE over io_uring: nothing was measured.
 pub fn run_mount(options: &MountOptions) -> Result<Evaluation, BenchError> {
-    let machine = Machine::this();
+    let mut setting = Setting::here("mount", "dram");
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     let _parameter = Parameter::require(options.enables_uring)?;
-    let mut setup = Map::new();
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("file_bytes".to_owned(), json!(options.file_bytes));
-    setup.insert("names".to_owned(), json!(options.names));
-    setup.insert("tree_files".to_owned(), json!(options.tree_files));
-    setup.insert("set_files".to_owned(), json!(options.set_files));
-    setup.insert("set_mean_bytes".to_owned(), json!(options.set_mean_bytes));
-    setup.insert("set_threads".to_owned(), json!(options.set_threads));
-    setup.insert("seconds".to_owned(), json!(options.seconds));
-    setup.insert("rounds".to_owned(), json!(options.rounds));
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("file_bytes", options.file_bytes);
+    setting.add("names", options.names);
+    setting.add("tree_files", options.tree_files);
+    setting.add("set_files", options.set_files);
+    setting.add("set_mean_bytes", options.set_mean_bytes);
+    setting.add("set_threads", options.set_threads);
+    setting.add("seconds", options.seconds);
+    setting.add("rounds", options.rounds);
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     let names = PLANS.iter().map(|plan| plan.name);
     let (device, names): (Vec<_>, Vec<_>) = names.partition(|name| is_of_device(name));
@@ -241,7 +228,7 @@ pub fn run_mount(options: &MountOptions) -> Result<Evaluation, BenchError> {
         cold::measure(collector, options);
         Ok(())
     });
-    Ok(collector.finish("mount", "dram".to_owned(), machine, setup))
+    Ok(collector.evaluation(setting))
 }
 
 /// The rows that compare both transports.

@@ -2,9 +2,9 @@
 
 use super::MountOptions;
 use super::bed::{Bed, compare, forget_names, rate_for};
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 use super::MountOptions;
 use super::bed::{Bed, Side, compare, rate_for};
+use crate::collector::{Collector, Found};
 use crate::direct::{fill, with_spread};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::measure::{Places, median};
 use crate::memory::Page;
 use pmem::BLOCK_BYTES;
@@ -36,8 +36,7 @@ fn idle(options: &MountOptions, bed: &Bed) -> Result<Found, BenchError> {
         value: ours,
         against_value: theirs,
         ratio: ours.floor(),
-        ratio_range: None,
-        note: None,
+        ..Found::default()
     }
     .noted(format!(
         "over {seconds:.1} s; the ratio is the whole milliseconds of processor time in a second, {:.0} and {:.0} us exactly",

@@ -2,9 +2,9 @@
 
 use super::MountOptions;
 use super::bed::{Bed, compare, rate_for};
+use crate::collector::{Collector, Found};
 use crate::direct::{fill, with_spread};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

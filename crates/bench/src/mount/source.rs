@@ -3,9 +3,9 @@
 use super::MountOptions;
 use super::bed::{Bed, Side, compare, forget_names, in_memory};
 use crate::aging::pair;
+use crate::collector::{Collector, Found};
 use crate::direct::with_spread;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Found};
 use crate::log::tree::archive;
 use crate::programs::{find, run};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The test bed of most rows: a pool with a large file in it, and raw memory of the same size beside it.
 
-use super::{OpsOptions, Session, data, mount, names, threads};
+use super::{OpsOptions, data, mount, names, threads};
+use crate::collector::Collector;
 use crate::error::BenchError;
 use crate::measure::Pinned;
 use crate::memory::{prepare, raw_region, require_room};
@@ -102,25 +103,24 @@ pub(crate) fn on_tmpfs(directory: &Path) -> PathBuf {
 }
 
 /// Measures all rows that need the bed.
-pub(super) fn measure(session: &mut Session<'_>) -> Result<(), BenchError> {
-    let options = session.options;
+pub(super) fn measure(collector: &mut Collector, options: &OpsOptions) -> Result<(), BenchError> {
     let place = work_directory(&options.directory)?;
     let pool_path = place.path().join("pool");
-    session.tell("pool");
-    let bed = Bed::make(&pool_path, options, &mut session.hash)?;
+    collector.tell("pool");
+    let bed = Bed::make(&pool_path, options, &mut collector.hash)?;
     {
         let _pin = Pinned::anywhere();
-        data::measure(session, &bed);
-        names::measure(session, &bed.pool);
+        data::measure(collector, options, &bed);
+        names::measure(collector, options, &bed.pool);
     }
-    threads::measure(session, &bed.pool);
+    threads::measure(collector, options, &bed.pool);
     let Bed {
         pool, file, raw, ..
     } = bed;
     drop((raw, file));
-    session.group(&mount::ROWS, |session| {
+    collector.group(&mount::ROWS, |collector| {
         pool.close()?;
-        mount::measure(session, place.path(), &pool_path)
+        mount::measure(collector, options, place.path(), &pool_path)
     });
     Ok(())
 }

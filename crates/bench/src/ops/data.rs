@@ -1,7 +1,8 @@
 //! Rows about contents: overwrite, append, read.
 
 use super::bed::Bed;
-use super::{Measured, OpsOptions, Session};
+use super::{OpsOptions, times};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
 use crate::measure::{Places, alternate, latencies, nanoseconds_each, work_each};
 use crate::memory::Page;
@@ -15,12 +16,11 @@ const LINE: u64 = LINE_BYTES as u64;
 /// Longer than the kernel's coarse clock stands still.
 const CLOCK_TICKS: Duration = Duration::from_millis(20);
 
-pub(super) fn measure(session: &mut Session<'_>, bed: &Bed) {
-    let options = session.options;
-    session.row("overwrite_4k", |hash| overwrite(options, bed, hash, BLOCK));
-    session.row("append_4k", |hash| append(options, bed, hash));
-    session.row("overwrite_64b", |hash| overwrite(options, bed, hash, LINE));
-    session.row("read_4k", |hash| read(options, bed, hash));
+pub(super) fn measure(collector: &mut Collector, options: &OpsOptions, bed: &Bed) {
+    collector.hashed_row("overwrite_4k", |hash| overwrite(options, bed, hash, BLOCK));
+    collector.hashed_row("append_4k", |hash| append(options, bed, hash));
+    collector.hashed_row("overwrite_64b", |hash| overwrite(options, bed, hash, LINE));
+    collector.hashed_row("read_4k", |hash| read(options, bed, hash));
 }
 
 /// Writes `bytes` (a line or a block) where `places` says.
@@ -64,7 +64,7 @@ fn overwrite(
     bed: &Bed,
     hash: &mut u64,
     bytes: u64,
-) -> Result<Measured, BenchError> {
+) -> Result<Found, BenchError> {
     let units = if bytes == BLOCK {
         bed.blocks()
     } else {
@@ -89,7 +89,7 @@ fn overwrite(
             })
         },
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let mut places = Places::new(1);
     let mut once = |number| overwrite_ours(&bed.file, units, bytes, &mut page, &mut places, number);
     measured.work = Some(work_each(options.operations, &mut once)?);
@@ -141,7 +141,7 @@ fn sample(bed: &Bed) -> Result<u64, BenchError> {
     Ok(sum)
 }
 
-fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, BenchError> {
+fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Found, BenchError> {
     const NAME: &str = "appended";
     let file = OpenOptions::new()
         .append(true)
@@ -176,7 +176,7 @@ fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, B
             nanoseconds_each(operations, |number| once_raw(number, &mut places))
         },
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     empty()?;
     measured.work = Some(work_each(operations, &mut once)?);
     if options.verbose {
@@ -194,7 +194,7 @@ fn append(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, B
     Ok(measured)
 }
 
-fn read(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, BenchError> {
+fn read(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Found, BenchError> {
     let (mut page, mut raw_page) = (Page::filled(), Page::filled());
     let (mut sum, mut raw_sum) = (0_u64, 0_u64);
     let blocks = bed.blocks();
@@ -224,7 +224,7 @@ fn read(options: &OpsOptions, bed: &Bed, hash: &mut u64) -> Result<Measured, Ben
             nanoseconds_each(options.operations, |_| once_raw(&mut places))
         },
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let mut places = Places::new(1);
     measured.work = Some(work_each(options.operations, |_| once(&mut places))?);
     if options.verbose {

@@ -1,8 +1,9 @@
 //! Rows about a great many files: create and look up in their directory, recovery, memory of an idle mount.
 
 use super::bed::{create_pool, work_directory};
-use super::{Measured, OpsOptions, Session};
+use super::{OpsOptions, times};
 use crate::child::IdleMount;
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
 use crate::measure::{Pinned, Places, alternate, latencies, median, nanoseconds_each, work_each};
 use crate::memory::{Page, prepare, require_room};
@@ -32,29 +33,28 @@ const RECOVERIES: usize = 5;
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Makes the files and measures all rows that need them.
-pub(super) fn measure(session: &mut Session<'_>) -> Result<(), BenchError> {
-    let options = session.options;
+pub(super) fn measure(collector: &mut Collector, options: &OpsOptions) -> Result<(), BenchError> {
     let pool_bytes = options.pool_bytes.max(options.names * 1300);
     require_room(&options.directory, pool_bytes)?;
     let place = work_directory(&options.directory)?;
     let path = place.path().join("pool");
-    session.tell("many files");
+    collector.tell("many files");
     let files = {
         let _pin = Pinned::anywhere();
         let pool = create_pool(&path, pool_bytes)?;
         let crowd = Crowd::make(&pool, options)?;
-        session.hash = session
+        collector.hash = collector
             .hash
             .wrapping_add(prepare(pool.filesystem().store().region(), &options.media));
-        session.row("dir_1m_create", |_| create(options, &crowd));
-        session.row("dir_1m_lookup", |hash| lookup(options, &crowd, hash));
+        collector.row("dir_1m_create", || create(options, &crowd));
+        collector.hashed_row("dir_1m_lookup", |hash| lookup(options, &crowd, hash));
         let files = count_files(&crowd)?;
         drop(crowd);
         pool.close()?;
         files
     };
-    session.row("idle_memory", |_| idle_memory(place.path(), &path));
-    session.row("recovery", |_| recovery(options, &path, files));
+    collector.row("idle_memory", || idle_memory(place.path(), &path));
+    collector.row("recovery", || recovery(options, &path, files));
     Ok(())
 }
 
@@ -113,7 +113,7 @@ fn create_in(directory: &Dir, names: &[String]) -> Result<f64, BenchError> {
 }
 
 /// Both sides get as many new files, in directories that keep about their size.
-fn create(options: &OpsOptions, crowd: &Crowd<'_>) -> Result<Measured, BenchError> {
+fn create(options: &OpsOptions, crowd: &Crowd<'_>) -> Result<Found, BenchError> {
     let numbers = |round: u64| {
         let begin = crowd.first + round * crowd.round_creates;
         begin..begin + crowd.round_creates
@@ -138,7 +138,7 @@ fn create(options: &OpsOptions, crowd: &Crowd<'_>) -> Result<Measured, BenchErro
             Ok(total / crowd.round_creates as f64)
         },
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let more = options.names..;
     let names: Vec<String> = more.take(crowd.round_creates as usize).map(name).collect();
     measured.work = Some(work_each(crowd.round_creates, |index| {
@@ -148,7 +148,7 @@ fn create(options: &OpsOptions, crowd: &Crowd<'_>) -> Result<Measured, BenchErro
     Ok(measured)
 }
 
-fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Measured, BenchError> {
+fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Found, BenchError> {
     let mut sum = 0_u64;
     let names = |round, limit| -> Vec<String> {
         let mut places = Places::new(round);
@@ -173,7 +173,7 @@ fn lookup(options: &OpsOptions, crowd: &Crowd<'_>, hash: &mut u64) -> Result<Mea
         |round| (shared.borrow_mut())(&crowd.large, crowd.first, round),
         |round| (shared.borrow_mut())(&crowd.small, SMALL_NAMES, round),
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let all = [names(1, crowd.first), names(1, SMALL_NAMES)];
     measured.work = Some(work_each(options.operations, |index| {
         once(&crowd.large, &all[0][index as usize])
@@ -199,7 +199,7 @@ fn count_files(crowd: &Crowd<'_>) -> Result<u64, BenchError> {
     Ok(files)
 }
 
-fn idle_memory(place: &Path, pool: &Path) -> Result<Measured, BenchError> {
+fn idle_memory(place: &Path, pool: &Path) -> Result<Found, BenchError> {
     const MEBIBYTE: f64 = (1 << 20) as f64;
     let mountpoint = place.join("mount");
     std::fs::create_dir(&mountpoint).map_err(BenchError::io("make", &mountpoint))?;
@@ -215,31 +215,31 @@ fn idle_memory(place: &Path, pool: &Path) -> Result<Measured, BenchError> {
     let note = format!(
         "resident heap, stacks and code of a freshly started mount; {listed:.1} MiB after {entries} names were listed"
     );
-    Ok(Measured {
+    Ok(Found {
         value,
         against_value: 1.0,
         ratio: value,
         note: Some(note),
-        ..Measured::default()
+        ..Found::default()
     })
 }
 
 /// Seconds for a million files, on the pool as it is and on one of twice the size.
-fn recovery(options: &OpsOptions, path: &Path, files: u64) -> Result<Measured, BenchError> {
+fn recovery(options: &OpsOptions, path: &Path, files: u64) -> Result<Found, BenchError> {
     let (value, best) = recover(path, files, &options.media)?;
     let (twice, larger_files) = recover_larger(options, path, files)?;
     let note = format!(
         "{files} files in {} MiB; {twice:.3} s per million with {larger_files} files in a pool of twice the size",
         pool_bytes(path)? >> 20
     );
-    let measured = Measured {
+    let measured = Found {
         value,
         against_value: 1.0,
         ratio: value,
         best_value: Some(best),
-        ..Measured::default()
+        ..Found::default()
     };
-    Ok(Measured {
+    Ok(Found {
         note: Some(note),
         ..measured
     })

@@ -5,7 +5,8 @@
 //! difference than what is to be measured.
 
 use super::bed::FILE;
-use super::{Measured, OpsOptions, Session, bed};
+use super::{OpsOptions, bed, times};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
 use crate::measure::{Pinned, Places, Stopwatch, alternate, latencies};
 use crate::memory::{Page, prepare};
@@ -30,12 +31,12 @@ const SERVER_THREADS: usize = 1;
 
 /// Mounts both servers in `place` and measures.
 pub(super) fn measure(
-    session: &mut Session<'_>,
+    collector: &mut Collector,
+    options: &OpsOptions,
     place: &Path,
     pool: &Path,
 ) -> Result<(), BenchError> {
-    let options = session.options;
-    session.tell("mount");
+    collector.tell("mount");
     let _pin = Pinned::anywhere();
     let (mountpoint, null_mountpoint) = (place.join("mount"), place.join("null"));
     for directory in [&mountpoint, &null_mountpoint] {
@@ -44,7 +45,7 @@ pub(super) fn measure(
     let bytes = bed::file_bytes(options).min(FILE_BYTES_MAX);
     let null = NullServer::mount(&null_mountpoint, bytes as usize, SERVER_THREADS)?;
     let store = PmemStore::open(pool, txn::Mode::ReadWrite, true)?;
-    session.hash = session
+    collector.hash = collector
         .hash
         .wrapping_add(prepare(store.region(), &options.media));
     let files = FileSystem::mount(store, MountOptions::default())?;
@@ -61,10 +62,10 @@ pub(super) fn measure(
     for file in [&ours, &theirs] {
         write_all(file, bytes)?;
     }
-    session.row("fuse_read_4k", |hash| {
+    collector.hashed_row("fuse_read_4k", |hash| {
         read(options, &ours, &theirs, bytes / BLOCK, hash)
     });
-    session.row("fuse_write_4k", |_| {
+    collector.row("fuse_write_4k", || {
         write(options, &ours, &theirs, bytes / BLOCK)
     });
     drop((ours, theirs));
@@ -123,7 +124,7 @@ fn read(
     theirs: &OwnedFd,
     blocks: u64,
     hash: &mut u64,
-) -> Result<Measured, BenchError> {
+) -> Result<Found, BenchError> {
     let page = std::cell::RefCell::new(Page::filled());
     let sum = std::cell::Cell::new(0_u64);
     let once = |file: &OwnedFd, places: &mut Places| {
@@ -141,7 +142,7 @@ fn read(
         |round| round_of(ours, round),
         |round| round_of(theirs, round),
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     if options.verbose {
         let mut places = Places::new(1);
         measured.latencies = Some(latencies(options.operations, |_| once(ours, &mut places))?);
@@ -158,7 +159,7 @@ fn write(
     ours: &OwnedFd,
     theirs: &OwnedFd,
     blocks: u64,
-) -> Result<Measured, BenchError> {
+) -> Result<Found, BenchError> {
     let page = std::cell::RefCell::new(Page::filled());
     let once = |file: &OwnedFd, places: &mut Places, number| {
         let mut page = page.borrow_mut();
@@ -174,7 +175,7 @@ fn write(
         |round| round_of(ours, round),
         |round| round_of(theirs, round),
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     if options.verbose {
         let mut places = Places::new(1);
         let ours = latencies(options.operations, |number| once(ours, &mut places, number))?;

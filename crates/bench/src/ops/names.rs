@@ -1,7 +1,8 @@
 //! Rows about names: create and unlink, open and close, against tmpfs by system calls.
 
 use super::bed::{on_tmpfs, work_directory};
-use super::{Measured, OpsOptions, Session};
+use super::{OpsOptions, times};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
 use crate::measure::{Work, alternate, latencies, nanoseconds_each};
 use perdure::{Dir, File, Pool};
@@ -73,10 +74,9 @@ impl Tmpfs {
     }
 }
 
-pub(super) fn measure(session: &mut Session<'_>, pool: &Pool) {
-    let options = session.options;
-    session.row("create_unlink", |_| create_unlink(options, pool));
-    session.row("open_close", |_| open_close(options, pool));
+pub(super) fn measure(collector: &mut Collector, options: &OpsOptions, pool: &Pool) {
+    collector.row("create_unlink", || create_unlink(options, pool));
+    collector.row("open_close", || open_close(options, pool));
 }
 
 #[inline]
@@ -86,7 +86,7 @@ fn create_unlink_ours(directory: &Dir, name: &str) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn create_unlink(options: &OpsOptions, pool: &Pool) -> Result<Measured, BenchError> {
+fn create_unlink(options: &OpsOptions, pool: &Pool) -> Result<Found, BenchError> {
     pool.create_dir("names")?;
     let directory = pool.open_dir("names")?;
     let (names, tmpfs) = (Names::new(), Tmpfs::make(options)?);
@@ -97,7 +97,7 @@ fn create_unlink(options: &OpsOptions, pool: &Pool) -> Result<Measured, BenchErr
         |_| nanoseconds_each(options.operations, ours),
         |_| nanoseconds_each(options.operations, theirs),
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let (create, unlink) = work_of_both(&directory, &names, options.operations)?;
     measured.note = Some(format!(
         "flushes, fences, lines of create {:.2}, {:.2}, {:.2}, of unlink {:.2}, {:.2}, {:.2}; the row has those of the one with more fences",
@@ -131,7 +131,7 @@ fn work_of_both(directory: &Dir, names: &Names, count: u64) -> Result<(Work, Wor
     Ok((Work::each(create, count), Work::each(unlink, count)))
 }
 
-fn open_close(options: &OpsOptions, pool: &Pool) -> Result<Measured, BenchError> {
+fn open_close(options: &OpsOptions, pool: &Pool) -> Result<Found, BenchError> {
     let parent = Path::new(DEEP).parent().unwrap_or(Path::new(""));
     pool.create_dir_all(parent)?;
     drop(File::create_new(pool, DEEP)?);
@@ -153,7 +153,7 @@ fn open_close(options: &OpsOptions, pool: &Pool) -> Result<Measured, BenchError>
         |_| nanoseconds_each(options.operations, ours),
         |_| nanoseconds_each(options.operations, theirs),
     )?;
-    let mut measured = Measured::times(&rounds);
+    let mut measured = times(&rounds);
     let before = Counters::snapshot();
     ours(0)?;
     measured.work = Some(Work::each(Counters::snapshot() - before, 1));

@@ -1,7 +1,8 @@
 //! Rows about two threads that share nothing but the file system.
 
+use super::OpsOptions;
 use super::bed::{file_bytes, fill};
-use super::{Measured, OpsOptions, Session};
+use crate::collector::{Collector, Found};
 use crate::error::BenchError;
 use crate::measure::{Pinned, Places, Stopwatch, alternate, processors};
 use crate::memory::Page;
@@ -78,9 +79,8 @@ impl Work for Create {
     }
 }
 
-pub(super) fn measure(session: &mut Session<'_>, pool: &Pool) {
-    let options = session.options;
-    session.row("threads_overwrite", |_| {
+pub(super) fn measure(collector: &mut Collector, options: &OpsOptions, pool: &Pool) {
+    collector.row("threads_overwrite", || {
         let works = (0..THREADS)
             .map(|thread| overwrite(options, pool, thread))
             .collect::<Result<Vec<_>, _>>()?;
@@ -91,7 +91,7 @@ pub(super) fn measure(session: &mut Session<'_>, pool: &Pool) {
         }
         measured
     });
-    session.row("threads_create", |_| {
+    collector.row("threads_create", || {
         let works = (0..THREADS)
             .map(|thread| create(options, pool, thread))
             .collect::<Result<Vec<_>, _>>()?;
@@ -135,7 +135,7 @@ fn create(options: &OpsOptions, pool: &Pool, thread: usize) -> Result<Create, Be
 }
 
 /// Operations per second of two threads against those of one, the one being each thread in turn.
-fn measure_work(options: &OpsOptions, works: &[impl Work]) -> Result<Measured, BenchError> {
+fn measure_work(options: &OpsOptions, works: &[impl Work]) -> Result<Found, BenchError> {
     let processors = processors();
     if processors.len() < THREADS {
         return Err(BenchError::Processors(processors.len()));
@@ -170,7 +170,7 @@ fn measure_work(options: &OpsOptions, works: &[impl Work]) -> Result<Measured, B
         |round| run(round, &[0, 1]),
         |round| run(round, &[round as usize % THREADS]),
     )?;
-    Ok(Measured::of(&rounds, Better::Higher))
+    Ok(Found::with_best(&rounds, Better::Higher))
 }
 
 /// Operations per second of one thread, and how many they were.

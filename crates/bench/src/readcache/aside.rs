@@ -4,7 +4,7 @@ use super::orders::{sequential, steady, uniform};
 use super::pools::{Kind, in_turn};
 use super::writes::{self, Places};
 use super::{ReadCacheOptions, SEED};
-use crate::evaluation::{Collector, Found};
+use crate::collector::{Collector, Found};
 use fs::ReadCacheMode;
 use pmem::MediaModel;
 use serde_json::json;

@@ -3,8 +3,9 @@
 use super::orders::{part, shuffled};
 use super::pools::{Kind, in_turn};
 use super::{ReadCacheOptions, SEED};
+use crate::collector::Collector;
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Figure, Series, Shape};
+use crate::evaluation::{Figure, Series, Shape};
 use crate::measure::Rounds;
 use fs::{ReadCacheMode, ReadCacheStatistics};
 use serde_json::json;

@@ -26,15 +26,14 @@ mod systems;
 mod threads;
 mod writes;
 
+use crate::collector::{Collector, Plan, check_rows, guarded};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Plan, check_rows};
-use crate::machine::Machine;
-use crate::ops::guarded;
-use crate::report::Better;
+use crate::evaluation::Evaluation;
+use crate::report::Setting;
 use bed::{BLOCK, Bed};
 use fs::ReadCacheMode;
 use pmem::MediaModel;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 const SEED: u64 = 2023;
@@ -148,14 +147,7 @@ const DIRECT: &str = "without the read cache";
 const ONE: &str = "one thread";
 
 const fn at_most(name: &'static str, against: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit: "ns",
-        against,
-        bar,
-        better: Better::Lower,
-        paper: None,
-    }
+    Plan::at_most(name, "ns", against, bar)
 }
 
 static PLANS: [Plan; 13] = [
@@ -186,18 +178,17 @@ static PLANS: [Plan; 13] = [
 ///
 /// The sizes make no sense, or there is no memory for pools: nothing was measured.
 pub fn run_readcache(options: &ReadCacheOptions) -> Result<Evaluation, BenchError> {
-    let machine = Machine::this();
+    let mut setting = Setting::here("readcache", options.media.name.as_str());
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     check(options)?;
-    let mut setup = Map::new();
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("file_bytes".to_owned(), json!(options.file_bytes));
-    setup.insert("budget_bytes".to_owned(), json!(options.budget_bytes));
-    setup.insert("threads".to_owned(), json!(options.threads));
-    setup.insert("rounds".to_owned(), json!(options.rounds));
-    setup.insert("pools".to_owned(), json!(options.pools));
-    setup.insert("requests".to_owned(), json!(options.requests));
-    setup.insert("seconds".to_owned(), json!(options.seconds));
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("file_bytes", options.file_bytes);
+    setting.add("budget_bytes", options.budget_bytes);
+    setting.add("threads", options.threads.as_slice());
+    setting.add("rounds", options.rounds);
+    setting.add("pools", options.pools);
+    setting.add("requests", options.requests);
+    setting.add("seconds", options.seconds);
     let mut collector = Collector::new(&PLANS, &options.only, options.progress);
     hits::measure(&mut collector, options);
     misses::measure(&mut collector, options);
@@ -209,8 +200,7 @@ pub fn run_readcache(options: &ReadCacheOptions) -> Result<Evaluation, BenchErro
         draw(&mut collector, options);
     }
     describe_medium(&mut collector, options)?;
-    let media = options.media.name.clone();
-    Ok(collector.finish("readcache", media, machine, setup))
+    Ok(collector.evaluation(setting))
 }
 
 /// The paper's figures. One that fails takes no bars along, and says so.

@@ -5,8 +5,8 @@
 
 use super::ReadCacheOptions;
 use super::bed::{Bed, System};
+use crate::collector::Found;
 use crate::error::BenchError;
-use crate::evaluation::Found;
 use crate::measure::{Pinned, Rounds, processors};
 use crate::memory::Page;
 use fs::{Node, ReadCacheMode};

@@ -5,8 +5,8 @@ use super::orders::{part, sequential, shuffled, uniform};
 use super::pools::{Kind, Side, in_turn};
 use super::slices::{read_one, require_right};
 use super::{ReadCacheOptions, SEED};
+use crate::collector::Collector;
 use crate::error::BenchError;
-use crate::evaluation::Collector;
 use crate::measure::Stopwatch;
 use fs::ReadCacheMode;
 

@@ -1,6 +1,6 @@
 //! Bytes that went to the medium, by interval, and which of them were data.
 
-use crate::evaluation::Found;
+use crate::collector::Found;
 use parking_lot::Mutex;
 use pmem::{BLOCK_BYTES, DurabilityClass};
 use std::sync::Arc;

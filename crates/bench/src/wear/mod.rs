@@ -10,17 +10,16 @@
 mod meter;
 
 use crate::aging::{SEED, library};
+use crate::collector::{Collector, Found, Plan, check_rows};
 use crate::error::BenchError;
-use crate::evaluation::{Collector, Evaluation, Figure, Found, Plan, Series, Shape, check_rows};
-use crate::machine::Machine;
+use crate::evaluation::{Evaluation, Figure, Series, Shape};
 use crate::memory::require_room;
 use crate::ops::bed::work_directory;
 use crate::personality::{FileSet, Personality, Stop, run};
-use crate::report::Better;
+use crate::report::Setting;
 use crate::target::{Baseline, Target};
 use meter::{INTERVALS, Meter, Spread, intervals};
 use pmem::MediaModel;
-use serde_json::{Map, json};
 use std::path::PathBuf;
 
 /// Parts of the run that both sides do, each with a seed of its own.
@@ -91,25 +90,11 @@ const PEAK: &str = "peak interval of PMFS's policies, over ours";
 const MEAN: &str = "mean interval";
 
 const fn peak(name: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit: BYTES,
-        against: PEAK,
-        bar,
-        better: Better::Higher,
-        paper: Some(bar),
-    }
+    Plan::at_least(name, BYTES, PEAK, bar, Some(bar))
 }
 
 const fn level(name: &'static str, bar: f64) -> Plan {
-    Plan {
-        name,
-        unit: BYTES,
-        against: MEAN,
-        bar,
-        better: Better::Lower,
-        paper: None,
-    }
+    Plan::at_most(name, BYTES, MEAN, bar)
 }
 
 static PLANS: [Plan; 12] = [
@@ -152,7 +137,7 @@ fn bars(personality: Personality) -> [&'static str; 3] {
 /// The sizes make no sense, or the directory cannot be used: nothing was measured.
 pub fn run_wear(options: &WearOptions) -> Result<Evaluation, BenchError> {
     const POOL_BYTES_MIN: u64 = 64 << 20;
-    let machine = Machine::this();
+    let mut setting = Setting::here("wear", MediaModel::dram().name);
     check_rows(&options.only, &PLANS.each_ref().map(|plan| plan.name))?;
     if options.pool_bytes < POOL_BYTES_MIN {
         return Err(BenchError::TooSmall {
@@ -161,11 +146,10 @@ pub fn run_wear(options: &WearOptions) -> Result<Evaluation, BenchError> {
         });
     }
     require_room(&options.directory, options.pool_bytes)?;
-    let mut setup = Map::new();
-    setup.insert("pool_bytes".to_owned(), json!(options.pool_bytes));
-    setup.insert("files".to_owned(), json!(options.files));
-    setup.insert("passes".to_owned(), json!(options.passes));
-    setup.insert("intervals".to_owned(), json!(INTERVALS));
+    setting.add("pool_bytes", options.pool_bytes);
+    setting.add("files", options.files);
+    setting.add("passes", options.passes);
+    setting.add("intervals", INTERVALS);
     let concerns = |plan: &&'static Plan| {
         let mut known = options.personalities.iter();
         known.any(|personality| plan.name.ends_with(personality.name()))
@@ -176,8 +160,7 @@ pub fn run_wear(options: &WearOptions) -> Result<Evaluation, BenchError> {
         let names = bars(personality);
         collector.group(&names, |collector| one(collector, options, personality));
     }
-    let media = MediaModel::dram().name;
-    Ok(collector.finish("wear", media, machine, setup))
+    Ok(collector.evaluation(setting))
 }
 
 /// One personality: ours, then the long run, then theirs.

@@ -1,5 +1,6 @@
 //! One module for each command.
 
+#[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cp;
 pub(crate) mod documents;

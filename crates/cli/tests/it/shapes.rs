@@ -88,7 +88,6 @@ fn every_command_has_a_page_and_completions() {
         "fsck",
         "stat",
         "cp",
-        "bench",
         "completions",
         "man",
     ];
@@ -104,16 +103,6 @@ fn every_command_has_a_page_and_completions() {
             "{command} has examples"
         );
     }
-    for experiment in ["ops", "aging", "wear", "readcache"] {
-        let page = directory.join(format!("perdure-bench-{experiment}.1"));
-        assert!(page.exists(), "{}", page.display());
-        assert!(
-            succeed(["bench", experiment, "--help"])
-                .stdout
-                .contains("Examples"),
-            "{experiment} has examples"
-        );
-    }
     assert!(
         std::fs::read_to_string(directory.join("perdure.1"))
             .expect("the main page")
@@ -127,4 +116,28 @@ fn every_command_has_a_page_and_completions() {
         );
     }
     assert_eq!(run(["completions", "cmd"]).code, 2);
+}
+
+#[test]
+#[cfg(feature = "bench")]
+fn bench_and_its_experiments_have_pages_and_completions() {
+    let place = place();
+    let directory = place.path().join("man");
+    succeed(["man", directory.to_str().expect("text")]);
+    let page = std::fs::read_to_string(directory.join("perdure-bench.1")).expect("bench");
+    assert!(
+        page.contains(".SH SYNOPSIS") && page.contains("perdure\\-bench"),
+        "{page}"
+    );
+    for experiment in ["ops", "aging", "wear", "readcache"] {
+        let page = directory.join(format!("perdure-bench-{experiment}.1"));
+        assert!(page.exists(), "{}", page.display());
+        let help = succeed(["bench", experiment, "--help"]).stdout;
+        assert!(help.contains("Examples"), "{experiment} has examples");
+    }
+    assert!(succeed(["bench", "--help"]).stdout.contains("Example"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeed(["completions", shell]).stdout;
+        assert!(script.contains("bench"), "{shell}");
+    }
 }

@@ -328,6 +328,18 @@ mod tests {
             .ok()
     }
 
+    /// Maps all of a segment for writing.
+    fn map(segment: &File) -> Result<pmem::Region, pmem::MapError> {
+        let part = pmem::Part {
+            file: segment,
+            path: "segment".as_ref(),
+            file_offset: 0,
+            length: BYTES,
+        };
+        let class = pmem::DurabilityClass::Volatile;
+        pmem::Region::map(&[part], class, pmem::Access::ReadWrite)
+    }
+
     #[test]
     fn a_segment_can_be_mapped_and_nothing_else_be_done_to_it() {
         let (Some(door), (file, _folder)) = (door(), segment()) else {
@@ -337,15 +349,7 @@ mod tests {
             .open(0, file.try_clone().expect("a descriptor"), true)
             .expect("a segment");
         assert_eq!(theirs.metadata().expect("attributes").len(), BYTES);
-        let part = pmem::Part {
-            file: &theirs,
-            path: "segment".as_ref(),
-            file_offset: 0,
-            length: BYTES,
-        };
-        let class = pmem::DurabilityClass::Volatile;
-        let region =
-            pmem::Region::map(&[part], class, pmem::Access::ReadWrite).expect("it can be mapped");
+        let region = map(&theirs).expect("it can be mapped");
         let at = pmem::Offset::new(4096);
         region.fence(region.store_u64(at, 7).flush());
         assert!((&theirs).write(b"x").is_err() && theirs.write_at(b"x", BYTES).is_err());
@@ -382,13 +386,6 @@ mod tests {
         drop(door.open(0, again, true).expect("for writing before"));
         let theirs = door.open(0, file, false).expect("a segment");
         assert!((&theirs).write(b"x").is_err());
-        let part = pmem::Part {
-            file: &theirs,
-            path: "segment".as_ref(),
-            file_offset: 0,
-            length: BYTES,
-        };
-        let class = pmem::DurabilityClass::Volatile;
-        assert!(pmem::Region::map(&[part], class, pmem::Access::ReadWrite).is_err());
+        assert!(map(&theirs).is_err());
     }
 }

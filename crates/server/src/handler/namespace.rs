@@ -62,27 +62,19 @@ impl<S: Store> Handler<S> {
         let parent = self.node(directory)?;
         let (uid, gid) = (request.uid(), request.gid());
         let name = name.as_bytes();
+        let new = |mode, device| NewInode {
+            mode,
+            uid,
+            gid,
+            device,
+        };
         let node = match *blueprint {
-            Blueprint::Plain { mode, device } => self.fs().create(
-                &parent,
-                name,
-                &NewInode {
-                    mode,
-                    uid,
-                    gid,
-                    device,
-                },
-            )?,
-            Blueprint::Directory { mode } => self.fs().make_directory(
-                &parent,
-                name,
-                &NewInode {
-                    mode,
-                    uid,
-                    gid,
-                    device: 0,
-                },
-            )?,
+            Blueprint::Plain { mode, device } => {
+                self.fs().create(&parent, name, &new(mode, device))?
+            }
+            Blueprint::Directory { mode } => {
+                self.fs().make_directory(&parent, name, &new(mode, 0))?
+            }
             Blueprint::Symlink { target } => {
                 self.fs().make_symlink(&parent, name, target, uid, gid)?
             }

@@ -1,11 +1,9 @@
 //! The log of a pool of class `log`. Nothing is said about a log that a mount does not have.
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
-
+use super::{publish_counters, publish_gauges};
 use crate::control::LogStatus;
 
 pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
-    let place = || [("mountpoint", mountpoint.to_owned())];
     let counters = [
         (
             "perdure_log_syncs_total",
@@ -38,15 +36,11 @@ pub(super) fn publish(log: &LogStatus, mountpoint: &str) {
             log.load_waits,
         ),
     ];
-    for (name, description, value) in counters {
-        describe_counter!(name, description);
-        counter!(name, &place()).absolute(value);
-    }
+    publish_counters(&counters, mountpoint);
     publish_state(log, mountpoint);
 }
 
 fn publish_state(log: &LogStatus, mountpoint: &str) {
-    let place = || [("mountpoint", mountpoint.to_owned())];
     let gauges = [
         (
             "perdure_log_used_bytes",
@@ -84,8 +78,5 @@ fn publish_state(log: &LogStatus, mountpoint: &str) {
             f64::from(u8::from(log.failure.is_some())),
         ),
     ];
-    for (name, description, value) in gauges {
-        describe_gauge!(name, description);
-        gauge!(name, &place()).set(value);
-    }
+    publish_gauges(&gauges, mountpoint);
 }

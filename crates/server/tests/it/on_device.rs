@@ -1,4 +1,5 @@
-//! A mount of a pool with a device: errors reach programs as `EIO` and go away, and direct access leaves to the server what lies there.
+//! A mount of a pool with a device: errors reach programs as `EIO` and go away, and direct access
+//! leaves to the server what lies there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -85,7 +86,7 @@ fn a_process_reads_and_writes_what_moves_below_it() {
     let (direct, kernel) = storm_with(&mounted, "moving", (50, 10_000), |round| {
         let node = files.lookup(&files.root(), b"moving").expect("there");
         match round % 100 {
-            // What is attached does not move: the program lets it go by a change through the kernel.
+            // An attached file does not move; a change through the kernel lets go of it.
             40..60 => moved += files.move_to_device(&node, 0..u64::MAX).expect("good"),
             99 => files.bring_in(&node, 0..u64::MAX).expect("room"),
             _ => {}
