@@ -19,4 +19,5 @@ mod poser;
 mod posix;
 mod read_cache;
 mod refused;
+mod storm;
 mod unused;

@@ -9,7 +9,7 @@ use device::Device;
 use device::faulty::{Fault, Faulty};
 use fs::{FileSystem, MountOptions};
 
-use crate::direct::{Mounted, place_with, storm_with};
+use crate::storm::{Mounted, place_with, storm_with};
 
 const BLOCK: u64 = 4096;
 const DEVICE_BLOCKS: u32 = 4096;
@@ -86,7 +86,7 @@ fn a_process_reads_and_writes_what_moves_below_it() {
     let (direct, kernel) = storm_with(&mounted, "moving", (50, 10_000), |round| {
         let node = files.lookup(&files.root(), b"moving").expect("there");
         match round % 100 {
-            // An attached file does not move; a change through the kernel lets go of it.
+            // An attached file does not move. A change through the kernel ends that.
             40..60 => moved += files.move_to_device(&node, 0..u64::MAX).expect("good"),
             99 => files.bring_in(&node, 0..u64::MAX).expect("room"),
             _ => {}
