@@ -9,6 +9,7 @@ use perdure_txn::{
 use pmem::{BLOCK_BYTES, Offset, Region};
 use scatter::Options;
 use std::sync::Arc;
+use std::time::Duration;
 
 const BLOCKS: u32 = 16;
 
@@ -140,12 +141,17 @@ fn a_freed_block_waits_for_its_record_and_its_readers() {
     // All others, so that this one is missing.
     let mut others = store.begin();
     others.allocate_device(BLOCKS - 1).expect("room");
-    assert!(store.begin().allocate_device(1).is_none(), "somebody reads");
-    assert_eq!(read(&store, block), Ok(1));
-    drop(reader);
-    let mut transaction = store.begin();
-    let again = transaction.allocate_device(1).expect("nobody reads");
-    assert_eq!(again[0].start, block);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let runs = store.begin().allocate_device(1);
+            runs.expect("the reader has left")[0].start
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!taker.is_finished(), "a reader has a pin");
+        assert_eq!(read(&store, block), Ok(1));
+        drop(reader);
+        assert_eq!(taker.join().expect("no panic"), block);
+    });
 }
 
 #[test]
