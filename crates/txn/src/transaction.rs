@@ -171,6 +171,7 @@ impl<'s> PmemTransaction<'s> {
 
     /// Makes everything on the device durable before the record, while no journal is held (D1, D3).
     #[cold]
+    #[inline(never)]
     fn redeem_part(&mut self) -> Result<(), DeviceFault> {
         match &mut self.device {
             Some(part) if part.is_pending() => {
@@ -178,6 +179,14 @@ impl<'s> PmemTransaction<'s> {
                 part.redeem()
             }
             _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn device_committed(&mut self, sequence: u64) {
+        if let Some(part) = &mut self.device {
+            part.committed(sequence);
         }
     }
 
@@ -519,8 +528,8 @@ impl Transaction for PmemTransaction<'_> {
             self.record.close_again(homes);
         }
         turn.commit(&mut self.record, data, &self.freed);
-        if let Some(part) = &mut self.device {
-            part.committed(turn.sequence());
+        if self.device.is_some() {
+            self.device_committed(turn.sequence());
         }
         self.tell_log(turn.sequence());
         self.end();

@@ -49,7 +49,8 @@ impl<S: Store> FileSystem<S> {
     ) -> Result<Attributes, FsError> {
         let core = &*self.core;
         core.durably(|| {
-            let mut body = core.lock_for_change(node, |body| match change.size_bytes {
+            let mut body = node.write();
+            core.prepare_change(node, &mut body, |body| match change.size_bytes {
                 Some(size) if size < body.raw.size => Ends::of(size, body.raw.size),
                 _ => Ends::NONE,
             })?;

@@ -45,11 +45,12 @@ impl<S: Store> FileSystem<S> {
                 .filter(|&end| end <= FILE_BYTES_MAX)
                 .ok_or(FsError::FileTooLarge)?;
             let changes_bytes = options.punch_hole || options.zero_range;
-            let mut body = core.lock_for_change(node, |_| match changes_bytes {
+            let mut body = node.write();
+            body.require_regular()?;
+            core.prepare_change(node, &mut body, |_| match changes_bytes {
                 true => Ends::of(offset, end),
                 false => Ends::NONE,
             })?;
-            body.require_regular()?;
             if changes_bytes {
                 body.changes_content(&core.copies, offset..end);
             }

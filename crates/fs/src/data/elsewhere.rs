@@ -38,11 +38,6 @@ struct Noted<'b, 's> {
 impl<'b, 's> Elsewhere<'b, 's> {
     pub(super) const NOTHING: Elsewhere<'b, 's> = Elsewhere(None);
 
-    #[inline]
-    pub(super) fn is_nothing(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Notes a part of a block, which goes to `into`.
     #[cold]
     #[inline(never)]

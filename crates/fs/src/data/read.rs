@@ -25,28 +25,22 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         self.core.shown(node.number(), || {
-            if let Some(outcome) = self.read_unlocked(node, offset, into) {
-                return outcome;
+            if let Some(length) = self.read_unlocked(node, offset, into) {
+                return Ok(length);
             }
             self.read_locked(node, offset, into)
         })
     }
 
     /// Reads without the lock; `None` if somebody changes the file meanwhile, or the access time,
-    /// or if there is any doubt.
+    /// or if there is any doubt, or if a block lies on the device.
     #[inline]
-    fn read_unlocked(
-        &self,
-        node: &Node,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Option<Result<usize, FsError>> {
+    fn read_unlocked(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<usize> {
         let core = &*self.core;
         node.prefetch_copy(offset / BLOCK);
         let snapshot = self.believable(node)?;
         let left = snapshot.size.saturating_sub(offset);
         let length = (into.len() as u64).min(left) as usize;
-        let mut elsewhere = Elsewhere::NOTHING;
         if length > 0 {
             let map = BlockMap {
                 inode: node.number(),
@@ -61,19 +55,15 @@ impl<S: Store> FileSystem<S> {
                 snapshot: Some(&snapshot),
             };
             if in_block + length > BLOCK_BYTES {
-                reading.range(&map, offset, into, &mut elsewhere).ok()?;
+                let mut is_memory = true;
+                let note = |_, _: &mut [u8]| is_memory = false;
+                reading.range(&map, offset, into, note).ok()?;
+                is_memory.then_some(())?;
             } else {
-                reading.one_block(&map, offset / BLOCK, in_block, into, &mut elsewhere)?;
+                reading.one_block(&map, offset / BLOCK, in_block, into)?;
             }
         }
-        if !node.view().is_current(&snapshot) {
-            return None;
-        }
-        if elsewhere.is_nothing() {
-            return Some(Ok(length));
-        }
-        let fetched = elsewhere.fetch(core, node, Some(&snapshot));
-        Some(fetched.map(|()| length))
+        node.view().is_current(&snapshot).then_some(length)
     }
 
     /// What a reader without the lock sees of a file, unless somebody changes it, or the reader
@@ -102,7 +92,8 @@ impl<S: Store> FileSystem<S> {
         };
         let mut elsewhere = Elsewhere::NOTHING;
         let map = BlockMap::of(node.number(), &body.raw);
-        reading.range(&map, offset, into, &mut elsewhere)?;
+        let note = |place, into| elsewhere.note(&core.store, place, into);
+        reading.range(&map, offset, into, note)?;
         let stale = access_is_stale(&core.options, body.raw.access_since_change());
         // Nothing changes as long as the lock is held; the noted blocks keep their content
         // afterwards.

@@ -1,13 +1,14 @@
 //! One read of a file at one moment: from copies in DRAM, and from memory. Blocks on the device are
 //! noted for later.
 
-use super::elsewhere::{Elsewhere, FilePlace};
+use super::elsewhere::FilePlace;
 use crate::block_map::BlockMap;
 use crate::format::{BLOCK, Pointer};
 use crate::inode::node::Node;
 use crate::locks::view::Snapshot;
 use crate::mounted::file_system::Core;
 use crate::values::error::FsError;
+use device::DeviceBlock;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use std::cell::Cell;
 use txn::Store;
@@ -49,22 +50,20 @@ pub(crate) struct Reading<'r, S: Store> {
     pub(crate) snapshot: Option<&'r Snapshot>,
 }
 
-impl<'r, S: Store> Reading<'r, S> {
+impl<S: Store> Reading<'_, S> {
     /// Copies a part of a block that lies inside the file; `None` if its place is in doubt.
     #[inline]
-    pub(super) fn one_block<'b>(
+    pub(super) fn one_block(
         &self,
         map: &BlockMap,
         block: u64,
         in_block: usize,
-        into: &'b mut [u8],
-        elsewhere: &mut Elsewhere<'b, 'r>,
+        into: &mut [u8],
     ) -> Option<()> {
         let store = &self.core.store;
         if self.node.copies().is_none() {
             let pointer = map.lookup(store, block).ok()?;
-            self.block(block, pointer, in_block, into, elsewhere);
-            return Some(());
+            return self.block(block, pointer, in_block, into).ok();
         }
         // The lines that a hit needs are on their way. Those that a miss needs come at the same
         // time, unless a hit is foreseen.
@@ -80,7 +79,7 @@ impl<'r, S: Store> Reading<'r, S> {
         if !is_hit {
             let slot = slot.unwrap_or_else(|| map.slot(store, block)).ok()?;
             let pointer = map.pointer(store, slot, block).ok()?;
-            self.block(block, pointer, in_block, into, elsewhere);
+            self.block(block, pointer, in_block, into).ok()?;
         }
         Some(())
     }
@@ -91,7 +90,7 @@ impl<'r, S: Store> Reading<'r, S> {
         map: &BlockMap,
         offset: u64,
         into: &'b mut [u8],
-        elsewhere: &mut Elsewhere<'b, 'r>,
+        mut note: impl FnMut(FilePlace, &'b mut [u8]),
     ) -> Result<(), FsError> {
         let first = offset / BLOCK;
         let last = (offset + into.len() as u64 - 1) / BLOCK;
@@ -104,8 +103,15 @@ impl<'r, S: Store> Reading<'r, S> {
             |index, pointer| {
                 let length = rest.len().min(BLOCK_BYTES - in_block);
                 let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
-                if !self.read_copy(index, in_block, part) {
-                    self.block(index, pointer, in_block, part, elsewhere);
+                if !self.read_copy(index, in_block, part)
+                    && let Err(block) = self.block(index, pointer, in_block, part)
+                {
+                    let place = FilePlace {
+                        index,
+                        block,
+                        in_block,
+                    };
+                    note(place, part);
                 }
                 rest = tail;
                 in_block = 0;
@@ -114,28 +120,25 @@ impl<'r, S: Store> Reading<'r, S> {
         Ok(())
     }
 
-    /// Copies a part of a block out of memory, or notes it.
+    /// Copies a part of a block out of memory.
+    ///
+    /// # Errors
+    ///
+    /// The block lies on the device; nothing was copied.
     #[inline]
-    fn block<'b>(
+    fn block(
         &self,
         index: u64,
         pointer: Option<Pointer>,
         in_block: usize,
-        into: &'b mut [u8],
-        elsewhere: &mut Elsewhere<'b, 'r>,
-    ) {
+        into: &mut [u8],
+    ) -> Result<(), DeviceBlock> {
         match pointer {
             Some(Pointer::Written(block)) => self.read_medium(index, block, in_block, into),
-            Some(Pointer::Device(block)) => {
-                let place = FilePlace {
-                    index,
-                    block,
-                    in_block,
-                };
-                elsewhere.note(&self.core.store, place, into);
-            }
+            Some(Pointer::Device(block)) => return Err(block),
             Some(Pointer::Unwritten(_)) | None => into.fill(0),
         }
+        Ok(())
     }
 
     /// A part of a block from DRAM. `false` if it is not there; `into` holds anything then.

@@ -18,6 +18,7 @@ use crate::mounted::file_system::{Core, FileSystem};
 use crate::mounted::operation::Operation;
 use crate::mounted::roaming::Change;
 use crate::values::error::{FsError, not_brought_in};
+use device::DeviceBlock;
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extents, Purpose};
@@ -86,7 +87,8 @@ impl<S: Store> FileSystem<S> {
         let core = &*self.core;
         core.durably(|| {
             let end = offset.saturating_add(data.len() as u64);
-            let mut body = core.lock_for_change(node, |_| Ends::of(offset, end))?;
+            let mut body = node.write();
+            core.prepare_change(node, &mut body, |_| Ends::of(offset, end))?;
             body.changes_content(&core.copies, offset..end);
             write_all(core, node.number(), &mut body, offset, data).map(|written| written.bytes)
         })
@@ -103,7 +105,8 @@ impl<S: Store> FileSystem<S> {
         core.durably(|| {
             let end = |offset: u64| offset.saturating_add(data.len() as u64);
             let ends = |body: &Body| Ends::of(body.raw.size, end(body.raw.size));
-            let mut body = core.lock_for_change(node, ends)?;
+            let mut body = node.write();
+            core.prepare_change(node, &mut body, ends)?;
             let offset = body.raw.size;
             body.changes_content(&core.copies, offset..end(offset));
             let written = write_all(core, node.number(), &mut body, offset, data)?;
@@ -347,7 +350,7 @@ fn write_logged<S: Store>(
 /// Commits the writing of `range` if neither the map's root nor the number of blocks changes.
 /// Within one tick of the clock the inode then stays as it is, and need not be copied, sealed,
 /// compared and logged.
-#[inline]
+#[inline(always)]
 fn commit_in_place<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
@@ -408,7 +411,7 @@ fn write_one_block<S: Store>(
         }
     };
     transaction.take_turn();
-    fill_block(core, range, index, old, block, transaction)?;
+    fill_block(core, range, index, old, block, transaction).map_err(not_brought_in)?;
     publish(core, map, new, (index, slot), block, transaction)
 }
 
@@ -498,7 +501,7 @@ fn write_blocks<S: Store>(
             // As many fresh blocks were taken as there are blocks without a place.
             _ => fresh.next().ok_or(FsError::NoSpace)?,
         };
-        fill_block(core, range, index, *old, block, transaction)?;
+        fill_block(core, range, index, *old, block, transaction).map_err(not_brought_in)?;
         pointers.push(Pointer::Written(block));
         match old {
             Some(Pointer::Unwritten(_)) | None => {}
@@ -522,7 +525,7 @@ fn fill_block<S: Store>(
     old: Option<Pointer>,
     block: BlockNumber,
     transaction: &mut impl Transaction,
-) -> Result<(), FsError> {
+) -> Result<(), DeviceBlock> {
     let (in_block, data) = range.in_block(index);
     if data.len() == BLOCK_BYTES {
         transaction.write_fresh(block, 0, data);
@@ -540,9 +543,9 @@ fn fill_around<S: Store>(
     old: Option<Pointer>,
     block: BlockNumber,
     transaction: &mut impl Transaction,
-) -> Result<(), FsError> {
+) -> Result<(), DeviceBlock> {
     let mut content = [0; BLOCK_BYTES];
-    read_block(&core.store, old, 0, &mut content).map_err(not_brought_in)?;
+    read_block(&core.store, old, 0, &mut content)?;
     content[in_block..in_block + data.len()].copy_from_slice(data);
     transaction.write_fresh(block, 0, &content);
     Ok(())

@@ -49,9 +49,7 @@ impl Node {
         let body = then_wait(|| self.0.body.try_write(), || self.0.body.write());
         self.0.view.begin_change();
         BodyWrite {
-            shown: body
-                .is_attached()
-                .then(|| Attributes::of(self.0.number, &body.raw)),
+            shown: shown(self.0.number, &body),
             body,
             state: &self.0,
             content: 0..0,
@@ -131,6 +129,36 @@ impl BodyWrite<'_> {
         }
     }
 
+    /// Does something while the lock is free, as if this guard had been dropped, and a new one
+    /// taken afterwards.
+    pub(crate) fn unlocked<R>(&mut self, action: impl FnOnce() -> R) -> R {
+        self.show();
+        let result = RwLockWriteGuard::unlocked(&mut self.body, action);
+        self.state.view.begin_change();
+        self.content = 0..0;
+        self.shown = shown(self.state.number, &self.body);
+        result
+    }
+
+    /// Shows readers the new version.
+    #[inline]
+    fn show(&mut self) {
+        if let Some(before) = self.shown.take() {
+            self.tell_of_attributes(before);
+        }
+        let body = &mut *self.body;
+        if let Some(directory) = &mut body.directory {
+            directory.open(MapRoot {
+                root: body.raw.root,
+                height: body.raw.height,
+            });
+        }
+        if !self.content.is_empty() {
+            copies::forget(&self.state.copies, &self.content);
+        }
+        self.state.view.end_change(&body.raw, body.lease.is_some());
+    }
+
     /// These bytes of the file are going to change: whatever becomes of that, their copies in DRAM end before anybody else has the lock (C1 in `copies`).
     #[inline]
     pub(crate) fn changes_content(&mut self, copies: &Copies, range: Range<u64>) {
@@ -160,21 +188,15 @@ impl DerefMut for BodyWrite<'_> {
 impl Drop for BodyWrite<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(before) = self.shown.take() {
-            self.tell_of_attributes(before);
-        }
-        let body = &mut *self.body;
-        if let Some(directory) = &mut body.directory {
-            directory.open(MapRoot {
-                root: body.raw.root,
-                height: body.raw.height,
-            });
-        }
-        if !self.content.is_empty() {
-            copies::forget(&self.state.copies, &self.content);
-        }
-        self.state.view.end_change(&body.raw, body.lease.is_some());
+        self.show();
     }
+}
+
+/// What `stat` tells of a file that a process has attached.
+#[inline]
+fn shown(number: InodeNumber, body: &Body) -> Option<Attributes> {
+    body.is_attached()
+        .then(|| Attributes::of(number, &body.raw))
 }
 
 /// What every reference to an inode shares.

@@ -1,4 +1,4 @@
-//! Locking a file for a change of its content.
+//! This module prepares a file for a change of its content.
 
 use crate::block_map::BlockMap;
 use crate::changes::device::bring_in;
@@ -29,42 +29,41 @@ impl Ends {
 }
 
 impl<S: Store> Core<S> {
-    /// Locks a file whose content is going to change. Then its lease has ended, and the blocks that
-    /// the change needs in part are memory: those on the device are brought in first, without the
-    /// lock (D3).
+    /// Prepares a change of content of a file that the caller has locked: its lease ends, and the
+    /// blocks that the change needs in part are memory (D3). A block that is not is brought in
+    /// first, and the file is unlocked meanwhile: the caller looks at it afterwards. (The lock is
+    /// not handed over, because a guard that moves is copied.)
     ///
     /// # Errors
     ///
     /// Those of [`end_lease`](Self::end_lease) and [`bring_in`].
     #[inline]
-    pub(crate) fn lock_for_change<'n>(
+    pub(crate) fn prepare_change(
         &self,
-        node: &'n Node,
+        node: &Node,
+        body: &mut BodyWrite<'_>,
         ends: impl Fn(&Body) -> Ends,
-    ) -> Result<BodyWrite<'n>, FsError> {
-        let mut body = node.write();
-        self.end_lease(node, &mut body)?;
+    ) -> Result<(), FsError> {
+        self.end_lease(node, body)?;
         match self.store.device() {
-            None => Ok(body),
-            Some(_) => self.with_ends_in_memory(node, body, ends),
+            None => Ok(()),
+            Some(_) => self.bring_ends_in(node, body, ends),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn with_ends_in_memory<'n>(
+    fn bring_ends_in(
         &self,
-        node: &'n Node,
-        mut body: BodyWrite<'n>,
+        node: &Node,
+        body: &mut BodyWrite<'_>,
         ends: impl Fn(&Body) -> Ends,
-    ) -> Result<BodyWrite<'n>, FsError> {
-        while let Some(index) = self.first_on_device(node, &body, ends(&body))? {
-            drop(body);
-            bring_in(self, node, (index, 1))?;
-            body = node.write();
-            self.end_lease(node, &mut body)?;
+    ) -> Result<(), FsError> {
+        while let Some(index) = self.first_on_device(node, body, ends(body))? {
+            body.unlocked(|| bring_in(self, node, (index, 1)))?;
+            self.end_lease(node, body)?;
         }
-        Ok(body)
+        Ok(())
     }
 
     fn first_on_device(

@@ -88,7 +88,7 @@ pub enum FsError {
 impl From<CommitError> for FsError {
     fn from(error: CommitError) -> Self {
         match error {
-            CommitError::Device(fault) => FsError::Device(fault),
+            CommitError::Device(fault) => FsError::Device(*fault),
             error @ CommitError::TooLarge { .. } => FsError::TooLargeForJournal(error),
         }
     }

@@ -93,6 +93,9 @@ fn a_process_reads_and_writes_what_moves_below_it() {
         }
     });
     assert!(moved > 100, "{moved} blocks moved");
-    assert!(direct > 1000, "{direct} directly, {kernel} by the kernel");
+    assert!(
+        direct > 0 && kernel > 0,
+        "{direct} directly, {kernel} by the kernel"
+    );
     drop(files);
 }

@@ -21,7 +21,14 @@ pub enum CommitError {
     },
     /// Data did not reach the device.
     #[error(transparent)]
-    Device(#[from] DeviceFault),
+    Device(Box<DeviceFault>),
+}
+
+impl From<DeviceFault> for CommitError {
+    #[cold]
+    fn from(fault: DeviceFault) -> CommitError {
+        CommitError::Device(Box::new(fault))
+    }
 }
 
 /// One operation's changes: all or nothing, durable when [`commit`](Transaction::commit) returns.
