@@ -10,6 +10,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 LOGS = TARGET / "suites"
 CORES = 2
+# What a log says of a failure.
+COMPLAINT = re.compile(r"\bFAIL(ED)?\b|panicked at|\[ERROR\]|^error")
 # CI takes this in all. On a slow machine the third whose turn it is may go on up to the second limit.
 CI_SECONDS = 40 * 60
 CI_SECONDS_MAX = 55 * 60
@@ -94,6 +97,12 @@ class Running:
             print("\n".join("       " + line for line in lines[-40:]))
             print(f"       all of it: {self.log}", flush=True)
 
+    def complaints(self):
+        """The lines of the log that say what went wrong, for the end of a long output: at most six of them."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [line.strip()[:300] for line in lines if COMPLAINT.search(line)]
+        return [f"stopped: over its limit of {self.step.limit_s} s"] * self.is_late + (found or lines[-2:])[:6]
+
 
 class Runner:
     """Starts steps in their order as cores get free."""
@@ -101,6 +110,7 @@ class Runner:
     def __init__(self, seed, seconds_before=0.0):
         self.seed, self.running, self.passed, self.failed = seed, [], 0, 0
         self.begin = time.monotonic() - seconds_before
+        self.complaints = []
 
     def fits(self, step):
         busy = sum(running.step.cores for running in self.running)
@@ -114,6 +124,8 @@ class Runner:
             if status is not None:
                 self.running.remove(running)
                 running.report(status)
+                if status != 0:
+                    self.complaints.append((running.name, running.complaints()))
                 self.passed, self.failed = self.passed + (status == 0), self.failed + (status != 0)
 
     def run(self, steps, is_full=False, until_s=None):
@@ -207,6 +219,8 @@ def main():
         runner.stop()
         raise
     print(f"all took {time.monotonic() - runner.begin:.0f} s")
+    for name, lines in runner.complaints:
+        print("\n".join([f"FAILED {name}:", *(f"  {line}" for line in lines)]))
     print(f"{runner.passed} passed, {runner.failed} failed")
     return 0 if runner.failed == 0 else 1
 

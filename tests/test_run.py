@@ -28,6 +28,13 @@ class Runs(unittest.TestCase):
         self.assertRegex(said, r"ok +good +\d+ s  fine")
         self.assertRegex(said, r"FAILED bad +\d+ s  broken")
 
+    def test_the_reason_is_found_in_a_long_log(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            run.LOGS = Path(folder)
+            runner = run.Runner(seed=7)
+            runner.run([Step("bad", "sh -c 'echo FAIL process 1; seq 100; exit 1'", 10), Step("mute", "sh -c 'echo a; echo b; echo c; exit 1'", 10)])
+        self.assertEqual(sorted(runner.complaints), [("bad", ["FAIL process 1"]), ("mute", ["b", "c"])])
+
     def test_a_step_over_its_limit_is_stopped_with_its_children(self):
         _, failed, said, _ = result([Step("slow", "sh -c 'sleep 600 & wait'", 1)])
         self.assertEqual(failed, 1)
