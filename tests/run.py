@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 LOGS = TARGET / "suites"
 CORES = 2
-# What a log says of a failure.
+# Such lines of a log say what failed.
 COMPLAINT = re.compile(r"\bFAIL(ED)?\b|panicked at|\[ERROR\]|^error")
 # CI takes this in all. On a slow machine the third whose turn it is may go on up to the second limit.
 CI_SECONDS = 40 * 60

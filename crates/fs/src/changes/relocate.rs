@@ -1,16 +1,16 @@
 //! Moving blocks of a file: read, write elsewhere, swap the pointers, free the old place. One
 //! transaction a move.
 //!
-//! A block moves within memory because it is worn, or because its file gets another owner; moves to
-//! the device and back are in [`device`](super::device). No move changes content, so none changes a
-//! time.
+//! A block moves within memory because it is worn, because its file gets another owner, or because
+//! a process may still store into it; moves to the device and back are in
+//! [`device`](super::device). No move changes content, so none changes a time.
 
 use crate::block_map::{BlockMap, MapEditor, Slot, free_block, read_block};
-use crate::format::{BLOCK, InodeNumber, Pointer};
+use crate::format::{BLOCK, InodeNumber, Pointer, RawInode};
 use crate::inode::node::Body;
 use crate::mounted::file_system::Core;
 use crate::mounted::operation::Operation;
-use crate::values::error::{FsError, not_brought_in};
+use crate::values::error::{FsError, damaged_inode, not_brought_in};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber};
 use scatter::{DomainId, Extent, Purpose};
@@ -122,6 +122,56 @@ pub(crate) fn move_in_memory<S: Store>(
         editor.set(&mut transaction, run.first, &moved, DomainId::METADATA)?;
     }
     finish(number, body, editor, transaction)
+}
+
+/// A block of an inode that the caller has locked.
+pub(crate) struct Owned<'r> {
+    pub(crate) number: InodeNumber,
+    pub(crate) raw: &'r mut RawInode,
+    /// Its index among the inode's blocks.
+    pub(crate) index: u64,
+}
+
+/// Gives a file a copy of one of its blocks, in an unwritten block that another inode keeps for
+/// that, and the keeper the block. One transaction that needs no room and no limit refuses; after
+/// an error it may have happened already.
+pub(crate) fn exchange<S: Store>(
+    core: &Core<S>,
+    file: Owned<'_>,
+    keeper: Owned<'_>,
+) -> Result<(), FsError> {
+    let map = BlockMap::of(file.number, file.raw);
+    // A holder writes no unwritten block in place.
+    let Some(Pointer::Written(old)) = map.lookup(&core.store, file.index)? else {
+        return Ok(());
+    };
+    let keeper_map = BlockMap::of(keeper.number, keeper.raw);
+    let kept = match keeper_map.lookup(&core.store, keeper.index)? {
+        Some(Pointer::Unwritten(block)) => block,
+        Some(_) => return Ok(()),
+        None => return Err(damaged_inode(keeper.number, "the lease has kept no block")),
+    };
+    let mut content = [0; BLOCK_BYTES];
+    let place = (file.index, Pointer::Written(old));
+    copy_block(core, place, file.raw.size, &mut content)?;
+    let mut transaction = core.begin();
+    transaction.write_fresh(kept, 0, &content);
+    let (mut new, mut new_keeper) = (*file.raw, *keeper.raw);
+    // Both have a pointer there already, so no node is added.
+    for (raw, map, index, block) in [
+        (&mut new, map, file.index, kept),
+        (&mut new_keeper, keeper_map, keeper.index, old),
+    ] {
+        let mut editor = MapEditor::new(&core.store, map);
+        let pointers = [Pointer::Written(block)];
+        editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
+        (raw.root, raw.height) = editor.finish(&mut transaction);
+    }
+    transaction.log_promised(keeper.number, keeper.raw, &mut new_keeper);
+    transaction.log_promised(file.number, file.raw, &mut new);
+    transaction.commit()?;
+    (*keeper.raw, *file.raw) = (new_keeper, new);
+    Ok(())
 }
 
 /// Fresh blocks for a run.

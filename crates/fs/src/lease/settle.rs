@@ -1,16 +1,12 @@
 //! The end of a lease: what is left is folded, and the file is as if there had never been one.
 
 use super::fold::Parties;
-use crate::block_map::{BlockMap, MapEditor};
+use crate::changes::relocate::{Owned, exchange};
 use crate::changes::tail::zero_tail;
-use crate::format::BLOCK;
-use crate::format::Pointer;
 use crate::inode::attached::TakenBack;
 use crate::mounted::file_system::Core;
-use crate::values::error::{FsError, damaged_inode};
-use pmem::BLOCK_BYTES;
+use crate::values::error::FsError;
 use pmem::deliberate::{self, Bug};
-use scatter::DomainId;
 use txn::{Store, Transaction};
 
 impl<S: Store> Core<S> {
@@ -39,44 +35,20 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// L4: the file gets a copy of its block `index`, in the block that the lease has kept for that, and the lease the block. One transaction, which needs no room; behind an error it may have happened already.
+    /// L4: the file gets a copy of its block `index`, in the block that the lease has kept for that,
+    /// and the lease the block.
     fn replace(&self, parties: &mut Parties<'_>, index: u64) -> Result<(), FsError> {
-        let map = BlockMap::of(parties.file, &parties.body.raw);
-        // A holder writes no unwritten block in place.
-        let Some(Pointer::Written(old)) = map.lookup(&self.store, index)? else {
-            return Ok(());
-        };
         let kept_at = self.words(parties)?.replaced();
-        let lease_map = BlockMap::of(parties.lease, parties.raw);
-        let kept = lease_map.lookup(&self.store, kept_at)?;
-        let kept = match kept {
-            Some(Pointer::Unwritten(block)) => block,
-            Some(_) => return Ok(()),
-            None => return Err(damaged_inode(parties.lease, "the lease has kept no block")),
+        let file = Owned {
+            number: parties.file,
+            raw: &mut parties.body.raw,
+            index,
         };
-        let mut content = [0; BLOCK_BYTES];
-        self.store.read_data(old, 0, &mut content);
-        let size = parties.body.raw.size;
-        let used = (size.saturating_sub(index * BLOCK)).min(BLOCK) as usize;
-        content[used..].fill(0);
-        let mut transaction = self.begin();
-        transaction.write_fresh(kept, 0, &content);
-        let (mut new, mut new_lease) = (parties.body.raw, *parties.raw);
-        // Both have a pointer there already, so no node is added.
-        for (raw, map, index, block) in [
-            (&mut new, map, index, kept),
-            (&mut new_lease, lease_map, kept_at, old),
-        ] {
-            let mut editor = MapEditor::new(&self.store, map);
-            let pointers = [Pointer::Written(block)];
-            editor.set(&mut transaction, index, &pointers, DomainId::METADATA)?;
-            (raw.root, raw.height) = editor.finish(&mut transaction);
-        }
-        transaction.log_promised(parties.lease, parties.raw, &mut new_lease);
-        transaction.log_promised(parties.file, &parties.body.raw, &mut new);
-        transaction.commit()?;
-        *parties.raw = new_lease;
-        parties.body.raw = new;
-        Ok(())
+        let lease = Owned {
+            number: parties.lease,
+            raw: parties.raw,
+            index: kept_at,
+        };
+        exchange(self, file, lease)
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::path::Path;
 use txn::FormatOptions;
 
-/// How [`Pool::create`] lays out a new pool.
+/// How [`Pool::create`](crate::Pool::create) lays out a new pool.
 ///
 /// ```
 /// # fn main() -> Result<(), perdure::Error> {
