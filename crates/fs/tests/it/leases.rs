@@ -1,6 +1,6 @@
 //! Leased files: what the holder wrote is there for everybody else, whoever comes and however the lease ends.
 
-use crate::common::{new_region, open};
+use crate::common::{await_tick, new_region, open};
 use lease::{FileMap, Place, Refusal, Ring, Salt, Spare, Trust, Writer};
 use perdure_fs::check::{CheckOptions, check};
 use perdure_fs::lease::{Grant, Holder, LeaseRemains, LeaseSize, TakenBack, Watcher};
@@ -486,7 +486,7 @@ fn change_attributes(files: &FileSystem, node: &Node, told: &dyn Fn(&str, u64)) 
     told("unlink", 2);
     let options = perdure_fs::RenameOptions::default();
     // Nothing to be told if the time of change is the same tick of the clock.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    await_tick();
     files
         .rename(&root, b"f", &root, b"h", options)
         .expect("rename");

@@ -1,14 +1,13 @@
 //! Whoever has his own files' blocks mapped can change them at any time, also between a write through the server and a power cut. That is his own affair: recovery finds a file system in order, and the
 //! files of others as they were.
 
-use crate::common::{new_region, open};
+use crate::common::{await_tick, new_region, open};
 use lease::Place;
 use perdure_fs::check::{CheckOptions, check};
 use perdure_fs::{FileSystem, NewInode, Node, SetAttributes};
 use pmem::{BLOCK_BYTES, Region};
 use scatter::SegmentNumber;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use txn::transaction::use_slot;
 use txn::{Domain, Metadata, Mode, OpenError, PoolState, Segments};
 
@@ -127,7 +126,7 @@ fn mount_again(
         _ => Vec::new(),
     };
     // The clock goes on, so that the write changes the inode.
-    std::thread::sleep(Duration::from_millis(5));
+    await_tick();
     use_slot(1);
     let content = [2; BLOCK_BYTES];
     files.write(&node, block * BLOCK, &content).expect("write");

@@ -24,3 +24,17 @@ pub(crate) fn open(region: impl Into<Arc<Region>>, mode: Mode) -> Result<FileSys
     let store = PmemStore::open_region(region, mode)?;
     FileSystem::mount(store, MountOptions::default())
 }
+
+/// Waits until the clock of the file system has moved. A busy machine lets it stand still for more
+/// than its 4 ms.
+pub(crate) fn await_tick() {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = || {
+        let time = clock_gettime(ClockId::RealtimeCoarse);
+        (time.tv_sec, time.tv_nsec)
+    };
+    let before = now();
+    while now() == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
