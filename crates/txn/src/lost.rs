@@ -24,7 +24,7 @@ pub enum Damage {
     /// Refuses; nothing is written.
     #[default]
     Refuse,
-    /// Drops the records, and says so ([`Store::lost_records`](crate::Store::lost_records)).
+    /// Drops the records, and [`lost_records`](crate::PoolState::lost_records) says so.
     Drop,
 }
 
