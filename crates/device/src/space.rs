@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Blocks of a chunk.
 const CHUNK_BLOCKS: u64 = 32_768;
 const WORD_BLOCKS: u64 = u64::BITS as u64;
-const CHUNK_WORDS: usize = (CHUNK_BLOCKS / WORD_BLOCKS) as usize;
 
 /// Blocks of one allocation.
 pub type Runs = SmallVec<[Run; 2]>;
@@ -253,7 +252,7 @@ impl Bits {
     }
 }
 
-const _: () = assert!(CHUNK_WORDS as u64 * WORD_BLOCKS == CHUNK_BLOCKS);
+const _: () = assert!(CHUNK_BLOCKS.is_multiple_of(WORD_BLOCKS));
 
 #[cfg(test)]
 mod tests {

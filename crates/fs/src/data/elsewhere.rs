@@ -29,8 +29,8 @@ pub(super) struct Elsewhere<'b, 's>(Option<Box<Noted<'b, 's>>>);
 
 struct Noted<'b, 's> {
     device: &'s PoolDevice,
-    /// Taken with the first note, before the caller asks whether its snapshot is current: blocks
-    /// that are freed later keep their content (D4).
+    /// The pin is taken with the first note, while the reader holds the file's lock: blocks that
+    /// are freed later keep their content (D4).
     _pin: Pin<'s>,
     parts: Vec<Part<'b>>,
 }
@@ -57,9 +57,8 @@ impl<'b, 's> Elsewhere<'b, 's> {
         }
     }
 
-    /// Reads all noted parts in one batch. The caller holds no lock, and knows that the notes were
-    /// true at a moment after the first one. Hot blocks are copied to DRAM if the file still is as
-    /// in `snapshot` (D6).
+    /// Reads all noted parts in one batch. The caller held the file's lock while it noted them, and
+    /// holds none now. Hot blocks are copied to DRAM if the file still is as in `snapshot` (D6).
     ///
     /// # Errors
     ///
