@@ -23,6 +23,15 @@ impl Allocator {
         self.published_counts().sum()
     }
 
+    /// Blocks in use in the segments of a domain. Exact if nobody allocates or frees meanwhile.
+    #[must_use]
+    pub fn blocks_in_use(&self, domain: DomainId) -> u64 {
+        let usage = self.usage();
+        let own = usage.iter().filter(|segment| segment.domain == Some(domain));
+        let used = |segment: &SegmentUsage| self.shared().shape.blocks - segment.free_blocks;
+        own.map(|segment| u64::from(used(segment))).sum()
+    }
+
     /// Blocks that only overwriting may use.
     #[must_use]
     pub fn reserve_blocks(&self) -> u64 {

@@ -9,6 +9,7 @@
 //! * [`DeviceBlock`], [`Run`]: the names of its blocks.
 //! * [`Space`]: which of its blocks are free. It knows nothing of wear, but prefers runs.
 //! * [`Readers`]: a freed block is not used anew while a reader may still need it.
+//! * [`Residents`]: which blocks of memory have the same content on the device.
 //! * [`Flushes`]: after a failed flush no write that was begun before its end counts as durable.
 //! * `faulty`: a device in memory that fails in every way, for tests (feature `faulty`).
 
@@ -18,10 +19,12 @@ mod device;
 pub mod faulty;
 mod flushes;
 mod readers;
+mod residents;
 mod space;
 
 pub use block::{DeviceBlock, Run};
 pub use device::{Device, DeviceError, ReadRequest, Token, WriteRequest};
 pub use flushes::{Flushes, WrittenSince};
 pub use readers::{Moment, Pin, Readers};
+pub use residents::{Residents, Ticket, Twin};
 pub use space::{AlreadyUsed, NotUsed, Rebuild, Runs, Space};

@@ -16,6 +16,7 @@
 //! | `mounted` | the mounted file system: its state, quotas, lots of hot blocks, transactions |
 //! | `changes` | changes of one inode that operations are made of |
 //! | `lease` | files that are written without the help of the file system |
+//! | `tier` | data that moves between memory and the device below it, by age and by need |
 //! | `attributes` | `stat`, and extended attributes |
 //! | `data` | the content of files: reading, writing, allocating |
 //! | `names` | looking names up, making, moving and removing them |
@@ -48,6 +49,7 @@ mod locks;
 mod mounted;
 mod names;
 mod pool;
+mod tier;
 #[cfg(test)]
 mod testing;
 mod values;
@@ -59,11 +61,13 @@ pub use inode::node::Node;
 pub use mounted::file_system::FileSystem;
 pub use pool::{mkfs, mkfs_region, mkfs_with_progress};
 pub use readcache::{FileStatistics as ReadCacheFile, Statistics as ReadCacheStatistics};
+pub use tier::{TierState, TierStatus};
 pub use values::clock::Clock;
 pub use values::error::FsError;
 pub use values::quota;
 pub use values::types::{
     AccessTime, AllocateOptions, Attributes, DirectoryEntry, KeptSpace, MountOptions, NewInode,
-    ReadCacheMode, ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TimeChange,
+    ReadCacheMode, ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TierMode, TierOptions,
+    TimeChange,
     XattrMode,
 };

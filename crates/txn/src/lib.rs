@@ -46,7 +46,7 @@ pub mod store;
 mod superblocks;
 pub mod transaction;
 
-pub use device::{DeviceFault, PoolDevice};
+pub use device::{DeviceFault, Outgoing, PoolDevice};
 pub use directory::PoolDirectory;
 pub use disk::{
     DiskLogStatus, Disks, Durability, Loading, LogFailed, LogOptions, Logger, Mixture,

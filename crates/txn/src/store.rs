@@ -208,6 +208,9 @@ impl PmemStore {
     }
 
     fn hand_back(&self, freed: &[Extent]) -> bool {
+        if let Some(device) = &self.device {
+            device.lost_owners(self.journals.sequence(), freed);
+        }
         let leaked = usize::from(deliberate::is(Bug::LeakBlock)).min(freed.len());
         self.allocator()
             .free_all(&freed[leaked..], |extent, error| {

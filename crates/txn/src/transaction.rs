@@ -12,7 +12,7 @@ use crate::homes::HomeOffset;
 use crate::journal::{DataOrder, Journals, Turn};
 use crate::record::{DataCheck, NOTE_BYTES, RecordBuilder};
 use crate::store::{Metadata, PmemStore, PoolState};
-use device::{DeviceBlock, Runs};
+use device::{DeviceBlock, Runs, Twin};
 use pmem::deliberate::{self, Bug};
 use pmem::{BLOCK_BYTES, BlockNumber, DurabilityClass, Durable, Flushed, Offset};
 use scatter::{Allocator, DomainId, Extent, Extents, OutOfSpace, Purpose, Request, Unit};
@@ -473,6 +473,20 @@ impl Transaction for PmemTransaction<'_> {
         self.redeem_part()
     }
 
+    fn changes_in_place(&mut self, block: BlockNumber) {
+        if let Some(part) = self.device_part() {
+            part.changes_in_place(block);
+        }
+    }
+
+    #[cold]
+    fn adopt_device(&mut self, twins: &[Twin]) {
+        self.device_part();
+        if let Some(part) = &self.device {
+            part.adopt(twins, &mut self.record);
+        }
+    }
+
     #[cold]
     fn free_device(&mut self, block: DeviceBlock) {
         if let Some(part) = self.device_part() {
@@ -557,9 +571,7 @@ impl Drop for PmemTransaction<'_> {
                     "a block taken by this transaction is allocated"
                 );
             }
-            if let Some(part) = &mut self.device {
-                part.abort();
-            }
+            self.device = None;
             RECORD.set(std::mem::take(&mut self.record));
         }
     }

@@ -58,6 +58,7 @@ impl<S: Store> FileSystem<S> {
                 .uid
                 .is_some_and(|user| handover::is_needed(&body.raw, user))
             {
+                core.note_change(node);
                 handover::leave_owner(core, node.number(), &mut body)?;
             }
             if change.mode.is_some_and(rights::has_set_id) {

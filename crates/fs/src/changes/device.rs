@@ -8,11 +8,12 @@ use crate::inode::node::Node;
 use crate::mounted::file_system::Core;
 use crate::mounted::operation::Operation;
 use crate::values::error::FsError;
-use device::{DeviceBlock, ReadRequest, Runs};
+use device::{DeviceBlock, ReadRequest, Runs, Twin};
 use pmem::BLOCK_BYTES;
 use pmem::deliberate::{self, Bug};
 use scatter::{DomainId, Purpose};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use txn::{PoolDevice, Store, Transaction};
 
 /// Moves written blocks of a file, among `count` from `first` on, to the device. Returns how many
@@ -155,10 +156,14 @@ pub(crate) fn bring_in<S: Store>(
         }
     }
     let domain = body.domain;
+    // Sweeps have to know the file.
+    core.note_change(node);
     body.changes_content(&core.copies, first * BLOCK..(first + count) * BLOCK);
     let mut transaction = core.begin();
     let mut editor = MapEditor::new(&core.store, map);
-    let mut contents = contents.iter();
+    let all = contents;
+    let mut contents = all.iter();
+    let mut twins: Vec<(Pointer, Pointer)> = Vec::new();
     for run in &runs {
         let fresh = fresh_blocks(&mut transaction, domain, run, Purpose::Ordinary)?;
         let pointers: SmallVec<[Pointer; 64]> = fresh.map(Pointer::Written).collect();
@@ -168,11 +173,34 @@ pub(crate) fn bring_in<S: Store>(
             }
         }
         editor.set(&mut transaction, run.first, &pointers, DomainId::METADATA)?;
-        for (_, old) in run.iter() {
-            free_block(&mut transaction, old);
+        twins.extend(pointers.iter().zip(run.iter()).map(|(new, (_, old))| (*new, old)));
+        if core.tier.is_none() {
+            for (_, old) in run.iter() {
+                free_block(&mut transaction, old);
+            }
         }
     }
-    finish(node.number(), &mut body, editor, transaction)
+    finish(node.number(), &mut body, editor, transaction)?;
+    if let Some(tier) = &core.tier {
+        tier.counters.brought_in.fetch_add(twins.len() as u64, Ordering::Relaxed);
+        twins.iter().zip(&all).for_each(|((new, old), content)| keep_twin(core, *new, *old, content));
+    }
+    Ok(())
+}
+
+/// A block of the device was brought in: it is the twin of the block in memory, or free.
+fn keep_twin<S: Store>(core: &Core<S>, new: Pointer, old: Pointer, content: &Content) {
+    let (Some(new), Pointer::Device(block)) = (new.memory(), old) else {
+        return;
+    };
+    let checksum = pmem::crc32c(content);
+    let twin = Twin { block, checksum };
+    let known = core.store.device().and_then(PoolDevice::residents);
+    match known.is_some_and(|known| known.brought_in(new, twin)) {
+        // It was asked for, so the next sweep leaves it.
+        true => core.used(new),
+        false => core.store.free_twin(block),
+    }
 }
 
 /// Reads blocks of the device, in one batch.

@@ -189,7 +189,7 @@ pub(super) fn fresh_blocks<S: Store>(
 
 /// Copies a block of memory. Bytes behind the end of the file become zeros, whatever processes have
 /// stored there (R5).
-pub(super) fn copy_block<S: Store>(
+pub(crate) fn copy_block<S: Store>(
     core: &Core<S>,
     (index, pointer): (u64, Pointer),
     size: u64,
@@ -204,7 +204,7 @@ pub(super) fn copy_block<S: Store>(
 }
 
 /// Commits the move. No node of the map is missing, because all blocks that move have pointers.
-pub(super) fn finish<S: Store>(
+pub(crate) fn finish<S: Store>(
     number: InodeNumber,
     body: &mut Body,
     editor: MapEditor<'_, S>,

@@ -69,7 +69,9 @@ pub(crate) fn zero_tail<S: Store>(
     }
     let mut transaction = core.begin();
     transaction.zero(block.offset() + used as u64, BLOCK_BYTES - used);
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    core.store.changed_in_place(block);
+    Ok(())
 }
 
 /// Logs zeros over `from..to`, which lie in one block; keeps R5 (zeros beyond the end of the file).
@@ -86,6 +88,7 @@ pub(crate) fn zero_range_in_block<S: Store>(
     match map.lookup(&core.store, from / BLOCK)? {
         Some(Pointer::Written(block)) => {
             transaction.zero(block.offset() + from % BLOCK, (to - from) as usize);
+            transaction.changes_in_place(block);
             Ok(())
         }
         Some(Pointer::Device(block)) => Err(not_brought_in(block)),

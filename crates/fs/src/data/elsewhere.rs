@@ -87,6 +87,9 @@ impl<'b, 's> Elsewhere<'b, 's> {
             let index = place.map_or(0, |place| place.index);
             return Err(core.device_failed(node.number(), index, fault));
         }
+        if let Some(tier) = &core.tier {
+            places.iter().for_each(|place| tier.read_cold(node, place.index));
+        }
         if let Some(cache) = &core.copies.cache {
             let is_current = || {
                 let is_same = |snapshot| node.view().is_current(snapshot);

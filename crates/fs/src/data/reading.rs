@@ -134,7 +134,10 @@ impl<S: Store> Reading<'_, S> {
         into: &mut [u8],
     ) -> Result<(), DeviceBlock> {
         match pointer {
-            Some(Pointer::Written(block)) => self.read_medium(index, block, in_block, into),
+            Some(Pointer::Written(block)) => {
+                self.core.used(block);
+                self.read_medium(index, block, in_block, into);
+            }
             Some(Pointer::Device(block)) => return Err(block),
             Some(Pointer::Unwritten(_)) | None => into.fill(0),
         }

@@ -85,6 +85,15 @@ impl<S: Store> FileSystem<S> {
     #[inline]
     pub fn write(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
+        if core.tier.is_some() {
+            return self.write_with_room(node, offset, data);
+        }
+        self.write_at_once(node, offset, data)
+    }
+
+    #[inline]
+    fn write_at_once(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let core = &*self.core;
         core.durably(|| {
             let end = offset.saturating_add(data.len() as u64);
             let mut body = node.write();
@@ -94,6 +103,29 @@ impl<S: Store> FileSystem<S> {
         })
     }
 
+    /// Writes to a pool whose memory may be full of what lies on the device soon: in pieces, between
+    /// which no lock is held.
+    fn write_with_room(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let core = &*self.core;
+        let mut done = 0;
+        loop {
+            let at = offset.saturating_add(done as u64);
+            // Pieces end where a transaction would, so that they are what one call writes.
+            let most = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
+            let piece = &data[done..data.len().min(done + most)];
+            core.wait_for_room(piece.len());
+            match self.write_at_once(node, at, piece) {
+                Ok(written) => done += written,
+                Err(FsError::NoSpace) if core.make_room(piece.len()) => continue,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+            if done == data.len() {
+                return Ok(done);
+            }
+        }
+    }
+
     /// Writes all of `data` at the end of the file, wherever that is at this moment.
     ///
     /// # Errors
@@ -101,6 +133,18 @@ impl<S: Store> FileSystem<S> {
     /// As [`write`](Self::write), of which nothing was written.
     #[inline]
     pub fn append(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
+        let core = &*self.core;
+        core.wait_for_room(data.len());
+        loop {
+            match self.append_at_once(node, data) {
+                Err(FsError::NoSpace) if core.make_room(data.len()) => (),
+                appended => return appended,
+            }
+        }
+    }
+
+    #[inline]
+    fn append_at_once(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
         let core = &*self.core;
         core.durably(|| {
             let end = |offset: u64| offset.saturating_add(data.len() as u64);
@@ -236,6 +280,7 @@ fn write_once<S: Store>(
         if let Some(block) = write_logged(core, number, body, range)? {
             let start = (range.offset % BLOCK) as usize;
             let in_block = start..start + range.data.len();
+            core.store.changed_in_place(block);
             core.changed_data(number, body, (range.first_block(), block), in_block);
             return Ok(());
         }

@@ -15,6 +15,7 @@ use pmem::deliberate::{self, Bug};
 use readcache::FileCache;
 use scatter::DomainId;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 /// A reference to an inode. Clones refer to the same one.
@@ -207,6 +208,9 @@ pub(crate) struct InodeState {
     view: View,
     /// Of a file, once it has some.
     pub(crate) copies: CopiesSlot,
+    /// Whether the tier knows of dirty blocks. Changes are made under the lock; the tier takes the
+    /// mark away before it locks the file to look.
+    pub(crate) is_noted: AtomicBool,
     /// Of a directory; shared with the state that its lock protects.
     names: Option<Arc<Names>>,
     pub(crate) body: RwLock<Body>,
@@ -308,6 +312,7 @@ impl InodeState {
             file_type: raw.file_type().unwrap_or(FileType::Regular),
             view: View::new(&raw),
             copies: CopiesSlot::new(),
+            is_noted: AtomicBool::new(false),
             names: is_directory.then(Arc::default),
             body: RwLock::new(body),
         }

@@ -63,6 +63,8 @@ impl<S: Store> Core<S> {
             body.unlocked(|| bring_in(self, node, (index, 1)))?;
             self.end_lease(node, body)?;
         }
+        // Behind the last moment without the lock: the tier looks at the file after this change.
+        self.note_change(node);
         Ok(())
     }
 

@@ -60,6 +60,7 @@ impl<S: Store> Core<S> {
         mut lease: Box<FileLease>,
         is_unwanted: bool,
     ) -> Result<(), FsError> {
+        self.note_change(node);
         let taken = lease.taken.unwrap_or_else(|| lease.holder.take_back());
         lease.taken = Some(taken);
         let mut state = lease.lease.write();

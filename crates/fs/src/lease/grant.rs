@@ -74,6 +74,7 @@ impl<S: Store> FileSystem<S> {
             watcher.ended();
         }
         body.changes_content(&core.copies, 0..u64::MAX);
+        core.forget_twins(node.number(), &body.raw)?;
         let lease = self.make_lease(node, &body, size)?;
         // L2; no record names a byte of a file that has no blocks.
         if body.raw.blocks > 0 {

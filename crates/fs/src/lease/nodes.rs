@@ -1,7 +1,7 @@
 //! Nodes of a leased file's block map, from the blocks that its lease keeps for them.
 
 use crate::mounted::operation::Operation;
-use device::{DeviceBlock, Runs};
+use device::{DeviceBlock, Runs, Twin};
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use txn::{CommitError, DeviceFault, HomeOffset, Store, Transaction};
@@ -84,6 +84,14 @@ impl<S: Store> Transaction for WithNodes<'_, '_, S> {
 
     fn redeem(&mut self) -> Result<(), DeviceFault> {
         self.inner.redeem()
+    }
+
+    fn changes_in_place(&mut self, block: BlockNumber) {
+        self.inner.changes_in_place(block);
+    }
+
+    fn adopt_device(&mut self, twins: &[Twin]) {
+        self.inner.adopt_device(twins);
     }
 
     fn free_device(&mut self, block: DeviceBlock) {

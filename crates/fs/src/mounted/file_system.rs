@@ -1,6 +1,7 @@
 //! The mounted file system: what all operations share.
 
 use super::faults::Faults;
+use super::tiering::Tiering;
 use crate::format::{FileType, InodeNumber, RawInode, Timestamp};
 use crate::inode::cache::InodeCache;
 use crate::inode::copies::Copies;
@@ -65,6 +66,8 @@ pub(crate) struct Core<S: Store> {
     /// Inodes that lost their last name but are in use.
     pub(crate) unlinked: AtomicU64,
     pub(crate) faults: Faults,
+    /// With a device, unless data stays where it is.
+    pub(crate) tier: Option<Arc<Tiering>>,
     /// Durable changes that the mount could not recover.
     pub(crate) losses: Mutex<Vec<String>>,
     pub(crate) this: Weak<Core<S>>,

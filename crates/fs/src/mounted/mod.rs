@@ -6,3 +6,4 @@ pub(crate) mod kept;
 pub(crate) mod operation;
 pub(crate) mod quotas;
 pub(crate) mod roaming;
+pub(crate) mod tiering;

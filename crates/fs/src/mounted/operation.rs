@@ -8,7 +8,7 @@ use crate::mounted::quotas::Charges;
 use crate::mounted::roaming::{Change, note};
 use crate::values::error::FsError;
 use crate::values::quota::Subject;
-use device::{DeviceBlock, Runs};
+use device::{DeviceBlock, Runs, Twin};
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 use txn::{CommitError, DeviceFault, HomeOffset, Store, Transaction};
@@ -183,6 +183,14 @@ impl<S: Store> Transaction for Operation<'_, S> {
 
     fn redeem(&mut self) -> Result<(), DeviceFault> {
         self.transaction.redeem()
+    }
+
+    fn changes_in_place(&mut self, block: BlockNumber) {
+        self.transaction.changes_in_place(block);
+    }
+
+    fn adopt_device(&mut self, twins: &[Twin]) {
+        self.transaction.adopt_device(twins);
     }
 
     fn free_device(&mut self, block: DeviceBlock) {

@@ -12,9 +12,10 @@ use crate::mounted::faults::Faults;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::mounted::quotas::Quotas;
 use crate::mounted::roaming::{ROAM_AFTER, Roaming};
+use crate::mounted::tiering::Tiering;
 use crate::values::error::FsError;
 use crate::values::quota;
-use crate::values::types::MountOptions;
+use crate::values::types::{MountOptions, TierMode};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,7 @@ impl<S: Store> FileSystem<S> {
             after => after,
         };
         let core = Arc::new_cyclic(|this| Core {
+            tier: begin_tiering(&store, &options),
             copies: Copies::begin(&store, &options.read_cache),
             store,
             options,
@@ -66,6 +68,9 @@ impl<S: Store> FileSystem<S> {
             FsError::Corrupt(corruption) => OpenError::Corrupt(corruption),
             error => OpenError::Corrupt(txn::Corruption::new("quotas", error.to_string())),
         })?;
+        if let Err(error) = files.begin_tier() {
+            tracing::error!(%error, "data does not move to the device: no thread");
+        }
         Ok(files)
     }
 
@@ -76,6 +81,7 @@ impl<S: Store> FileSystem<S> {
     pub fn unmount(self) {
         let FileSystem { core, root } = self;
         drop(root);
+        core.tier.iter().for_each(|tier| tier.end());
         if core.options.read_only {
             return;
         }
@@ -110,6 +116,18 @@ impl<S: Store> FileSystem<S> {
         }
         Ok(())
     }
+}
+
+/// The state of the tier, if the pool has a device and the options ask for one.
+fn begin_tiering<S: Store>(store: &S, options: &MountOptions) -> Option<Arc<Tiering>> {
+    let device = store.device()?;
+    if options.tier.mode == TierMode::Off || options.read_only || !device.is_attached() {
+        return None;
+    }
+    let geometry = store.geometry();
+    device.begin_residents(geometry.total_blocks());
+    let blocks = u64::from(geometry.segments) * geometry.segment_blocks;
+    Some(Arc::new(Tiering::new(options.tier, blocks)))
 }
 
 impl<S: Store> Core<S> {

@@ -3,6 +3,7 @@
 use crate::format::{FileType, InodeNumber, MODE_PERMISSION_MASK, RawInode, Timestamp};
 use crate::values::clock::Clock;
 use pmem::BLOCK_BYTES;
+use std::time::Duration;
 
 /// What `stat` tells of an inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -161,6 +162,43 @@ pub struct ReadCacheOptions {
     pub window_ms: u32,
 }
 
+/// Who moves data between memory and the device of a pool that has one.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TierMode {
+    /// Nobody: data stays where it is.
+    #[default]
+    Off,
+    /// The caller, by [`FileSystem::tier_step`](crate::FileSystem::tier_step), and writers that find
+    /// no room. Tests repeat this way.
+    Steps,
+    /// Two threads of the mount.
+    Threads,
+}
+
+/// How data moves between memory and the device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TierOptions {
+    /// Who moves it.
+    pub mode: TierMode,
+    /// Percent of the memory that dirty blocks may take before they are copied whatever their age.
+    pub dirty_max_percent: u8,
+    /// Age at which a dirty block is copied to the device.
+    pub dirty_age: Duration,
+    /// Most bytes a second that are copied because of their age; 0 = no limit.
+    pub rate_max: u64,
+}
+
+impl Default for TierOptions {
+    fn default() -> TierOptions {
+        TierOptions {
+            mode: TierMode::Off,
+            dirty_max_percent: 60,
+            dirty_age: Duration::from_secs(30),
+            rate_max: 0,
+        }
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MountOptions {
@@ -181,6 +219,8 @@ pub struct MountOptions {
     pub roam_after: u32,
     /// Copies of hot blocks in DRAM.
     pub read_cache: ReadCacheOptions,
+    /// Moving data between memory and a device below it.
+    pub tier: TierOptions,
 }
 
 /// How to rename (`renameat2`).

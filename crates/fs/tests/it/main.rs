@@ -23,3 +23,4 @@ mod residue_of_image;
 mod secret;
 mod small_log;
 mod tampered;
+mod tier;

@@ -2,22 +2,24 @@
 //! (`docs/decisions/device.md`).
 //!
 //! * [`seals`]: the checksum of each of its blocks, kept in the region.
-//! * [`part`]: one transaction's use of it.
+//! * [`part`]: writes to it, by a transaction or by the tier.
 
 mod part;
 mod seals;
 
 pub(crate) use part::DevicePart;
+pub use part::Outgoing;
 pub(crate) use seals::SEAL_BYTES;
 
 use crate::disk::{Waits, Watch};
 use crate::layout::Superblock;
 use device::{
-    Device, DeviceBlock, DeviceError, Flushes, Moment, Pin, ReadRequest, Readers, Rebuild, Run,
-    Runs, Space,
+    Device, DeviceBlock, DeviceError, Flushes, Moment, Pin, ReadRequest, Readers, Rebuild, Residents,
+    Run, Runs, Space, Twin,
 };
 use parking_lot::Mutex;
-use pmem::Region;
+use pmem::{BlockNumber, Region};
+use scatter::Extent;
 use pmem::deliberate::{self, Bug};
 use seals::Seals;
 use std::collections::VecDeque;
@@ -59,6 +61,8 @@ pub struct PoolDevice {
     /// Oldest first.
     pending: Mutex<VecDeque<Freed>>,
     watch: Watch,
+    /// Since a tier has begun.
+    residents: OnceLock<Residents>,
 }
 
 impl DeviceFault {
@@ -95,6 +99,7 @@ impl PoolDevice {
             flushes: Flushes::default(),
             pending: Mutex::default(),
             watch: Watch::default(),
+            residents: OnceLock::new(),
         })
     }
 
@@ -106,6 +111,59 @@ impl PoolDevice {
     /// Has `waits` told of all waits for the device from now on; only the first call counts.
     pub fn watch_waits(&self, waits: Arc<dyn Waits>) {
         self.watch.set(waits);
+    }
+
+    /// From now on the pool knows of each block of memory whether the device has the same content.
+    pub fn begin_residents(&self, region_blocks: u64) -> &Residents {
+        self.residents.get_or_init(|| Residents::new(region_blocks))
+    }
+
+    /// What is known of the blocks of memory; `None` without a tier.
+    #[inline]
+    pub fn residents(&self) -> Option<&Residents> {
+        self.residents.get()
+    }
+
+    /// Whether a device is attached.
+    pub fn is_attached(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// A block of memory has changed in place: its twin, if it has one, has old content. The change
+    /// was made (T2), and `sequence` is a record's number that is not smaller than the change's.
+    pub(crate) fn changed(&self, sequence: u64, block: BlockNumber) {
+        let twin = self.residents().and_then(|known| known.changed(block));
+        if let Some(Twin { block, .. }) = twin {
+            self.free_later(sequence, &[Run::one(block)]);
+        }
+    }
+
+    /// A block that no pointer names is free when the records up to `sequence` are retired.
+    pub(crate) fn free_twin(&self, sequence: u64, block: DeviceBlock) {
+        self.free_later(sequence, &[Run::one(block)]);
+    }
+
+    /// Frees all twins at once: nobody uses the pool any more, and no record is alive.
+    pub fn free_twins(&self) {
+        let twins = self.residents().into_iter().flat_map(Residents::take_all);
+        twins.for_each(|twin| self.hand_back(Run::one(twin.block)));
+    }
+
+    /// These blocks of memory have lost their owners, and will get others. The records that freed
+    /// them are retired, but not always those up to `sequence`, which may name their twins.
+    pub(crate) fn lost_owners(&self, sequence: u64, freed: &[Extent]) {
+        let Some(residents) = self.residents() else {
+            return;
+        };
+        if deliberate::is(Bug::KeepTwinOfFreed) {
+            return;
+        }
+        for extent in freed {
+            for block in (0..u64::from(extent.blocks)).map(|index| extent.start + index) {
+                residents.forget_use(block);
+                self.changed(sequence, block);
+            }
+        }
     }
 
     /// Its name in log lines.

@@ -4,6 +4,7 @@ use super::PmemStore;
 use crate::device::PoolDevice;
 use crate::read_speed::ReadSpeed;
 use crate::sharing::SeenBlocks;
+use device::DeviceBlock;
 use pmem::{BLOCK_BYTES, BlockNumber};
 use std::sync::Arc;
 
@@ -22,6 +23,12 @@ pub trait Data: Send + Sync + 'static {
     fn read_speed(&self) -> Option<ReadSpeed>;
     /// The device that other data blocks lie on; `None` if all of them are memory.
     fn device(&self) -> Option<&PoolDevice>;
+    /// A block of the device that no pointer names, and that is no twin any more, is free when
+    /// records and readers have left it.
+    fn free_twin(&self, block: DeviceBlock);
+    /// A block of memory has changed in place, and the change is applied: the device has not the same
+    /// content any more.
+    fn changed_in_place(&self, block: BlockNumber);
     /// Blocks that a process may still see after their files have freed them.
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;
 }
@@ -54,6 +61,19 @@ impl Data for PmemStore {
     #[inline]
     fn device(&self) -> Option<&PoolDevice> {
         self.device.as_ref()
+    }
+
+    fn free_twin(&self, block: DeviceBlock) {
+        if let Some(device) = &self.device {
+            device.free_twin(self.journals.sequence(), block);
+        }
+    }
+
+    #[inline]
+    fn changed_in_place(&self, block: BlockNumber) {
+        if let Some(device) = &self.device {
+            device.changed(self.journals.sequence(), block);
+        }
     }
 
     fn seen_blocks(&self) -> &Arc<SeenBlocks> {

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceFault;
 use crate::homes::HomeOffset;
-use device::{DeviceBlock, Runs};
+use device::{DeviceBlock, Runs, Twin};
 use pmem::{BlockNumber, Offset};
 use scatter::{DomainId, Extent, Extents, OutOfSpace, Purpose};
 
@@ -106,6 +106,12 @@ pub trait Transaction {
     ///
     /// [`DeviceFault`]; the transaction can only be dropped then.
     fn redeem(&mut self) -> Result<(), DeviceFault>;
+    /// Notes that this transaction changes a data block in place. Its commit tells the device's part
+    /// of the pool, which may have a copy of the block.
+    fn changes_in_place(&mut self, block: BlockNumber);
+    /// Seals blocks of the device that were written before this transaction, durably, so that the
+    /// record can point to them. They are the caller's until the commit.
+    fn adopt_device(&mut self, twins: &[Twin]);
     /// Gives a block of the device back. It is not reused before this transaction is retired, and
     /// its readers have left (R1, D4).
     fn free_device(&mut self, block: DeviceBlock);

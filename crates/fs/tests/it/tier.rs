@@ -1,0 +1,253 @@
+//! Data that moves between memory and a device below it.
+
+use device::Device;
+use device::faulty::{Fault, Faulty};
+use perdure_fs::check::{CheckOptions, check};
+use perdure_fs::{
+    FileSystem, FsError, MountOptions, NewInode, Node, TierMode, TierState, TierStatus, mkfs_region,
+};
+use pmem::{BLOCK_BYTES, Region};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use txn::{FormatOptions, Mode, PmemStore};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const MEMORY_BYTES: u64 = 8 << 20;
+const DEVICE_BLOCKS: u32 = 20_000;
+const ALL: std::ops::Range<u64> = 0..u64::MAX;
+
+fn new_region(device_blocks: u32) -> Arc<Region> {
+    let options = FormatOptions {
+        size_bytes: MEMORY_BYTES,
+        segment_bytes: 256 << 10,
+        journals: 2,
+        journal_bytes: 64 << 10,
+        volatile: true,
+        device_blocks,
+        ..FormatOptions::default()
+    };
+    let region = Region::anonymous(options.size_bytes);
+    Arc::new(mkfs_region(region, &options, (0, 0)).expect("mkfs"))
+}
+
+fn open(region: &Arc<Region>, device: &Arc<Faulty>, mode: TierMode) -> FileSystem {
+    let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite).expect("a sound pool");
+    let device = Arc::clone(device) as Arc<dyn Device>;
+    let store = store.with_device(device, "faulty").expect("its device");
+    let mut options = MountOptions {
+        seed: Some(3),
+        ..MountOptions::default()
+    };
+    options.tier.mode = mode;
+    FileSystem::mount(store, options).expect("a sound pool")
+}
+
+fn pool(mode: TierMode) -> (Arc<Region>, Arc<Faulty>, FileSystem) {
+    let device = Arc::new(Faulty::new(DEVICE_BLOCKS.into()));
+    let region = new_region(DEVICE_BLOCKS);
+    let files = open(&region, &device, mode);
+    (region, device, files)
+}
+
+fn sound(files: FileSystem, region: &Arc<Region>) {
+    files.unmount();
+    let options = CheckOptions {
+        threads: 1,
+        progress: None,
+    };
+    let report = check(region, &options);
+    assert!(report.is_clean(), "{:?}", report.faults);
+}
+
+fn make(files: &FileSystem, name: &str, content: &[u8]) -> Node {
+    let new = NewInode::file(0o644);
+    let node = files.create(&files.root(), name.as_bytes(), &new);
+    let node = node.expect("a new name");
+    assert_eq!(files.write(&node, 0, content), Ok(content.len()));
+    node
+}
+
+fn content(files: &FileSystem, node: &Node) -> Vec<u8> {
+    let size = files.attributes(node).expect("a file").size_bytes as usize;
+    let mut content = vec![0; size];
+    assert_eq!(files.read(node, 0, &mut content), Ok(size));
+    content
+}
+
+fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let byte = |at: u64| (seed.wrapping_mul(31).wrapping_add(at * 7 + at / 251)) as u8;
+    (0..length as u64).map(byte).collect()
+}
+
+fn status(files: &FileSystem) -> TierStatus {
+    files.tier_status().expect("a tier")
+}
+
+fn on_device(files: &FileSystem, node: &Node) -> u64 {
+    files.blocks_on_device(node, ALL).expect("a file")
+}
+
+/// A moment at which everything of today is old.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+#[test]
+fn blocks_are_copied_by_age_and_evicted_by_need() {
+    let (region, _device, files) = pool(TierMode::Steps);
+    let bytes = pattern(1, 50 * BLOCK_BYTES + 17);
+    let node = make(&files, "a", &bytes);
+    assert_eq!(files.tier_step(Instant::now()), 0, "nothing is old");
+    assert_eq!(status(&files).clean_bytes, 0);
+    assert!(files.tier_step(later()) > 0);
+    assert_eq!(status(&files).clean_bytes, 51 * BLOCK);
+    assert_eq!(on_device(&files, &node), 0, "copied, and still in memory");
+    assert_eq!(files.tier_step(later()), 0);
+    // A clean block that changes is dirty, and its copy is free.
+    files.write(&node, 3 * BLOCK + 9, b"in place").expect("room");
+    files.write(&node, 7 * BLOCK, &[5; BLOCK_BYTES]).expect("room");
+    assert!(status(&files).clean_bytes <= 50 * BLOCK);
+    let mut bytes = bytes;
+    bytes[3 * BLOCK_BYTES + 9..][..8].copy_from_slice(b"in place");
+    bytes[7 * BLOCK_BYTES..][..BLOCK_BYTES].fill(5);
+    let evicted = files.tier_evict(1000);
+    assert_eq!(on_device(&files, &node), evicted);
+    assert_eq!(evicted, 49, "all but the two that changed");
+    assert_eq!(content(&files, &node), bytes);
+    files.tier_flush().expect("a good device");
+    files.tier_evict(1000);
+    assert_eq!(on_device(&files, &node), 51);
+    assert_eq!(content(&files, &node), bytes);
+    sound(files, &region);
+}
+
+#[test]
+fn a_cut_file_leaves_nothing_below() {
+    let (region, _device, files) = pool(TierMode::Steps);
+    let free = status(&files).home_free_bytes;
+    let node = make(&files, "a", &pattern(1, 64 * BLOCK_BYTES));
+    files.tier_flush().expect("a good device");
+    files.tier_evict(30);
+    let set = |size| perdure_fs::SetAttributes {
+        size_bytes: Some(size),
+        ..Default::default()
+    };
+    files.set_attributes(&node, &set(40 * BLOCK + 5)).expect("a cut");
+    files.set_attributes(&node, &set(50 * BLOCK)).expect("longer");
+    let mut expected = pattern(1, 64 * BLOCK_BYTES);
+    expected[40 * BLOCK_BYTES + 5..].fill(0);
+    expected.truncate(50 * BLOCK_BYTES);
+    assert_eq!(content(&files, &node), expected);
+    files.tier_flush().expect("a good device");
+    files.tier_evict(1000);
+    assert_eq!(content(&files, &node), expected);
+    files.unlink(&files.root(), b"a").expect("there");
+    drop(node);
+    files.checkpoint();
+    files.checkpoint();
+    assert_eq!(status(&files).home_free_bytes, free);
+    sound(files, &region);
+}
+
+#[test]
+fn a_pool_takes_more_than_its_memory_holds() {
+    for mode in [TierMode::Steps, TierMode::Threads] {
+        let (region, device, files) = pool(mode);
+        let piece = 64 * BLOCK_BYTES;
+        let nodes: Vec<Node> = (0..120)
+            .map(|number| make(&files, &format!("f{number}"), &pattern(number, piece)))
+            .collect();
+        for (number, node) in nodes.iter().enumerate() {
+            assert_eq!(content(&files, node), pattern(number as u64, piece), "{number}");
+        }
+        drop(nodes);
+        files.unmount();
+        let files = open(&region, &device, mode);
+        for number in 0..120 {
+            let node = files.lookup(&files.root(), format!("f{number}").as_bytes());
+            let node = node.expect("a file of before");
+            assert_eq!(content(&files, &node), pattern(number, piece), "{number}");
+        }
+        sound(files, &region);
+    }
+}
+
+#[test]
+fn a_block_that_is_read_again_comes_back_and_a_scan_does_not() {
+    let (region, _device, files) = pool(TierMode::Steps);
+    let node = make(&files, "a", &pattern(1, 300 * BLOCK_BYTES));
+    files.tier_flush().expect("a good device");
+    assert_eq!(files.tier_evict(1000), 300);
+    assert_eq!(content(&files, &node), pattern(1, 300 * BLOCK_BYTES));
+    while files.tier_step(Instant::now()) > 0 {}
+    assert_eq!(on_device(&files, &node), 300, "a scan brings nothing in");
+    let mut block = [0; BLOCK_BYTES];
+    for _ in 0..2 {
+        files.read(&node, 5 * BLOCK, &mut block).expect("a good device");
+        while files.tier_step(Instant::now()) > 0 {}
+    }
+    assert_eq!(on_device(&files, &node), 299);
+    assert_eq!(status(&files).clean_bytes, BLOCK, "it is clean");
+    // The next sweep leaves it, and the one behind that does not.
+    let before = status(&files).evicted_bytes;
+    files.tier_evict(1);
+    assert_eq!(status(&files).evicted_bytes, before + BLOCK);
+    assert_eq!(content(&files, &node), pattern(1, 300 * BLOCK_BYTES));
+    sound(files, &region);
+}
+
+#[test]
+fn a_hot_set_survives_a_stream_of_writes() {
+    let (region, _device, files) = pool(TierMode::Steps);
+    let hot = make(&files, "hot", &pattern(9, 100 * BLOCK_BYTES));
+    for round in 0..100 {
+        assert_eq!(content(&files, &hot), pattern(9, 100 * BLOCK_BYTES));
+        let cold = make(&files, &format!("cold{round}"), &pattern(round, 80 * BLOCK_BYTES));
+        drop(cold);
+        while files.tier_step(Instant::now()) > 0 {}
+    }
+    let lost = on_device(&files, &hot);
+    assert!(lost <= 10, "{lost} of 100 hot blocks were evicted");
+    sound(files, &region);
+}
+
+#[test]
+fn a_device_that_fails_loses_nothing_and_is_tried_again() {
+    let (region, device, files) = pool(TierMode::Steps);
+    let node = make(&files, "a", &pattern(1, 40 * BLOCK_BYTES));
+    for fault in [Fault::Write, Fault::Wait, Fault::Flush] {
+        device.arm(fault, 0);
+        assert!(matches!(files.tier_flush(), Err(FsError::Device(_))), "{fault:?}");
+        assert_eq!(status(&files).clean_bytes, 0, "{fault:?}");
+        assert_eq!(status(&files).state, TierState::Failing);
+        assert_eq!(files.tier_evict(1000), 0, "nothing is clean");
+    }
+    files.tier_flush().expect("a good device");
+    assert_eq!(status(&files).state, TierState::Ok);
+    assert_eq!(files.tier_evict(1000), 40);
+    assert_eq!(content(&files, &node), pattern(1, 40 * BLOCK_BYTES));
+    sound(files, &region);
+}
+
+#[test]
+fn a_full_device_ends_in_no_space_and_not_in_a_wait() {
+    let device = Arc::new(Faulty::new(100));
+    let region = new_region(100);
+    let files = open(&region, &device, TierMode::Threads);
+    let new = NewInode::file(0o644);
+    let node = files.create(&files.root(), b"a", &new).expect("a new name");
+    let begun = Instant::now();
+    let written = (0..4000).find(|&index| {
+        let wrote = files.write(&node, index * BLOCK, &pattern(index, BLOCK_BYTES));
+        wrote != Ok(BLOCK_BYTES)
+    });
+    let written = written.expect("memory and device are smaller than this");
+    assert!(written > 1000, "{written}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    for index in 0..written {
+        let mut block = [0; BLOCK_BYTES];
+        assert_eq!(files.read(&node, index * BLOCK, &mut block), Ok(BLOCK_BYTES));
+        assert!(block.as_slice() == pattern(index, BLOCK_BYTES), "{index}");
+    }
+    sound(files, &region);
+}
