@@ -70,6 +70,11 @@ impl FileDisk {
         })
     }
 
+    /// The file below.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether reads and writes go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct

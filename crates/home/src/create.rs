@@ -1,0 +1,137 @@
+//! Making a home.
+
+use crate::HomeError;
+use crate::header::{DATA_AT, HEADERS_AT, HOME_MAGIC, HOME_VERSION, HomeHeader};
+use pmem::BLOCK_BYTES;
+use rustix::fs::{FlockOperation, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::SystemTime;
+use zerocopy::IntoBytes;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Fewest data blocks of a home: 4 MiB.
+const BLOCKS_MIN: u64 = 1024;
+/// What a home begins with is looked at so far: file systems have their names there.
+const LOOK_BYTES: usize = 256 << 10;
+
+/// How a home is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Create<'p> {
+    /// The file, which is made if it is not there, or the block device.
+    pub path: &'p Path,
+    /// Identity of the pool.
+    pub pool: [u8; 16],
+    /// Size of a file in bytes; `None` for all of a device, or a file as it is.
+    pub bytes: Option<u64>,
+    /// Make it whatever is there.
+    pub overwrite: bool,
+}
+
+/// Makes a home, with all the space it may need: a home cannot become full later than at this call.
+/// Returns its header. It is durable.
+///
+/// # Errors
+///
+/// [`HomeError`]; an existing file or device is as it was, unless writing its header failed.
+pub fn create(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
+    let path = options.path;
+    let is_new = !path.exists();
+    let made = make(options);
+    if made.is_err() && is_new {
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}
+
+fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
+    let path = options.path;
+    let mut file = open(path, true)?;
+    let is_device = file
+        .metadata()
+        .map_err(HomeError::io("look at", path))?
+        .file_type()
+        .is_block_device();
+    let found = file.seek(SeekFrom::End(0)).map_err(HomeError::io("measure", path))?;
+    if !options.overwrite && !is_blank(&file, found).map_err(HomeError::io("read", path))? {
+        return Err(HomeError::NotEmpty {
+            path: path.to_owned(),
+        });
+    }
+    let bytes = match options.bytes {
+        Some(wanted) if is_device => wanted.min(found),
+        Some(wanted) => wanted,
+        None => found,
+    };
+    let blocks = bytes.saturating_sub(DATA_AT) / BLOCK;
+    if blocks < BLOCKS_MIN {
+        return Err(HomeError::TooSmall {
+            path: path.to_owned(),
+            bytes,
+            least: DATA_AT + BLOCKS_MIN * BLOCK,
+        });
+    }
+    if !is_device {
+        reserve(&file, bytes).map_err(HomeError::io("reserve space for", path))?;
+    }
+    let header = HomeHeader {
+        magic: HOME_MAGIC,
+        version: HOME_VERSION,
+        checksum: 0,
+        pool: options.pool,
+        generation: 0,
+        blocks,
+        created_ns: now_ns(),
+    }
+    .sealed();
+    let mut unit = [0; BLOCK_BYTES];
+    unit[..size_of::<HomeHeader>()].copy_from_slice(header.as_bytes());
+    for at in HEADERS_AT {
+        file.write_all_at(&unit, at).map_err(HomeError::io("write", path))?;
+    }
+    file.sync_all().map_err(HomeError::io("sync", path))?;
+    Ok(header)
+}
+
+/// Opens and locks a home. A block device that is mounted, or part of something, is refused.
+pub(crate) fn open(path: &Path, makes: bool) -> Result<File, HomeError> {
+    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(makes && !is_device).truncate(false);
+    options.mode(0o600).custom_flags(flags.bits() as i32);
+    let file = options.open(path).map_err(|source| match source.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => HomeError::InUse {
+            path: path.to_owned(),
+        },
+        _ => HomeError::io("open", path)(source),
+    })?;
+    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    locked.map_err(|_| HomeError::InUse {
+        path: path.to_owned(),
+    })?;
+    Ok(file)
+}
+
+/// Whether a file begins with zeros, or is empty.
+fn is_blank(file: &File, bytes: u64) -> std::io::Result<bool> {
+    let mut head = vec![0; LOOK_BYTES.min(bytes as usize)];
+    file.read_exact_at(&mut head, 0)?;
+    Ok(head.iter().all(|&byte| byte == 0))
+}
+
+/// Gives a file all its blocks, where its file system can.
+fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+        reserved => Ok(reserved?),
+    }
+}
+
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as i64)
+}

@@ -1,0 +1,212 @@
+//! A home that is open.
+
+use crate::HomeError;
+use crate::batch::{Batch, Direction, Piece, Rings};
+use crate::create::open;
+use crate::header::{DATA_AT, HEADERS_AT, HomeHeader};
+use device::{Device, DeviceError, ReadRequest, Run, Token, WriteRequest};
+use parking_lot::Mutex;
+use pmem::BLOCK_BYTES;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use wal::{AlignedBuffer, Disk, FileDisk, UNIT_BYTES};
+use zerocopy::IntoBytes;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// The home of a pool, locked for this process.
+#[derive(Debug)]
+pub struct FileHome {
+    disk: FileDisk,
+    path: PathBuf,
+    header: Mutex<HomeHeader>,
+    blocks: u64,
+    rings: Rings,
+    next_token: AtomicU64,
+    writing: Mutex<HashMap<u64, Batch>>,
+}
+
+impl FileHome {
+    /// Opens and locks the home of a pool. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError`]: it is missing, in use, damaged, of another version or another pool.
+    pub fn open(path: &Path, pool: &[u8; 16]) -> Result<FileHome, HomeError> {
+        let file = open(path, false)?;
+        let disk = FileDisk::over(file, path.to_owned()).map_err(HomeError::io("open", path))?;
+        let mut newest: Option<HomeHeader> = None;
+        for at in HEADERS_AT {
+            let mut unit = unit();
+            if at + UNIT_BYTES as u64 <= disk.length_bytes() {
+                disk.read(at, &mut unit).map_err(HomeError::io("read", path))?;
+            }
+            let header = HomeHeader::parse(&unit);
+            if header.is_some_and(|one| newest.is_none_or(|other| one.generation > other.generation)) {
+                newest = header;
+            }
+        }
+        let header = newest.ok_or_else(|| HomeError::NotAHome {
+            path: path.to_owned(),
+        })?;
+        header.require(path, pool)?;
+        let room = disk.length_bytes().saturating_sub(DATA_AT) / BLOCK;
+        if room < header.blocks {
+            return Err(HomeError::TooSmall {
+                path: path.to_owned(),
+                bytes: disk.length_bytes(),
+                least: DATA_AT + header.blocks * BLOCK,
+            });
+        }
+        Ok(FileHome {
+            disk,
+            path: path.to_owned(),
+            blocks: header.blocks,
+            header: Mutex::new(header),
+            rings: Rings::default(),
+            next_token: AtomicU64::new(0),
+            writing: Mutex::default(),
+        })
+    }
+
+    /// How often it was mounted for writing.
+    pub fn generation(&self) -> u64 {
+        self.header.lock().generation
+    }
+
+    /// Fails unless home and memory are of the same time. The home counts a mount first, so that it
+    /// is ahead by one if the power failed between the two.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError::OtherTime`].
+    pub fn require_generation(&self, memory: u64) -> Result<(), HomeError> {
+        let home = self.generation();
+        if home == memory || home == memory + 1 {
+            return Ok(());
+        }
+        Err(HomeError::OtherTime {
+            path: self.path.clone(),
+            older_or_newer: if home < memory { "older" } else { "newer" },
+            home,
+            memory,
+        })
+    }
+
+    /// Counts a mount, durably. The memory's count follows.
+    ///
+    /// # Errors
+    ///
+    /// [`HomeError::Io`]: the count is the old one, or the new one.
+    pub fn count_mount(&self) -> Result<u64, HomeError> {
+        let mut header = self.header.lock();
+        let mut next = *header;
+        next.generation += 1;
+        let next = next.sealed();
+        let mut unit = unit();
+        unit[..size_of::<HomeHeader>()].copy_from_slice(next.as_bytes());
+        // The other header stays whole whatever becomes of this write.
+        let at = HEADERS_AT[(next.generation % 2) as usize];
+        let written = self.disk.write(at, &unit).and_then(|()| self.disk.flush());
+        written.map_err(HomeError::io("write", &self.path))?;
+        *header = next;
+        Ok(next.generation)
+    }
+
+    fn failed(error: io::Error) -> DeviceError {
+        match error.kind() {
+            io::ErrorKind::NotFound => DeviceError::Missing,
+            _ => DeviceError::Failed(error.to_string()),
+        }
+    }
+
+    fn contains(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        let end = first.checked_add(blocks);
+        match end.is_some_and(|end| end <= self.blocks) {
+            true => Ok(()),
+            false => Err(DeviceError::Failed(format!(
+                "block {first} lies behind the end of the home"
+            ))),
+        }
+    }
+}
+
+/// A buffer of one unit.
+fn unit() -> AlignedBuffer {
+    let mut unit = AlignedBuffer::new();
+    unit.resize(UNIT_BYTES);
+    unit
+}
+
+/// Adds a block at the end of the buffer; blocks next to each other are one piece.
+fn add(pieces: &mut Vec<Piece>, at: u64, start: usize, bytes: usize) {
+    match pieces.last_mut() {
+        Some(last) if last.at + last.bytes as u64 == at => last.bytes += bytes,
+        _ => pieces.push(Piece { at, start, bytes }),
+    }
+}
+
+impl Device for FileHome {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn read(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        let mut order: Vec<usize> = (0..requests.len()).collect();
+        order.sort_unstable_by_key(|&index| requests[index].block);
+        let mut pieces = Vec::new();
+        for (position, &index) in order.iter().enumerate() {
+            let block = requests[index].block;
+            self.contains(block.get(), 1)?;
+            add(&mut pieces, DATA_AT + block.byte(), position * BLOCK_BYTES, BLOCK_BYTES);
+        }
+        let mut buffer = AlignedBuffer::with_capacity(requests.len() * BLOCK_BYTES);
+        buffer.resize(requests.len() * BLOCK_BYTES);
+        let batch = self.rings.begin(&self.disk, Direction::Read, buffer, &pieces);
+        let buffer = self.rings.wait(&self.disk, batch).map_err(FileHome::failed)?;
+        let blocks = buffer.as_chunks::<BLOCK_BYTES>().0;
+        for (&index, content) in order.iter().zip(blocks) {
+            *requests[index].into = *content;
+        }
+        Ok(())
+    }
+
+    fn write(&self, requests: &[WriteRequest<'_>]) -> Result<Token, DeviceError> {
+        let bytes = requests.iter().map(|request| request.bytes.len()).sum();
+        let mut buffer = AlignedBuffer::with_capacity(bytes);
+        let mut pieces = Vec::new();
+        for request in requests {
+            let length = request.bytes.len();
+            self.contains(request.start.get(), length as u64 / BLOCK)?;
+            add(&mut pieces, DATA_AT + request.start.byte(), buffer.len(), length);
+            buffer.extend_from_slice(request.bytes);
+        }
+        let batch = self.rings.begin(&self.disk, Direction::Write, buffer, &pieces);
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        self.writing.lock().insert(token, batch);
+        Ok(Token(token))
+    }
+
+    fn wait(&self, token: Token) -> Result<(), DeviceError> {
+        let batch = self.writing.lock().remove(&token.0);
+        let Some(batch) = batch else {
+            return Err(DeviceError::Failed("nobody has begun this write".into()));
+        };
+        let written = self.rings.wait(&self.disk, batch);
+        written.map(drop).map_err(FileHome::failed)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.disk.flush().map_err(FileHome::failed)
+    }
+
+    fn trim(&self, _runs: &[Run]) {
+        // A file keeps its blocks, so that it never finds its disk full; devices level their wear
+        // without this.
+    }
+}
+
+#[cfg(test)]
+mod tests;
