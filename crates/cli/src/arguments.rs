@@ -5,6 +5,7 @@ pub(crate) mod background;
 pub(crate) mod bench;
 
 use crate::lease_timeout::LeaseTimeout;
+use crate::tier::{DirtyAge, Percent};
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
 use background::Background;
@@ -111,8 +112,16 @@ pub(crate) struct Mkfs {
     /// Size of the log of a pool on an ordinary disk; 0 = an eighth of the pool, from 64M to 1G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub(crate) log_size: u64,
-    /// Most memory that the pool may need while it is mounted; a pool on an ordinary disk needs its
-    /// size, one on persistent memory none. A larger pool is refused
+    /// A disk below the pool, for data that its memory has no room for: a block device, a file
+    /// (made if it is not there), or a directory for one
+    #[arg(long, value_name = "PATH")]
+    pub(crate) home: Option<PathBuf>,
+    /// Bytes of the home that the pool uses; units K, M, G, T. Needed for a new file, else all
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "home")]
+    pub(crate) home_size: Option<u64>,
+    /// Most memory that the pool needs while it is mounted; a pool on an ordinary disk needs its
+    /// size, one on persistent memory none. On an ordinary disk the rest of a larger pool lies in a
+    /// file of the pool's directory; any other larger pool is refused
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Number of journals, the most operations that commit at the same moment; 0 = one for each core
@@ -129,7 +138,7 @@ The command returns when the mount can be used; the server goes on in the backgr
 the machine, the same command recovers the pool and cleans up the dead mount.
 
 Options after -o: remount, ro, noatime, relatime, strictatime, allow_other, volatile, no_uring, enable_uring, no_direct, in_place,
-force_recovery, threads=N, log=FILE, durable=WHEN, lease_timeout=SECONDS, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
+force_recovery, threads=N, log=FILE, durable=WHEN, lease_timeout=SECONDS, home=PATH, dirty_max=PERCENT, dirty_age=TIME, home_rate=BYTES, read_cache=MODE, read_cache_threshold=N, read_cache_window=SECONDS; the usual
 ones of mount(8) that have no meaning here are accepted.
 Where a comma ends an option, the size of the read cache follows a colon: -o read_cache=on:2G.
 
@@ -139,6 +148,7 @@ Examples:
   perdure mount /mnt/pmem/pool /mnt --read-cache 8G
   perdure mount /mnt/pmem/pool /mnt --in-place
   perdure mount ~/pool ~/files --durable call
+  perdure mount /mnt/pmem/pool /mnt --dirty-max 40% --dirty-age 10s --home-rate 200M
   perdure mount ~/pool ~/files --enable-uring
   perdure mount -o remount,ro /mnt/pmem/pool /mnt
   mount -t fuse.perdure /mnt/pmem/pool /mnt     (with a link /sbin/mount.fuse.perdure to perdure)")]
@@ -148,6 +158,19 @@ pub(crate) struct Mount {
     /// Directory to mount it at
     #[arg(value_name = "MNT")]
     pub(crate) mountpoint: PathBuf,
+    /// Where the disk below the pool is, if not where the pool's directory says
+    #[arg(long, value_name = "PATH")]
+    pub(crate) home: Option<PathBuf>,
+    /// How much of the memory data may take that the home has not, before it is copied there
+    /// whatever its age
+    #[arg(long, value_name = "PERCENT", default_value = "60%")]
+    pub(crate) dirty_max: Percent,
+    /// Age at which changed data is copied to the home
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub(crate) dirty_age: DirtyAge,
+    /// Most bytes a second that are copied to the home because of their age; 0 = no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
+    pub(crate) home_rate: u64,
     /// Stay in the foreground, until unmounted or SIGTERM or SIGINT
     #[arg(long, short)]
     pub(crate) foreground: bool,

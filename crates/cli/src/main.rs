@@ -11,6 +11,7 @@ mod read_cache;
 mod repeats;
 mod signals;
 mod size;
+mod tier;
 mod visible;
 
 use arguments::background::Background;

@@ -46,6 +46,47 @@ pub fn create(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
     made
 }
 
+/// Data blocks that a home made like this will have.
+///
+/// # Errors
+///
+/// [`HomeError`]: the size is not known, too small or too large, or the file cannot be measured.
+pub fn blocks_of(path: &Path, bytes: Option<u64>) -> Result<u32, HomeError> {
+    let found = match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        found => Some(found.map_err(HomeError::io("look at", path))?),
+    };
+    let is_device = found.is_some_and(|found| found.file_type().is_block_device());
+    let bytes = match (bytes, path.exists()) {
+        (Some(bytes), _) if !is_device => bytes,
+        (None, false) => {
+            return Err(HomeError::NeedsSize {
+                path: path.to_owned(),
+            });
+        }
+        (wanted, _) => {
+            let mut file = File::open(path).map_err(HomeError::io("open", path))?;
+            let end = file.seek(SeekFrom::End(0)).map_err(HomeError::io("measure", path))?;
+            wanted.map_or(end, |wanted| wanted.min(end))
+        }
+    };
+    let blocks = bytes.saturating_sub(DATA_AT) / BLOCK;
+    if blocks < BLOCKS_MIN {
+        return Err(HomeError::TooSmall {
+            path: path.to_owned(),
+            bytes,
+            least: DATA_AT + BLOCKS_MIN * BLOCK,
+        });
+    }
+    match u32::try_from(blocks) {
+        Ok(blocks) if blocks < u32::MAX => Ok(blocks),
+        _ => Err(HomeError::TooLarge {
+            path: path.to_owned(),
+            bytes,
+        }),
+    }
+}
+
 fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
     let path = options.path;
     let mut file = open(path, true)?;

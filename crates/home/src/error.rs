@@ -70,6 +70,20 @@ pub enum HomeError {
         /// The least size.
         least: u64,
     },
+    /// Nobody said how large a new home shall be.
+    #[error("{path} is not there yet; say how large the new home shall be, with --home-size")]
+    NeedsSize {
+        /// The home.
+        path: PathBuf,
+    },
+    /// More blocks than a pool can name.
+    #[error("{path} has {bytes} bytes, and a pool uses less than 16T of its home; give a smaller --home-size")]
+    TooLarge {
+        /// The home.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
     /// Whoever makes a home would destroy something.
     #[error(
         "{path} is not empty; if what it holds can go, give --force, else give another file or device"

@@ -16,6 +16,9 @@ use zerocopy::IntoBytes;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// One for all homes: a token of a home that was lost must not fit a write of its successor.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(0);
+
 /// The home of a pool, locked for this process.
 #[derive(Debug)]
 pub struct FileHome {
@@ -24,7 +27,6 @@ pub struct FileHome {
     header: Mutex<HomeHeader>,
     blocks: u64,
     rings: Rings,
-    next_token: AtomicU64,
     writing: Mutex<HashMap<u64, Batch>>,
 }
 
@@ -66,7 +68,6 @@ impl FileHome {
             blocks: header.blocks,
             header: Mutex::new(header),
             rings: Rings::default(),
-            next_token: AtomicU64::new(0),
             writing: Mutex::default(),
         })
     }
@@ -116,9 +117,12 @@ impl FileHome {
     }
 
     fn failed(error: io::Error) -> DeviceError {
-        match error.kind() {
-            io::ErrorKind::NotFound => DeviceError::Missing,
-            _ => DeviceError::Failed(error.to_string()),
+        use rustix::io::Errno;
+        let gone = [Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM];
+        let code = error.raw_os_error();
+        match gone.iter().any(|errno| Some(errno.raw_os_error()) == code) {
+            true => DeviceError::Missing,
+            false => DeviceError::Failed(error.to_string()),
         }
     }
 
@@ -184,7 +188,7 @@ impl Device for FileHome {
             buffer.extend_from_slice(request.bytes);
         }
         let batch = self.rings.begin(&self.disk, Direction::Write, buffer, &pieces);
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.writing.lock().insert(token, batch);
         Ok(Token(token))
     }

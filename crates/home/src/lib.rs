@@ -5,17 +5,21 @@
 //! belongs to: the pool's block maps do.
 //!
 //! * [`FileHome`]: a home that is open, as a [`device::Device`].
+//! * [`Home`]: the same, also while it is not there: it is looked for again.
 //! * [`create`]: makes one.
+//! * [`attach`]: gives an open pool its home.
 //!
 //! Reads and writes go past the page cache, through `io_uring` where the system has it.
 
+mod attach;
 mod batch;
 mod create;
 mod error;
 mod file;
 mod header;
 
-pub use create::{Create, create};
+pub use attach::{AttachError, Home, attach};
+pub use create::{Create, blocks_of, create};
 pub use error::HomeError;
 pub use file::FileHome;
 pub use header::{DATA_AT, HOME_MAGIC, HOME_VERSION, HomeHeader};

@@ -1,5 +1,6 @@
 //! What can go wrong, and how it looks from `std::io`.
 
+use home::{AttachError, HomeError};
 use std::io;
 use std::path::{Path, PathBuf};
 use txn::{FormatError, OpenError};
@@ -43,6 +44,14 @@ pub enum Error {
         pool: PathBuf,
         /// The reason, with its remedy.
         source: OpenError,
+    },
+    /// The disk below the pool could not be made or attached.
+    #[error("{}: {source}", pool.display())]
+    Home {
+        /// Directory (or device) of the pool.
+        pool: PathBuf,
+        /// The reason, with its remedy.
+        source: AttachError,
     },
     /// Files or directories of the pool are still open.
     #[error("{}: cannot be closed while {handles} files or directories of it are open; drop them first", pool.display())]
@@ -227,6 +236,7 @@ impl Error {
             Error::PoolExists { .. } => libc::EEXIST,
             Error::Remove { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Error::Open { source, .. } => open_errno(source),
+            Error::Home { source, .. } => home_errno(source),
             Error::StillOpen { .. } => libc::EBUSY,
             Error::Path { cause, .. } | Error::Paths { cause, .. } | Error::Inode { cause, .. } => {
                 cause.errno()
@@ -248,6 +258,19 @@ fn naming(pool: &Path, source: &dyn std::error::Error) -> String {
         message
     } else {
         format!("{pool}: {message}")
+    }
+}
+
+fn home_errno(error: &AttachError) -> i32 {
+    match error {
+        AttachError::Home(HomeError::Io { source, .. }) => {
+            source.raw_os_error().unwrap_or(libc::EIO)
+        }
+        AttachError::Home(HomeError::InUse { .. }) => libc::EBUSY,
+        AttachError::Home(HomeError::NotEmpty { .. }) => libc::EEXIST,
+        AttachError::Home(_) => libc::EINVAL,
+        AttachError::Open(source) => open_errno(source),
+        AttachError::Count(_) => libc::EIO,
     }
 }
 

@@ -82,6 +82,7 @@ pub use fs::{
 pub use metadata::{FileTimes, FileType, Metadata};
 pub use open_options::OpenOptions;
 pub use pmem::DurabilityClass;
+pub use home::{AttachError, HomeError};
 pub use pool::{CreateOptions, Pool, PoolOptions};
 pub use read_dir::{DirEntry, ReadDir};
 pub use std::fs::Permissions;

@@ -1,6 +1,7 @@
 //! Creating, opening and closing pools.
 
 mod create;
+mod home;
 
 pub use create::CreateOptions;
 
@@ -8,7 +9,7 @@ use crate::dir::Dir;
 use crate::error::{Cause, Error, Result};
 use fs::{
     AccessTime, FileSystem, MountOptions, Node, ReadCacheFile, ReadCacheMode, ReadCacheOptions,
-    ReadCacheState, ReadCacheStatistics, SpaceStatistics,
+    ReadCacheState, ReadCacheStatistics, SpaceStatistics, TierMode, TierOptions, TierStatus,
 };
 use parking_lot::Mutex;
 use pmem::DurabilityClass;
@@ -29,6 +30,7 @@ pub struct PoolOptions {
     umask: u32,
     pub(crate) log: LogOptions,
     mount: MountOptions,
+    home: Option<PathBuf>,
 }
 
 impl PoolOptions {
@@ -47,9 +49,28 @@ impl PoolOptions {
                     mode: ReadCacheMode::Auto,
                     ..ReadCacheOptions::default()
                 },
+                tier: TierOptions {
+                    mode: TierMode::Threads,
+                    ..TierOptions::default()
+                },
                 ..MountOptions::default()
             },
+            home: None,
         }
+    }
+
+    /// Where the disk below the pool is, if not where the pool's directory says.
+    #[must_use]
+    pub fn home(mut self, path: impl Into<PathBuf>) -> PoolOptions {
+        self.home = Some(path.into());
+        self
+    }
+
+    /// How data moves between memory and the disk below the pool.
+    #[must_use]
+    pub fn tier(mut self, options: TierOptions) -> PoolOptions {
+        self.mount.tier = options;
+        self
     }
 
     /// Open through a private mapping: nothing is ever written, not even the recovery of a crashed pool.
@@ -164,6 +185,11 @@ impl PoolOptions {
         };
         let store = PmemStore::open_with(path, mode, self.volatile, damage, self.log);
         let store = store.map_err(failed)?;
+        let store = ::home::attach(store, path, self.home.as_deref());
+        let store = store.map_err(|source| Error::Home {
+            pool: path.to_owned(),
+            source,
+        })?;
         let mut mount = self.mount;
         mount.read_only = self.read_only;
         let filesystem = FileSystem::mount(store, mount).map_err(failed)?;
@@ -286,6 +312,12 @@ impl Pool {
     #[must_use]
     pub fn recovered_records(&self) -> u64 {
         self.filesystem().store().recovered_records()
+    }
+
+    /// How the disk below the pool is; `None` without one.
+    #[must_use]
+    pub fn tier(&self) -> Option<TierStatus> {
+        self.filesystem().tier_status()
     }
 
     /// Acknowledged changes that could not be recovered, because their records are damaged: a line

@@ -48,6 +48,8 @@ pub const SEGMENT_TABLE_BLOCK: BlockNumber = BlockNumber::new(2);
 pub const CHECKPOINT_AT: u64 = 0;
 /// In the state block: the sealed mark of a clean unmount (sequence number; 0 = mounted or crashed).
 pub const CLEAN_AT: u64 = 64;
+/// In the state block: how often the pool was mounted for writing with its home.
+pub const HOME_MOUNTS_AT: u64 = 96;
 /// In the state block: where a clean unmount saved the volatile state ([`SavedHeader`]).
 pub const SAVED_AT: u64 = 128;
 /// In the state block: two sealed words per journal, one for each half ([`HalfPlace`](crate::places::HalfPlace)).

@@ -37,6 +37,8 @@ pub enum Mode {
 
 /// Name of the header file.
 pub const SUPER_FILE: &str = "super";
+/// In a pool's directory: its home, or a link to it.
+pub const HOME_FILE: &str = "home";
 /// Name of the file that names the owner's process.
 pub const OWNER_FILE: &str = "owner.pid";
 /// Name of the socket on which the owner's process answers questions.

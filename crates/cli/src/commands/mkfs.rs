@@ -5,7 +5,9 @@ use crate::failure::{Failure, Status};
 use crate::output::{self, Bytes};
 use indicatif::ProgressBar;
 use perdure::{CreateOptions, PoolOptions};
+use pmem::BLOCK_BYTES;
 use std::cell::OnceCell;
+use txn::Data;
 
 pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
     let options = CreateOptions::new()
@@ -17,6 +19,14 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
         .overwrite(arguments.force);
     let options = match arguments.memory {
         Some(most) => options.memory_bytes(most),
+        None => options,
+    };
+    let options = match &arguments.home {
+        Some(home) => options.home(home),
+        None => options,
+    };
+    let options = match arguments.home_size {
+        Some(bytes) => options.home_bytes(bytes),
         None => options,
     };
     write(&options, arguments)?;
@@ -36,6 +46,10 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<Status, Failure> {
         superblock.journals,
         super::class_line(pool.class(), arguments.volatile),
     ))?;
+    if let Some(device) = pool.filesystem().store().device() {
+        let bytes = Bytes(device.blocks() * BLOCK_BYTES as u64);
+        output::print(format_args!("home {}: {bytes}\n", device.name()))?;
+    }
     Ok(Status::Success)
 }
 

@@ -441,7 +441,7 @@ fn a_pool_that_needs_more_memory_than_allowed_is_not_made() {
     let Some(scene) = OnDisk::new() else { return };
     let pool = scene.place.path().join("large");
     let made = |memory: &str, more: &[&str]| {
-        let words = ["mkfs", text(&pool), "--size", "64M", "--memory", memory];
+        let words = ["mkfs", text(&pool), "--volatile", "--size", "64M", "--memory", memory];
         run(words.iter().chain(more))
     };
     let outcome = made("32M", &[]);

@@ -83,7 +83,7 @@ impl<S: Store> FileSystem<S> {
         let counters = &tier.counters;
         let state = if core.options.read_only {
             TierState::ReadOnly
-        } else if !device.is_attached() {
+        } else if device.is_missing() {
             TierState::Missing
         } else if tier.failing.lock().attempts > 0 {
             TierState::Failing

@@ -127,6 +127,12 @@ fn state_block() -> String {
                 "sealed: number of the checkpoint of a clean unmount; 0 = mounted, or crashed",
             ),
             row(
+                HOME_MOUNTS_AT,
+                8,
+                "home mounts",
+                "of a pool with a home: how often both were mounted for writing; its header has the same count, or one more",
+            ),
+            row(
                 SAVED_AT,
                 size_of::<SavedHeader>() as u64,
                 "saved header",

@@ -2,7 +2,8 @@
 
 use super::{holds_pool, process_owner, remove_pool};
 use crate::error::{Error, Result};
-use std::path::Path;
+use super::home::NewHome;
+use std::path::{Path, PathBuf};
 use txn::FormatOptions;
 
 /// How [`Pool::create`](crate::Pool::create) lays out a new pool.
@@ -22,6 +23,8 @@ pub struct CreateOptions {
     overwrite: bool,
     pub(super) owner: Option<(u32, u32)>,
     memory_bytes: u64,
+    home: Option<PathBuf>,
+    home_bytes: Option<u64>,
 }
 
 impl CreateOptions {
@@ -34,6 +37,8 @@ impl CreateOptions {
             overwrite: false,
             owner: None,
             memory_bytes: u64::MAX,
+            home: None,
+            home_bytes: None,
         }
     }
 
@@ -85,7 +90,26 @@ impl CreateOptions {
         self
     }
 
-    /// Refuse a pool that needs more memory while it is open: one with a log, or a volatile one.
+    /// A disk below the pool, for data that its memory has no room for: a block device, a file,
+    /// which is made if it is not there, or the directory for one. The pool's directory gets a link
+    /// to it.
+    #[must_use]
+    pub fn home(mut self, path: impl Into<PathBuf>) -> CreateOptions {
+        self.home = Some(path.into());
+        self
+    }
+
+    /// Bytes that the pool uses of its home: needed for a new file, else all of it by default. The
+    /// file gets its space at once.
+    #[must_use]
+    pub fn home_bytes(mut self, bytes: u64) -> CreateOptions {
+        self.home_bytes = Some(bytes);
+        self
+    }
+
+    /// Most memory that the pool needs while it is open: one with a log, or a volatile one. A pool
+    /// with a log that is larger keeps the rest in a home in its own directory; any other larger one
+    /// is refused.
     #[must_use]
     pub fn memory_bytes(mut self, most: u64) -> CreateOptions {
         self.memory_bytes = most;
@@ -132,6 +156,7 @@ impl CreateOptions {
         // Wrong sizes are found before an old pool is touched.
         let mut format = self.format;
         format.log = !format.volatile && txn::pool::needs_log(pool);
+        let home = self.new_home(pool, &mut format)?;
         let fits = format.check_memory(pool, self.memory_bytes);
         fits.map_err(failed)?;
         if holds_pool(pool) {
@@ -142,7 +167,31 @@ impl CreateOptions {
             remove_pool(pool)?;
         }
         let owner = self.owner.unwrap_or_else(process_owner);
-        fs::mkfs_with_progress(pool, &format, owner, progress).map_err(failed)
+        fs::mkfs_with_progress(pool, &format, owner, progress).map_err(failed)?;
+        let Some(home) = home else {
+            return Ok(());
+        };
+        let made = home.make(pool, self.overwrite);
+        if made.is_err() {
+            // Without its home it is no pool that anybody asked for.
+            let _ = remove_pool(pool);
+        }
+        made
+    }
+
+    /// What the pool's home will be, and how the pool's format changes by it.
+    fn new_home(&self, pool: &Path, format: &mut FormatOptions) -> Result<Option<NewHome>> {
+        let beyond = format.size_bytes.saturating_sub(self.memory_bytes);
+        let home = match &self.home {
+            Some(path) => NewHome::at(pool, path, self.home_bytes),
+            None if format.log && beyond > 0 => {
+                format.size_bytes = self.memory_bytes;
+                NewHome::inside(pool, self.home_bytes.unwrap_or(beyond))
+            }
+            None => return Ok(None),
+        }?;
+        format.device_blocks = home.blocks;
+        Ok(Some(home))
     }
 }
 

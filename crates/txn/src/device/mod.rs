@@ -24,6 +24,7 @@ use pmem::deliberate::{self, Bug};
 use seals::Seals;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A request that the device failed, with its block. The operation that needed it fails with `EIO`,
@@ -61,6 +62,8 @@ pub struct PoolDevice {
     /// Oldest first.
     pending: Mutex<VecDeque<Freed>>,
     watch: Watch,
+    /// Whether the last request said that the device is not there.
+    is_missing: AtomicBool,
     /// Since a tier has begun.
     residents: OnceLock<Residents>,
 }
@@ -99,6 +102,7 @@ impl PoolDevice {
             flushes: Flushes::default(),
             pending: Mutex::default(),
             watch: Watch::default(),
+            is_missing: AtomicBool::new(false),
             residents: OnceLock::new(),
         })
     }
@@ -127,6 +131,18 @@ impl PoolDevice {
     /// Whether a device is attached.
     pub fn is_attached(&self) -> bool {
         self.device.is_some()
+    }
+
+    /// Whether there is no device, or the last request said so.
+    pub fn is_missing(&self) -> bool {
+        self.device.is_none() || self.is_missing.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, outcome: &Result<(), DeviceError>) {
+        let is_missing = *outcome == Err(DeviceError::Missing);
+        if is_missing != self.is_missing.load(Ordering::Relaxed) {
+            self.is_missing.store(is_missing, Ordering::Relaxed);
+        }
     }
 
     /// A block of memory has changed in place: its twin, if it has one, has old content. The change
@@ -199,7 +215,9 @@ impl PoolDevice {
         };
         let device = self.device(first)?;
         let _waiting = self.watch.begin();
-        if device.read(requests).is_err() {
+        let outcome = device.read(requests);
+        self.note(&outcome);
+        if outcome.is_err() {
             // Finds the block that failed, or succeeds at the second try.
             for request in &mut *requests {
                 let outcome = device.read(std::slice::from_mut(request));

@@ -56,6 +56,9 @@ impl<'d> Outgoing<'d> {
         let now = self.device.flushes.now();
         self.unflushed.get_or_insert((now, start));
         let token = device.write(&[WriteRequest { start, bytes }]);
+        if let Err(error) = &token {
+            self.device.note(&Err(error.clone()));
+        }
         let token = token.map_err(|error| self.device.fault(start, error))?;
         self.begun.push(Begun { token, start });
         Ok(())
@@ -87,6 +90,7 @@ impl<'d> Outgoing<'d> {
             let flushed = outcome.and_then(|()| {
                 let device = self.device.device(start)?;
                 let flushed = self.device.flushes.flush(device, since);
+                self.device.note(&flushed);
                 flushed.map_err(|error| self.device.fault(start, error))
             });
             outcome = flushed;

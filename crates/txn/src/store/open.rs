@@ -1,6 +1,6 @@
 //! Opening a pool.
 
-use super::PmemStore;
+use super::{PmemStore, Store};
 use crate::device::PoolDevice;
 use crate::disk::LogOptions;
 use crate::disk::open::Opened;
@@ -8,12 +8,13 @@ use crate::domain::Domains;
 use crate::error::OpenError;
 use crate::homes::Homes;
 use crate::journal::Journals;
-use crate::layout::Superblock;
+use crate::layout::{HOME_MOUNTS_AT, STATE_BLOCK, Superblock};
 use crate::lock::Lock;
 use crate::lost::{Damage, LostRecords, before_opening};
 use crate::places::read_places;
 use crate::pool::{self, Mapped, Mode};
 use crate::recovery;
+use crate::transaction::{CommitError, Transaction};
 use device::Device;
 use pmem::{DurabilityClass, Region};
 use std::path::Path;
@@ -182,6 +183,23 @@ impl PmemStore {
             }
         }
         Ok(self)
+    }
+
+    /// How often the pool was mounted for writing together with the disk below it.
+    pub fn home_mounts(&self) -> u64 {
+        let at = STATE_BLOCK.offset() + HOME_MOUNTS_AT;
+        self.region.load_u64(at)
+    }
+
+    /// Counts mounts with the disk below: one transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError`]; the count is as it was.
+    pub fn count_home_mounts(&self, mounts: u64) -> Result<(), CommitError> {
+        let mut transaction = self.begin();
+        transaction.store_word(STATE_BLOCK.offset() + HOME_MOUNTS_AT, mounts);
+        transaction.commit()
     }
 
     /// Gives the region back, e.g. to open it again. `None` if something still refers to it.

@@ -4,7 +4,9 @@ use crate::arguments::Mount;
 use crate::failure::{Failure, Status};
 use crate::lease_timeout::LeaseTimeout;
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
-use fs::{AccessTime, ReadCacheOptions};
+use crate::size::parse_bytes;
+use crate::tier::{DirtyAge, Percent};
+use fs::{AccessTime, ReadCacheOptions, TierMode, TierOptions};
 use rustix::mount::MountFlags;
 use server::Mounting;
 use std::ffi::OsString;
@@ -37,6 +39,9 @@ pub(super) struct Options {
     pub(super) access_time: AccessTime,
     pub(super) log: Option<PathBuf>,
     pub(super) read_cache: ReadCacheOptions,
+    /// The disk below, if not where the pool says.
+    pub(super) home: Option<PathBuf>,
+    pub(super) tier: TierOptions,
     /// `nosuid`, `nodev`, `noexec`
     pub(super) restrictions: MountFlags,
     /// `suid`, `dev`: these work on the mount even if an ordinary user owns the pool.
@@ -69,6 +74,13 @@ impl Options {
                 budget_bytes: arguments.read_cache.budget_bytes,
                 threshold: arguments.read_cache_threshold,
                 window_ms: arguments.read_cache_window,
+            },
+            home: arguments.home.clone(),
+            tier: TierOptions {
+                mode: TierMode::Threads,
+                dirty_max_percent: arguments.dirty_max.0,
+                dirty_age: arguments.dirty_age.0,
+                rate_max: arguments.home_rate,
             },
             restrictions: MountFlags::empty(),
             lifted: MountFlags::empty(),
@@ -136,6 +148,10 @@ impl Options {
             ("read_cache" | "read_cache_threshold" | "read_cache_window", Some(value)) => self
                 .apply_to_read_cache(name, value)
                 .map_err(|reason| nonsense(option, &reason))?,
+            ("home", Some(value)) => self.home = Some(PathBuf::from(value)),
+            ("dirty_max" | "dirty_age" | "home_rate", Some(value)) => self
+                .apply_to_tier(name, value)
+                .map_err(|reason| nonsense(option, &reason))?,
             // True in any case, or of no meaning for a mount of memory, or for others than us.
             (
                 "defaults"
@@ -201,6 +217,15 @@ impl Options {
         Ok(())
     }
 
+    fn apply_to_tier(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "dirty_max" => self.tier.dirty_max_percent = value.parse::<Percent>()?.0,
+            "dirty_age" => self.tier.dirty_age = value.parse::<DirtyAge>()?.0,
+            _ => self.tier.rate_max = parse_bytes(value)?,
+        }
+        Ok(())
+    }
+
     fn apply_to_read_cache(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "read_cache_threshold" => self.read_cache.threshold = parse_threshold(value)?,
@@ -256,7 +281,15 @@ impl Options {
         list.push(format!("read_cache_threshold={}", cache.threshold));
         let window_seconds = f64::from(cache.window_ms) / 1000.0;
         list.push(format!("read_cache_window={window_seconds}"));
+        list.push(format!("dirty_max={}", Percent(self.tier.dirty_max_percent)));
+        list.push(format!("dirty_age={}", DirtyAge(self.tier.dirty_age)));
+        list.push(format!("home_rate={}", self.tier.rate_max));
         let mut arguments = vec![OsString::from("-o"), OsString::from(list.join(","))];
+        if let Some(home) = &self.home {
+            // The server has another working directory.
+            let home = std::path::absolute(home).map_err(Failure::io("name", home))?;
+            arguments.extend([OsString::from("--home"), home.into_os_string()]);
+        }
         if let Some(log) = &self.log {
             super::daemon::open_log(log)?;
             let log = log

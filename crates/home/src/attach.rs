@@ -1,0 +1,182 @@
+//! A pool and its home.
+
+use crate::{FileHome, HomeError};
+use device::{Device, DeviceError, ReadRequest, Run, Token, WriteRequest};
+use parking_lot::{Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use txn::pool::HOME_FILE;
+use txn::{CommitError, OpenError, PmemStore, PoolState};
+
+/// A home that is missing is looked for so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a pool does not get its home.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The home is another one, damaged, or in use.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The home is smaller than the pool needs.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The mount could not be counted.
+    #[error("cannot count the mount with the home: {0}")]
+    Count(#[from] CommitError),
+}
+
+/// The home of a pool, there or not. Requests to one that is missing fail at once, and look for it
+/// once a second.
+#[derive(Debug)]
+pub struct Home {
+    path: PathBuf,
+    pool: [u8; 16],
+    blocks: u64,
+    /// As the memory had counted them when the pool was opened.
+    mounts: u64,
+    found: RwLock<Option<Arc<FileHome>>>,
+    looked: Mutex<Instant>,
+    /// Whether the home was lost since the last flush, and with it what its cache held: the next
+    /// flush fails (D2).
+    was_lost: AtomicBool,
+}
+
+/// Gives an open pool its home: the file or device at `home`, or else what the pool's directory
+/// names. A pool without a home stays as it is. If the home is missing, a warning says so: data in
+/// memory can be used, and the home is looked for.
+///
+/// With a pool that is open for writing the mount is counted, in the home first.
+///
+/// # Errors
+///
+/// [`AttachError`]. A home that is there and is not this pool's, or of another time, is an error.
+pub fn attach(
+    store: PmemStore,
+    pool: &Path,
+    home: Option<&Path>,
+) -> Result<PmemStore, AttachError> {
+    let superblock = *store.superblock();
+    if superblock.device_blocks == 0 {
+        return Ok(store);
+    }
+    let path = home.map_or_else(|| pool.join(HOME_FILE), Path::to_owned);
+    let found = match FileHome::open(&path, &superblock.uuid) {
+        Err(error) if error.is_missing() => {
+            tracing::warn!(%error, "data that is only there cannot be read");
+            None
+        }
+        found => Some(Arc::new(found?)),
+    };
+    let mounts = store.home_mounts();
+    let mut counted = mounts;
+    if let Some(found) = &found {
+        found.require_generation(mounts)?;
+        if !store.is_read_only() {
+            counted = found.count_mount()?;
+            store.count_home_mounts(counted)?;
+        }
+    }
+    let name = path.display().to_string();
+    let home = Arc::new(Home {
+        path,
+        pool: superblock.uuid,
+        blocks: u64::from(superblock.device_blocks),
+        mounts: counted,
+        found: RwLock::new(found),
+        looked: Mutex::new(Instant::now()),
+        was_lost: AtomicBool::new(false),
+    });
+    Ok(store.with_device(home, &name)?)
+}
+
+impl HomeError {
+    /// Whether the file or device is not there, or does not answer.
+    pub fn is_missing(&self) -> bool {
+        use rustix::io::Errno;
+        let gone = [Errno::NOENT, Errno::NXIO, Errno::NODEV, Errno::NOMEDIUM];
+        let gone = gone.map(|errno| Some(errno.raw_os_error()));
+        matches!(self, HomeError::Io { source, .. } if gone.contains(&source.raw_os_error()))
+    }
+}
+
+impl Home {
+    fn home(&self) -> Result<Arc<FileHome>, DeviceError> {
+        if let Some(home) = &*self.found.read() {
+            return Ok(Arc::clone(home));
+        }
+        self.look()
+    }
+
+    /// Looks for a home that was missing.
+    #[cold]
+    fn look(&self) -> Result<Arc<FileHome>, DeviceError> {
+        let mut looked = self.looked.lock();
+        if looked.elapsed() < LOOK_EVERY {
+            return Err(DeviceError::Missing);
+        }
+        *looked = Instant::now();
+        let found = FileHome::open(&self.path, &self.pool).and_then(|home| {
+            home.require_generation(self.mounts)?;
+            Ok(Arc::new(home))
+        });
+        match found {
+            Ok(home) => {
+                tracing::info!(home = %self.path.display(), "the home is there again");
+                *self.found.write() = Some(Arc::clone(&home));
+                Ok(home)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the home is still missing");
+                Err(DeviceError::Missing)
+            }
+        }
+    }
+
+    /// Lets a home go that does not answer any more, so that it is looked for.
+    fn seen<R>(&self, outcome: Result<R, DeviceError>) -> Result<R, DeviceError> {
+        if matches!(outcome, Err(DeviceError::Missing)) {
+            *self.found.write() = None;
+            self.was_lost.store(true, Ordering::SeqCst);
+        }
+        outcome
+    }
+}
+
+impl Device for Home {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn read(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        let home = self.home()?;
+        self.seen(home.read(requests))
+    }
+
+    fn write(&self, requests: &[WriteRequest<'_>]) -> Result<Token, DeviceError> {
+        let home = self.home()?;
+        self.seen(home.write(requests))
+    }
+
+    fn wait(&self, token: Token) -> Result<(), DeviceError> {
+        // A home that was lost meanwhile has lost its tokens as well.
+        let home = self.home()?;
+        self.seen(home.wait(token))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let home = self.home()?;
+        let flushed = self.seen(home.flush());
+        match self.was_lost.swap(false, Ordering::SeqCst) {
+            true => flushed.and(Err(DeviceError::FlushFailed)),
+            false => flushed,
+        }
+    }
+
+    fn trim(&self, runs: &[Run]) {
+        if let Ok(home) = self.home() {
+            home.trim(runs);
+        }
+    }
+}
