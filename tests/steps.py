@@ -71,6 +71,9 @@ STEPS = [
     Step("doctests", "cargo test --workspace --doc --features " + FEATURES, 600, cores=2, uses_cargo=True),
     Step("schedules", NEXTEST + "--workspace --test interleavings --features perdure-alloc/interleavings," + FEATURES, 600, uses_cargo=True),
     Step("clippy", "cargo clippy --workspace --all-targets --features " + FEATURES + " -- -D warnings", 1200, uses_cargo=True),
+    # Without the feature `bench` of the command. Everything else is as `clippy` has checked it.
+    Step("clippy_bare", "cargo clippy --workspace --no-default-features --all-targets --features " + FEATURES + " -- -D warnings", 1200,
+         uses_cargo=True),
     Step("docs", "cargo doc --no-deps --workspace", 600, uses_cargo=True),
     Step("bugs", "tests/crash.sh bugs", 900, cores=2),
     Step("crash", "tests/crash.sh share", 1500, cores=2, full_s=480,

@@ -3,12 +3,8 @@
 use crate::BlockNumber;
 use smallvec::SmallVec;
 
-/// Bytes of a block, and the unit of every count in this crate.
-pub const BLOCK_BYTES: u64 = 4096;
 /// Blocks of a 2 MiB unit.
 pub const BLOCKS_PER_2M: u32 = 512;
-/// Blocks of a 1 GiB unit.
-pub const BLOCKS_PER_1G: u32 = 262_144;
 /// The smallest segment: 64 KiB.
 pub const MIN_BLOCKS_PER_SEGMENT: u64 = 16;
 /// The largest segment: 2 GiB, so that a tree node's two counts fit one 32-bit word.
@@ -59,8 +55,6 @@ pub enum Unit {
     Block4K,
     /// Multiples of 512 blocks, 2 MiB-aligned within the segment.
     Huge2M,
-    /// Multiples of 262,144 blocks, 1 GiB-aligned within the segment.
-    Huge1G,
 }
 
 impl Unit {
@@ -70,7 +64,6 @@ impl Unit {
         match self {
             Self::Block4K => 1,
             Self::Huge2M => BLOCKS_PER_2M,
-            Self::Huge1G => BLOCKS_PER_1G,
         }
     }
 }

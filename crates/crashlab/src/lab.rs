@@ -287,14 +287,28 @@ impl Prepared {
 ///
 /// Both answers.
 pub fn agree(live: &mut Live, model: &mut Model, operation: &Operation) -> Result<(), String> {
-    let mut next = model.clone();
-    let wanted = next.apply(operation);
     let faults = || recovery::device().map_or(0, |device| device.counts().faults);
     let before = faults();
+    agree_unless(live, model, operation, || faults() > before)
+}
+
+/// As [`agree`], for a device that `may_fail`.
+///
+/// # Errors
+///
+/// Both answers.
+pub fn agree_unless(
+    live: &mut Live,
+    model: &mut Model,
+    operation: &Operation,
+    may_fail: impl FnOnce() -> bool,
+) -> Result<(), String> {
+    let mut next = model.clone();
+    let wanted = next.apply(operation);
     match live.apply(operation) {
         Ok(()) if wanted.is_ok() => *model = next,
         // Nothing happened then, and the caller knows why.
-        Err(Refusal::Fs(FsError::Device(_))) if faults() > before => {}
+        Err(Refusal::Fs(FsError::Device(_))) if may_fail() => {}
         Err(Refusal::Fs(error)) if is_exhausted(&error) => match operation {
             Operation::CreateUnnamed { .. } => model.release(),
             Operation::Lease { .. } => model.end_lease(),

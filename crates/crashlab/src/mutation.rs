@@ -2,6 +2,8 @@
 //!
 //! Shared by the fuzz targets and by the test that runs on the stable toolchain.
 
+pub mod on_device;
+
 use crate::catalogue;
 use crate::clock;
 use crate::lab;
@@ -31,6 +33,29 @@ pub const MUTATION_BYTES: usize = 12;
 /// Most mutations of one input.
 const MUTATIONS_MAX: usize = 64;
 
+/// Kinds of damage to the region.
+const KINDS: u8 = 11;
+
+/// One piece of an input.
+#[derive(Clone, Copy, Debug)]
+struct Mutation {
+    kind: u8,
+    flags: u8,
+    place: usize,
+    value: u64,
+}
+
+/// The mutations of an input.
+fn mutations(input: &[u8]) -> impl Iterator<Item = Mutation> {
+    let pieces = input.as_chunks::<MUTATION_BYTES>().0;
+    pieces.iter().take(MUTATIONS_MAX).map(|piece| Mutation {
+        kind: piece[0],
+        flags: piece[1],
+        place: usize::from(u16::from_le_bytes([piece[2], piece[3]])),
+        value: u64::from_le_bytes([4, 5, 6, 7, 8, 9, 10, 11].map(|index| piece[index])),
+    })
+}
+
 /// A sound pool, and where its parts are.
 #[derive(Debug)]
 pub struct Sample {
@@ -53,13 +78,10 @@ impl Sample {
     ///
     /// If the sound pool cannot be made: nothing can be tried then.
     pub fn new() -> Sample {
-        let options = FormatOptions {
+        let region = new_region(&FormatOptions {
             size_bytes: POOL_BYTES,
             ..FormatOptions::tiny()
-        };
-        clock::restart(1);
-        let made = fs::mkfs_region(Region::anonymous(POOL_BYTES), &options, (0, 0));
-        let region = Arc::new(made.expect("a pool in memory can be made"));
+        });
         let (mut live, mut model) = (
             Live::mount(&region).expect("a new pool mounts"),
             Model::default(),
@@ -67,7 +89,12 @@ impl Sample {
         for operation in catalogue::start() {
             lab::agree(&mut live, &mut model, &operation).expect("the start tree can be made");
         }
-        let store = live.files().store();
+        Sample::of(live.files(), &region)
+    }
+
+    /// The pool in a region, as it is now.
+    fn of(files: &FileSystem, region: &Region) -> Sample {
+        let store = files.store();
         let own: RawInode = store.load(store.root_area());
         let mut table = Vec::new();
         let blocks = own.size / BLOCK_BYTES as u64;
@@ -76,7 +103,7 @@ impl Sample {
         BlockMap::of(InodeNumber::TABLE, &own)
             .lookup_range(store, 0, blocks, &mut note)
             .expect("a sound table");
-        let places = read_places(&region, store.superblock()).expect("sound places");
+        let places = read_places(region, store.superblock()).expect("sound places");
         let journal_key = store.superblock().journal_key;
         let (geometry, sequence) = (store.geometry(), store.sequences().0);
         let image = region.image();
@@ -109,18 +136,22 @@ impl Sample {
     /// The damaged image that `input` describes: twelve bytes for each mutation (kind, flags, place, value).
     pub fn mutate(&self, input: &[u8]) -> Vec<u8> {
         let mut image = self.image.clone();
-        for mutation in input.chunks_exact(MUTATION_BYTES).take(MUTATIONS_MAX) {
-            let place = usize::from(u16::from_le_bytes([mutation[2], mutation[3]]));
-            let value = u64::from_le_bytes([4, 5, 6, 7, 8, 9, 10, 11].map(|index| mutation[index]));
-            self.apply(&mut image, mutation[0], mutation[1], place, value);
+        for mutation in mutations(input) {
+            self.apply(&mut image, mutation);
         }
         image
     }
 
-    fn apply(&self, image: &mut [u8], kind: u8, flags: u8, place: usize, value: u64) {
+    fn apply(&self, image: &mut [u8], mutation: Mutation) {
+        let Mutation {
+            kind,
+            flags,
+            place,
+            value,
+        } = mutation;
         let line = self.lines[place % self.lines.len()] * LINE_BYTES;
         let word = line + usize::from(flags % 8) * 8;
-        match kind % 11 {
+        match kind % KINDS {
             0 => image[line + usize::from(flags) % LINE_BYTES] ^= 1 << (value % 8),
             1 => image[word..word + 8].copy_from_slice(&value.to_le_bytes()),
             2 => {
@@ -265,6 +296,14 @@ impl Default for Sample {
     fn default() -> Self {
         Sample::new()
     }
+}
+
+/// A new pool in memory; the clock of this thread begins anew.
+fn new_region(options: &FormatOptions) -> Arc<Region> {
+    clock::restart(1);
+    let region = Region::anonymous(options.size_bytes);
+    let made = fs::mkfs_region(region, options, (0, 0));
+    Arc::new(made.expect("a pool in memory can be made"))
 }
 
 /// A check of the start of a block, which may lie outside the image; half of them fit.

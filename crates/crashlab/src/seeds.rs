@@ -27,6 +27,22 @@ fn mutations() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Each set of flags of a pool with a device, with a piece of every kind.
+fn device_pools() -> Vec<Vec<u8>> {
+    let pieces = (0..22u8).map(|kind| {
+        let mut piece = [kind.wrapping_mul(37); MUTATION_BYTES];
+        piece[0] = kind;
+        piece
+    });
+    let alone = |flags: u8| {
+        let pieces = pieces.clone();
+        pieces.map(move |piece| [&[flags], &piece[..]].concat())
+    };
+    let all = pieces.clone().flatten().collect::<Vec<u8>>();
+    let together = (0..32u8).map(|flags| [&[flags], &all[..]].concat());
+    together.chain((0..4u8).flat_map(alone)).collect()
+}
+
 /// One mutation of every kind, for each reader of leases.
 fn leases() -> Vec<Vec<u8>> {
     (0..4u8)
@@ -88,6 +104,7 @@ pub fn write_all(directory: &Path) -> std::io::Result<()> {
     write(directory, "dentry", &used)?;
     write(directory, "inode", &mutations())?;
     write(directory, "pool", &mutations())?;
+    write(directory, "device_pool", &device_pools())?;
     write(directory, "image", &images())?;
     write(directory, "lease", &leases())
 }

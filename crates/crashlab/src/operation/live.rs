@@ -130,7 +130,12 @@ impl Live {
         }
     }
 
-    fn resolve(&self, path: &str) -> Result<Node, FsError> {
+    /// The inode that a path leads to.
+    ///
+    /// # Errors
+    ///
+    /// The error of a lookup on the way.
+    pub fn resolve(&self, path: &str) -> Result<Node, FsError> {
         let mut node = self.files().root();
         for name in path.split('/').filter(|name| !name.is_empty()) {
             node = self.files().lookup(&node, name.as_bytes())?;
