@@ -27,7 +27,9 @@ impl Allocator {
     #[must_use]
     pub fn blocks_in_use(&self, domain: DomainId) -> u64 {
         let usage = self.usage();
-        let own = usage.iter().filter(|segment| segment.domain == Some(domain));
+        let own = usage
+            .iter()
+            .filter(|segment| segment.domain == Some(domain));
         let used = |segment: &SegmentUsage| self.shared().shape.blocks - segment.free_blocks;
         own.map(|segment| u64::from(used(segment))).sum()
     }

@@ -5,9 +5,9 @@ pub(crate) mod background;
 pub(crate) mod bench;
 
 use crate::lease_timeout::LeaseTimeout;
-use crate::tier::{DirtyAge, Percent};
 use crate::read_cache::{ReadCacheChoice, parse_threshold, parse_window};
 use crate::size::parse_bytes;
+use crate::tier::{DirtyAge, Percent};
 use background::Background;
 #[cfg(feature = "bench")]
 use bench::Bench;
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Fsck(Fsck),
     /// Show what is in a pool: class, space, segments, journals, wear
     Stat(Stat),
+    /// Manage the disk below a pool
+    Tier(Tier),
     /// Copy files in and out of a pool that is not mounted
     Cp(Cp),
     /// Measure
@@ -78,6 +80,7 @@ impl Command {
             Command::Run(_) => "run",
             Command::Fsck(_) => "fsck",
             Command::Stat(_) => "stat",
+            Command::Tier(_) => "tier",
             Command::Cp(_) => "cp",
             #[cfg(feature = "bench")]
             Command::Bench(_) => "bench",
@@ -356,6 +359,35 @@ pub(crate) struct Stat {
     /// Draw the wear as a map into this file
     #[arg(long, value_name = "FILE", requires = "wear")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Tier {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: TierCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TierCommand {
+    /// Copy everything that only the memory has to the home, and wait for that
+    Flush(TierFlush),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The pool is mounted, and can be used meanwhile. What is written after the command has begun is not waited for. Data stays in memory
+as well, and is found there.
+
+Examples:
+  perdure tier flush /mnt/pmem/pool
+  perdure tier flush /mnt/pmem/pool --deadline 10m")]
+pub(crate) struct TierFlush {
+    /// A mounted pool
+    pub(crate) pool: PathBuf,
+    /// Give up waiting after this time; the server goes on
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deadline: Option<DirtyAge>,
 }
 
 #[derive(Args, Debug)]

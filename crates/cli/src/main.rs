@@ -78,6 +78,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Fsck(arguments) => commands::fsck::run(&arguments),
         Command::Stat(arguments) => commands::stat::run(&arguments),
+        Command::Tier(arguments) => commands::tier::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),
         #[cfg(feature = "bench")]
         Command::Bench(arguments) => commands::bench::run(&arguments),

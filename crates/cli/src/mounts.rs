@@ -34,6 +34,11 @@ pub(crate) fn ask_for_clients(pool: &Path) -> Result<Vec<ClientStatus>, AskError
     ask_for(pool, Question::Clients)
 }
 
+/// Has the server of `pool` copy everything that is dirty to the home.
+pub(crate) fn begin_flush(pool: &Path) -> Result<(), AskError> {
+    server::control::ask(pool, Question::Flush).map(drop)
+}
+
 fn ask_for<T: DeserializeOwned>(pool: &Path, question: Question) -> Result<T, AskError> {
     let text = server::control::ask(pool, question)?;
     serde_json::from_str(&text).map_err(|_| AskError::OtherProtocol { pool: pool.into() })

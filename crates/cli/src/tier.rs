@@ -37,7 +37,13 @@ impl FromStr for DirtyAge {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DirtyAge, String> {
-        let units = [("ms", 1), ("m", 60_000), ("h", 3_600_000), ("s", 1000), ("", 1000)];
+        let units = [
+            ("ms", 1),
+            ("m", 60_000),
+            ("h", 3_600_000),
+            ("s", 1000),
+            ("", 1000),
+        ];
         let read = units.iter().find_map(|(unit, factor)| {
             let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
             Some(Duration::from_millis(number.checked_mul(*factor)?))
@@ -61,7 +67,12 @@ mod tests {
     #[test]
     fn times_and_percentages_are_read_and_written() {
         let age = |text: &str| text.parse::<DirtyAge>().map(|age| age.0.as_millis() as u64);
-        for (text, milliseconds) in [("30s", 30_000), ("7", 7_000), ("500ms", 500), ("10m", 600_000)] {
+        for (text, milliseconds) in [
+            ("30s", 30_000),
+            ("7", 7_000),
+            ("500ms", 500),
+            ("10m", 600_000),
+        ] {
             assert_eq!(age(text), Ok(milliseconds), "{text}");
             let read: DirtyAge = text.parse().expect(text);
             assert_eq!(read.to_string().parse(), Ok(read));

@@ -30,16 +30,27 @@ pub enum OnDevice {
     Failing(u32, u32),
     /// Two operations. In the second of every third pair a request meets a fault.
     Two(u32, u32),
+    /// Everything is copied to the device, then comes an operation, then clean blocks are evicted.
+    Around(u32),
+    /// The same. In the operation, and in the eviction, a request meets a fault.
+    AroundFailing(u32, u32),
 }
 
 impl OnDevice {
-    /// All sequences of one operation.
+    /// All sequences of one operation, alone and between a copy and an eviction.
     pub fn all_short() -> impl Iterator<Item = OnDevice> {
         let count = catalogue::on_device().len() as u32;
-        let failing = (0..count).flat_map(|operation| {
-            (0..FAULT_COUNT).map(move |fault| OnDevice::Failing(operation, fault))
+        let each =
+            (0..count).flat_map(|operation| (0..FAULT_COUNT).map(move |fault| (operation, fault)));
+        let failing = each.flat_map(|(operation, fault)| {
+            [
+                OnDevice::Failing(operation, fault),
+                OnDevice::AroundFailing(operation, fault),
+            ]
         });
-        (0..count).map(OnDevice::One).chain(failing)
+        let alone = (0..count)
+            .flat_map(|operation| [OnDevice::One(operation), OnDevice::Around(operation)]);
+        alone.chain(failing)
     }
 
     /// All sequences of two.
@@ -53,6 +64,14 @@ impl OnDevice {
         matches!(self, OnDevice::Two(..))
     }
 
+    /// The first operation whose states no shorter sequence has.
+    pub fn first_new_step(self) -> usize {
+        match self {
+            OnDevice::One(_) | OnDevice::Failing(..) => 0,
+            OnDevice::Two(..) | OnDevice::Around(_) | OnDevice::AroundFailing(..) => 1,
+        }
+    }
+
     /// The operations.
     pub fn operations(self) -> Vec<Operation> {
         let catalogue = catalogue::on_device();
@@ -60,14 +79,17 @@ impl OnDevice {
         match self {
             OnDevice::One(index) | OnDevice::Failing(index, _) => vec![at(index)],
             OnDevice::Two(first, second) => vec![at(first), at(second)],
+            OnDevice::Around(index) | OnDevice::AroundFailing(index, _) => {
+                vec![Operation::CopyDown, at(index), Operation::Evict]
+            }
         }
     }
 
     /// The fault that a request of the last operation meets, after so many good ones.
     pub fn fault(self) -> Option<(Fault, u64)> {
         let fault = match self {
-            OnDevice::One(_) => return None,
-            OnDevice::Failing(_, fault) => fault,
+            OnDevice::One(_) | OnDevice::Around(_) => return None,
+            OnDevice::Failing(_, fault) | OnDevice::AroundFailing(_, fault) => fault,
             OnDevice::Two(first, second) => {
                 let number = first * 7 + second;
                 number
@@ -82,8 +104,10 @@ impl OnDevice {
     /// A number for choices that differ between workloads.
     pub fn number(self) -> u32 {
         match self {
-            OnDevice::One(index) => index,
-            OnDevice::Failing(first, second) | OnDevice::Two(first, second) => first + second,
+            OnDevice::One(index) | OnDevice::Around(index) => index,
+            OnDevice::Failing(first, second)
+            | OnDevice::AroundFailing(first, second)
+            | OnDevice::Two(first, second) => first + second,
         }
     }
 
@@ -91,8 +115,10 @@ impl OnDevice {
     pub fn exists(self) -> bool {
         let count = catalogue::on_device().len() as u32;
         match self {
-            OnDevice::One(index) => index < count,
-            OnDevice::Failing(index, fault) => index < count && fault < FAULT_COUNT,
+            OnDevice::One(index) | OnDevice::Around(index) => index < count,
+            OnDevice::Failing(index, fault) | OnDevice::AroundFailing(index, fault) => {
+                index < count && fault < FAULT_COUNT
+            }
             OnDevice::Two(first, second) => first.max(second) < count,
         }
     }
@@ -103,6 +129,8 @@ impl OnDevice {
         match (name, numbers.len()) {
             ("deviceone", 1) => Some(OnDevice::One(small(0)?)),
             ("devicefailing", 2) => Some(OnDevice::Failing(small(0)?, small(1)?)),
+            ("devicearound", 1) => Some(OnDevice::Around(small(0)?)),
+            ("devicearoundfailing", 2) => Some(OnDevice::AroundFailing(small(0)?, small(1)?)),
             ("devicetwo", 2) => Some(OnDevice::Two(small(0)?, small(1)?)),
             _ => None,
         }
@@ -115,6 +143,10 @@ impl fmt::Display for OnDevice {
             OnDevice::One(index) => write!(formatter, "deviceone-{index}"),
             OnDevice::Failing(index, fault) => write!(formatter, "devicefailing-{index}-{fault}"),
             OnDevice::Two(first, second) => write!(formatter, "devicetwo-{first}-{second}"),
+            OnDevice::Around(index) => write!(formatter, "devicearound-{index}"),
+            OnDevice::AroundFailing(index, fault) => {
+                write!(formatter, "devicearoundfailing-{index}-{fault}")
+            }
         }
     }
 }

@@ -140,6 +140,10 @@ pub enum Operation {
         first: u64,
         blocks: u64,
     },
+    /// Everything that only the memory has is copied to the device.
+    CopyDown,
+    /// Blocks that the device has as well leave the memory.
+    Evict,
     /// A process gets all segments of a user, and changes any byte in them from here on.
     GiveSegments {
         user: u32,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Every bug, and what it is in a few words.
-pub const BUGS: [(Bug, &str); 49] = [
+pub const BUGS: [(Bug, &str); 51] = [
     (Bug::SkipDataFlush, "data is stored and never flushed"),
     (
         Bug::SkipRecordFence,
@@ -128,6 +128,14 @@ pub const BUGS: [(Bug, &str); 49] = [
     (
         Bug::FreeBothPlaces,
         "a block that moves to the device is freed there as well",
+    ),
+    (
+        Bug::EvictUnseen,
+        "a block is evicted that has changed since it was copied",
+    ),
+    (
+        Bug::KeepTwinOfEvicted,
+        "a copy on the device has a pointer and counts as a copy still",
     ),
     (
         Bug::AcknowledgeBeforeSync,
@@ -243,6 +251,8 @@ fn needs_device(bug: Bug) -> bool {
             | Bug::LogDeviceData
             | Bug::IgnoreLocation
             | Bug::FreeBothPlaces
+            | Bug::EvictUnseen
+            | Bug::KeepTwinOfEvicted
     )
 }
 

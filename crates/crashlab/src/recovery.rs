@@ -8,7 +8,8 @@ use device::faulty::Faulty;
 use fs::check::CheckOptions;
 use fs::format::RawInode;
 use fs::{
-    AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode, ReadCacheMode, ReadCacheOptions,
+    AccessTime, Clock, FileSystem, FsError, MountOptions, NewInode, ReadCacheMode,
+    ReadCacheOptions, TierMode, TierOptions,
 };
 use pmem::Region;
 use std::cell::{Cell, RefCell};
@@ -118,6 +119,10 @@ pub fn mount_store(
     force_recovery: bool,
 ) -> Result<FileSystem, String> {
     let options = MountOptions {
+        tier: TierOptions {
+            mode: TierMode::Steps,
+            ..TierOptions::default()
+        },
         force_recovery,
         threads: 1,
         access_time: AccessTime::Never,

@@ -191,7 +191,7 @@ impl Workload {
             | Workload::LongLeased(_)
             | Workload::LongMapped(_)
             | Workload::Disk(_) => 0,
-            Workload::OnDevice(sequence) => usize::from(sequence.is_pair()),
+            Workload::OnDevice(sequence) => sequence.first_new_step(),
             // The lease itself is looked at once, and its next use once.
             Workload::Leased(_, 0, 0) => 0,
             Workload::Leased(_, _, 0) => 1,
@@ -252,7 +252,7 @@ impl Workload {
             Workload::Long(_)
                 | Workload::LongLeased(_)
                 | Workload::LongMapped(_)
-                | Workload::OnDevice(OnDevice::Failing(..))
+                | Workload::OnDevice(OnDevice::Failing(..) | OnDevice::AroundFailing(..))
         )
     }
 

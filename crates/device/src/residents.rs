@@ -1,18 +1,17 @@
-//! What is known of each block of memory: whether the device has the same content, and how often it
-//! was used lately.
+//! Knowledge of each block of memory: whether the device has the same content, and how often the
+//! block was used lately.
 //!
 //! A block of memory is *clean* if a block of the device, its *twin*, has the same content. Clean
 //! blocks are evicted without a write. A word for each block says so, in DRAM: after a power cut no
 //! block is clean, and no pointer names a twin.
 //!
 //! A copy begins with a ticket, and the block becomes clean only if the ticket is still there when
-//! the device has the content. A change in place tears the ticket **after** it was made (T2): a copy
-//! that began later has seen the change, and one that began before finds its ticket gone. So does a
-//! block that loses its owner, before it gets another one.
+//! the device has the content. A change in place tears the ticket **after** it was made (T2): a
+//! copy that began later has seen the change, and one that began before finds its ticket gone. A
+//! block that loses its owner tears it before it gets another one.
 
 use crate::block::DeviceBlock;
 use pmem::BlockNumber;
-use pmem::deliberate::{self, Bug};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Uses that are counted; a sweep takes one away.
@@ -34,7 +33,7 @@ pub struct Twin {
     pub checksum: u32,
 }
 
-/// What is known of the blocks of one region.
+/// Knowledge of the blocks of one region.
 #[derive(Debug)]
 pub struct Residents {
     words: Box<[AtomicU64]>,
@@ -124,10 +123,6 @@ impl Residents {
     /// is clean now; else it has changed meanwhile, and `twin` is nobody's.
     pub fn finish_copy(&self, block: BlockNumber, ticket: Ticket, twin: Twin) -> bool {
         let is_clean = match twin.word() {
-            Some(word) if deliberate::is(Bug::IgnoreTornTicket) => {
-                self.word(block).store(word, Ordering::Release);
-                true
-            }
             Some(word) => self.word(block).finish(ticket, word),
             None => false,
         };

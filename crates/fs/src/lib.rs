@@ -49,9 +49,9 @@ mod locks;
 mod mounted;
 mod names;
 mod pool;
-mod tier;
 #[cfg(test)]
 mod testing;
+mod tier;
 mod values;
 
 pub use data::{ATOMIC_WRITE_BYTES_MAX, Appended, Held, LOGGED_WRITE_BYTES_MAX};
@@ -67,7 +67,6 @@ pub use values::error::FsError;
 pub use values::quota;
 pub use values::types::{
     AccessTime, AllocateOptions, Attributes, DirectoryEntry, KeptSpace, MountOptions, NewInode,
-    ReadCacheMode, ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TierMode, TierOptions,
-    TimeChange,
-    XattrMode,
+    ReadCacheMode, ReadCacheOptions, RenameOptions, SetAttributes, SpaceStatistics, TierMode,
+    TierOptions, TimeChange, XattrMode,
 };

@@ -3,6 +3,7 @@
 use crate::{FileHome, HomeError};
 use device::{Device, DeviceError, ReadRequest, Run, Token, WriteRequest};
 use parking_lot::{Mutex, RwLock};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,9 @@ pub struct Home {
 /// names. A pool without a home stays as it is. If the home is missing, a warning says so: data in
 /// memory can be used, and the home is looked for.
 ///
+/// With `force` a home of another time is taken, too: reading a block that is not the one that the
+/// memory knows is an error then.
+///
 /// With a pool that is open for writing the mount is counted, in the home first.
 ///
 /// # Errors
@@ -56,12 +60,16 @@ pub fn attach(
     store: PmemStore,
     pool: &Path,
     home: Option<&Path>,
+    force: bool,
 ) -> Result<PmemStore, AttachError> {
     let superblock = *store.superblock();
     if superblock.device_blocks == 0 {
         return Ok(store);
     }
-    let path = home.map_or_else(|| pool.join(HOME_FILE), Path::to_owned);
+    let path = home.map_or_else(|| inside(pool), Path::to_owned);
+    if home.is_none() {
+        require_trust(pool, &path)?;
+    }
     let found = match FileHome::open(&path, &superblock.uuid) {
         Err(error) if error.is_missing() => {
             tracing::warn!(%error, "data that is only there cannot be read");
@@ -72,9 +80,12 @@ pub fn attach(
     let mounts = store.home_mounts();
     let mut counted = mounts;
     if let Some(found) = &found {
-        found.require_generation(mounts)?;
+        match found.require_generation(mounts) {
+            Err(error) if force => tracing::warn!(%error, "it is taken all the same"),
+            other => other?,
+        }
         if !store.is_read_only() {
-            counted = found.count_mount()?;
+            counted = found.count_mount(mounts)?;
             store.count_home_mounts(counted)?;
         }
     }
@@ -89,6 +100,49 @@ pub fn attach(
         was_lost: AtomicBool::new(false),
     });
     Ok(store.with_device(home, &name)?)
+}
+
+/// Fails if another user's pool leads this process to anything but a file of that user: opening a
+/// device can have effects, and a link can lead to one.
+fn require_trust(pool: &Path, path: &Path) -> Result<(), HomeError> {
+    let own = rustix::process::geteuid().as_raw();
+    let Ok(directory) = std::fs::metadata(pool) else {
+        return Ok(());
+    };
+    if !directory.is_dir() || directory.uid() == own {
+        return Ok(());
+    }
+    let distrusted = |what| {
+        Err(HomeError::Distrusted {
+            path: path.to_owned(),
+            what,
+        })
+    };
+    match std::fs::symlink_metadata(path) {
+        // It is missing, which the caller sees.
+        Err(_) => Ok(()),
+        Ok(home) if home.is_symlink() => distrusted("is a link"),
+        Ok(home) if !home.is_file() => distrusted("is no file"),
+        Ok(home) if home.uid() != directory.uid() || home.nlink() > 1 => {
+            distrusted("has another owner or another name")
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The place of a home in a pool's directory.
+pub fn inside(pool: &Path) -> PathBuf {
+    pool.join(HOME_FILE)
+}
+
+/// Makes a link in a pool's directory that leads to its home.
+///
+/// # Errors
+///
+/// The system's.
+pub fn link(pool: &Path, home: &Path) -> Result<(), HomeError> {
+    let linked = std::os::unix::fs::symlink(home, inside(pool));
+    linked.map_err(HomeError::io("link to", home))
 }
 
 impl HomeError {

@@ -50,14 +50,18 @@ pub(crate) struct Batch {
 impl std::fmt::Debug for Rings {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let idle = self.idle.lock().len();
-        formatter.debug_struct("Rings").field("idle", &idle).finish()
+        formatter
+            .debug_struct("Rings")
+            .field("idle", &idle)
+            .finish()
     }
 }
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut all = formatter.debug_struct("Batch");
-        all.field("pieces", &self.pieces.len()).finish_non_exhaustive()
+        all.field("pieces", &self.pieces.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,11 +123,13 @@ impl Rings {
 /// Requests of a size that disks like.
 fn split(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
     let piece = *piece;
-    (0..piece.bytes).step_by(REQUEST_BYTES_MAX).map(move |done| Piece {
-        at: piece.at + done as u64,
-        start: piece.start + done,
-        bytes: REQUEST_BYTES_MAX.min(piece.bytes - done),
-    })
+    (0..piece.bytes)
+        .step_by(REQUEST_BYTES_MAX)
+        .map(move |done| Piece {
+            at: piece.at + done as u64,
+            start: piece.start + done,
+            bytes: REQUEST_BYTES_MAX.min(piece.bytes - done),
+        })
 }
 
 impl Batch {
@@ -223,7 +229,10 @@ impl Drop for Batch {
             return;
         };
         while self.returned < self.submitted {
-            if ring.submit_and_wait(1).is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+            if ring
+                .submit_and_wait(1)
+                .is_err_and(|error| error.kind() != io::ErrorKind::Interrupted)
+            {
                 // The kernel may write to the memory still: it stays.
                 std::mem::forget(std::mem::replace(&mut self.buffer, AlignedBuffer::new()));
                 return;

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Fewest data blocks of a home: 4 MiB.
 const BLOCKS_MIN: u64 = 1024;
-/// What a home begins with is looked at so far: file systems have their names there.
+/// Bytes that have to be zero at the beginning: file systems have their names there.
 const LOOK_BYTES: usize = 256 << 10;
 
 /// How a home is made.
@@ -66,7 +66,9 @@ pub fn blocks_of(path: &Path, bytes: Option<u64>) -> Result<u32, HomeError> {
         }
         (wanted, _) => {
             let mut file = File::open(path).map_err(HomeError::io("open", path))?;
-            let end = file.seek(SeekFrom::End(0)).map_err(HomeError::io("measure", path))?;
+            let end = file
+                .seek(SeekFrom::End(0))
+                .map_err(HomeError::io("measure", path))?;
             wanted.map_or(end, |wanted| wanted.min(end))
         }
     };
@@ -95,7 +97,9 @@ fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
         .map_err(HomeError::io("look at", path))?
         .file_type()
         .is_block_device();
-    let found = file.seek(SeekFrom::End(0)).map_err(HomeError::io("measure", path))?;
+    let found = file
+        .seek(SeekFrom::End(0))
+        .map_err(HomeError::io("measure", path))?;
     if !options.overwrite && !is_blank(&file, found).map_err(HomeError::io("read", path))? {
         return Err(HomeError::NotEmpty {
             path: path.to_owned(),
@@ -130,7 +134,8 @@ fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
     let mut unit = [0; BLOCK_BYTES];
     unit[..size_of::<HomeHeader>()].copy_from_slice(header.as_bytes());
     for at in HEADERS_AT {
-        file.write_all_at(&unit, at).map_err(HomeError::io("write", path))?;
+        file.write_all_at(&unit, at)
+            .map_err(HomeError::io("write", path))?;
     }
     file.sync_all().map_err(HomeError::io("sync", path))?;
     Ok(header)
@@ -138,17 +143,33 @@ fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
 
 /// Opens and locks a home. A block device that is mounted, or part of something, is refused.
 pub(crate) fn open(path: &Path, makes: bool) -> Result<File, HomeError> {
-    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(makes && !is_device).truncate(false);
-    options.mode(0o600).custom_flags(flags.bits() as i32);
-    let file = options.open(path).map_err(|source| match source.raw_os_error() {
-        Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => HomeError::InUse {
+    let found = std::fs::metadata(path).ok().map(|found| found.file_type());
+    if found.is_some_and(|found| !found.is_file() && !found.is_block_device()) {
+        return Err(HomeError::NotAHome {
             path: path.to_owned(),
-        },
-        _ => HomeError::io("open", path)(source),
-    })?;
+        });
+    }
+    let is_device = found.is_some_and(|found| found.is_block_device());
+    let flags = if is_device {
+        OFlags::EXCL
+    } else {
+        OFlags::empty()
+    };
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(makes && !is_device)
+        .truncate(false);
+    options.mode(0o600).custom_flags(flags.bits() as i32);
+    let file = options
+        .open(path)
+        .map_err(|source| match source.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => HomeError::InUse {
+                path: path.to_owned(),
+            },
+            _ => HomeError::io("open", path)(source),
+        })?;
     let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     locked.map_err(|_| HomeError::InUse {
         path: path.to_owned(),

@@ -9,7 +9,7 @@ pub enum HomeError {
     /// A system call failed.
     #[error("cannot {action} the home {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The system call, as a verb.
         action: &'static str,
         /// The home.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum HomeError {
     },
     /// Home and memory are of different times.
     #[error(
-        "{path} is {older_or_newer} than the pool's memory: the home was mounted {home} times, the memory {memory} times; one of the two is an old copy, and together they would show old data as damaged. Give the ones that belong together"
+        "{path} is {older_or_newer} than the pool's memory: the home was mounted {home} times, the memory {memory} times; one of the two is an old copy, and together they have blocks that differ, whose reading fails. Give the ones that belong together, or take these with --force-recovery"
     )]
     OtherTime {
         /// The home.
@@ -77,20 +77,32 @@ pub enum HomeError {
         path: PathBuf,
     },
     /// More blocks than a pool can name.
-    #[error("{path} has {bytes} bytes, and a pool uses less than 16T of its home; give a smaller --home-size")]
+    #[error(
+        "{path} has {bytes} bytes, and a pool uses less than 16T of its home; give a smaller --home-size"
+    )]
     TooLarge {
         /// The home.
         path: PathBuf,
         /// Its size.
         bytes: u64,
     },
-    /// Whoever makes a home would destroy something.
+    /// Making a home would destroy something.
     #[error(
         "{path} is not empty; if what it holds can go, give --force, else give another file or device"
     )]
     NotEmpty {
         /// The file.
         path: PathBuf,
+    },
+    /// The home of an ordinary user's pool is what only that user may have wished.
+    #[error(
+        "{path} belongs to another user's pool and {what}, so it is not opened; mount the pool as that user, or say where its home is with --home"
+    )]
+    Distrusted {
+        /// The home.
+        path: PathBuf,
+        /// Why it is doubtful.
+        what: &'static str,
     },
     /// A process has it.
     #[error("the home {path} is in use; unmount the pool that uses it, or stop the process")]

@@ -19,12 +19,19 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// One for all homes: a token of a home that was lost must not fit a write of its successor.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(0);
 
+/// The header that counts, and which of the two places it is at.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    header: HomeHeader,
+    slot: usize,
+}
+
 /// The home of a pool, locked for this process.
 #[derive(Debug)]
 pub struct FileHome {
     disk: FileDisk,
     path: PathBuf,
-    header: Mutex<HomeHeader>,
+    newest: Mutex<Newest>,
     blocks: u64,
     rings: Rings,
     writing: Mutex<HashMap<u64, Batch>>,
@@ -39,20 +46,24 @@ impl FileHome {
     pub fn open(path: &Path, pool: &[u8; 16]) -> Result<FileHome, HomeError> {
         let file = open(path, false)?;
         let disk = FileDisk::over(file, path.to_owned()).map_err(HomeError::io("open", path))?;
-        let mut newest: Option<HomeHeader> = None;
-        for at in HEADERS_AT {
+        let mut newest: Option<Newest> = None;
+        for (slot, at) in HEADERS_AT.into_iter().enumerate() {
             let mut unit = unit();
             if at + UNIT_BYTES as u64 <= disk.length_bytes() {
-                disk.read(at, &mut unit).map_err(HomeError::io("read", path))?;
+                let read = disk.read(at, &mut unit);
+                read.map_err(HomeError::io("read", path))?;
             }
-            let header = HomeHeader::parse(&unit);
-            if header.is_some_and(|one| newest.is_none_or(|other| one.generation > other.generation)) {
-                newest = header;
+            let is_newer = |header: &HomeHeader| {
+                newest.is_none_or(|other| header.generation > other.header.generation)
+            };
+            if let Some(header) = HomeHeader::parse(&unit).filter(is_newer) {
+                newest = Some(Newest { header, slot });
             }
         }
-        let header = newest.ok_or_else(|| HomeError::NotAHome {
+        let newest = newest.ok_or_else(|| HomeError::NotAHome {
             path: path.to_owned(),
         })?;
+        let header = newest.header;
         header.require(path, pool)?;
         let room = disk.length_bytes().saturating_sub(DATA_AT) / BLOCK;
         if room < header.blocks {
@@ -66,7 +77,7 @@ impl FileHome {
             disk,
             path: path.to_owned(),
             blocks: header.blocks,
-            header: Mutex::new(header),
+            newest: Mutex::new(newest),
             rings: Rings::default(),
             writing: Mutex::default(),
         })
@@ -74,7 +85,7 @@ impl FileHome {
 
     /// How often it was mounted for writing.
     pub fn generation(&self) -> u64 {
-        self.header.lock().generation
+        self.newest.lock().header.generation
     }
 
     /// Fails unless home and memory are of the same time. The home counts a mount first, so that it
@@ -96,24 +107,26 @@ impl FileHome {
         })
     }
 
-    /// Counts a mount, durably. The memory's count follows.
+    /// Counts a mount, durably, and returns the count, which is larger than `memory`, the memory's
+    /// count of before. That follows.
     ///
     /// # Errors
     ///
     /// [`HomeError::Io`]: the count is the old one, or the new one.
-    pub fn count_mount(&self) -> Result<u64, HomeError> {
-        let mut header = self.header.lock();
-        let mut next = *header;
-        next.generation += 1;
-        let next = next.sealed();
+    pub fn count_mount(&self, memory: u64) -> Result<u64, HomeError> {
+        let mut newest = self.newest.lock();
+        let mut header = newest.header;
+        header.generation = header.generation.max(memory) + 1;
+        let header = header.sealed();
         let mut unit = unit();
-        unit[..size_of::<HomeHeader>()].copy_from_slice(next.as_bytes());
-        // The other header stays whole whatever becomes of this write.
-        let at = HEADERS_AT[(next.generation % 2) as usize];
-        let written = self.disk.write(at, &unit).and_then(|()| self.disk.flush());
+        unit[..size_of::<HomeHeader>()].copy_from_slice(header.as_bytes());
+        // The newest header stays whole whatever becomes of this write.
+        let slot = 1 - newest.slot;
+        let written = self.disk.write(HEADERS_AT[slot], &unit);
+        let written = written.and_then(|()| self.disk.flush());
         written.map_err(HomeError::io("write", &self.path))?;
-        *header = next;
-        Ok(next.generation)
+        *newest = Newest { header, slot };
+        Ok(header.generation)
     }
 
     fn failed(error: io::Error) -> DeviceError {
@@ -164,12 +177,22 @@ impl Device for FileHome {
         for (position, &index) in order.iter().enumerate() {
             let block = requests[index].block;
             self.contains(block.get(), 1)?;
-            add(&mut pieces, DATA_AT + block.byte(), position * BLOCK_BYTES, BLOCK_BYTES);
+            add(
+                &mut pieces,
+                DATA_AT + block.byte(),
+                position * BLOCK_BYTES,
+                BLOCK_BYTES,
+            );
         }
         let mut buffer = AlignedBuffer::with_capacity(requests.len() * BLOCK_BYTES);
         buffer.resize(requests.len() * BLOCK_BYTES);
-        let batch = self.rings.begin(&self.disk, Direction::Read, buffer, &pieces);
-        let buffer = self.rings.wait(&self.disk, batch).map_err(FileHome::failed)?;
+        let batch = self
+            .rings
+            .begin(&self.disk, Direction::Read, buffer, &pieces);
+        let buffer = self
+            .rings
+            .wait(&self.disk, batch)
+            .map_err(FileHome::failed)?;
         let blocks = buffer.as_chunks::<BLOCK_BYTES>().0;
         for (&index, content) in order.iter().zip(blocks) {
             *requests[index].into = *content;
@@ -184,10 +207,17 @@ impl Device for FileHome {
         for request in requests {
             let length = request.bytes.len();
             self.contains(request.start.get(), length as u64 / BLOCK)?;
-            add(&mut pieces, DATA_AT + request.start.byte(), buffer.len(), length);
+            add(
+                &mut pieces,
+                DATA_AT + request.start.byte(),
+                buffer.len(),
+                length,
+            );
             buffer.extend_from_slice(request.bytes);
         }
-        let batch = self.rings.begin(&self.disk, Direction::Write, buffer, &pieces);
+        let batch = self
+            .rings
+            .begin(&self.disk, Direction::Write, buffer, &pieces);
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.writing.lock().insert(token, batch);
         Ok(Token(token))

@@ -1,7 +1,7 @@
 //! The disk below a pool: its *home*, where data lies that the memory has no room for.
 //!
-//! A home is a file on a disk, or a block device. It begins with a [header](HomeHeader), twice, that
-//! names the pool; data blocks follow from [`DATA_AT`] on. Nothing of a home says what a block
+//! A home is a file on a disk, or a block device. It begins with a [header](HomeHeader), twice,
+//! that names the pool; data blocks follow from [`DATA_AT`] on. Nothing of a home says what a block
 //! belongs to: the pool's block maps do.
 //!
 //! * [`FileHome`]: a home that is open, as a [`device::Device`].
@@ -18,7 +18,7 @@ mod error;
 mod file;
 mod header;
 
-pub use attach::{AttachError, Home, attach};
+pub use attach::{AttachError, Home, attach, inside, link};
 pub use create::{Create, blocks_of, create};
 pub use error::HomeError;
 pub use file::FileHome;

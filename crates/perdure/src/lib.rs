@@ -79,10 +79,10 @@ pub use fs::{
     AccessTime, AllocateOptions, FsError, ReadCacheFile, ReadCacheMode, ReadCacheOptions,
     ReadCacheState, ReadCacheStatistics, RenameOptions, SpaceStatistics,
 };
+pub use home::{AttachError, HomeError};
 pub use metadata::{FileTimes, FileType, Metadata};
 pub use open_options::OpenOptions;
 pub use pmem::DurabilityClass;
-pub use home::{AttachError, HomeError};
 pub use pool::{CreateOptions, Pool, PoolOptions};
 pub use read_dir::{DirEntry, ReadDir};
 pub use std::fs::Permissions;

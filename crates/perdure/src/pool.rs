@@ -185,7 +185,7 @@ impl PoolOptions {
         };
         let store = PmemStore::open_with(path, mode, self.volatile, damage, self.log);
         let store = store.map_err(failed)?;
-        let store = ::home::attach(store, path, self.home.as_deref());
+        let store = ::home::attach(store, path, self.home.as_deref(), self.mount.force_recovery);
         let store = store.map_err(|source| Error::Home {
             pool: path.to_owned(),
             source,

@@ -180,13 +180,11 @@ pub enum Bug {
     IgnoreLocation,
     /// A block that moves to the device is freed at both places.
     FreeBothPlaces,
-    /// A block of memory counts as clean although it has changed while it was copied.
-    IgnoreTornTicket,
     /// A block of memory that is freed keeps its twin on the device.
     KeepTwinOfFreed,
     /// A block that a process has mapped is evicted.
     EvictAttached,
-    /// A block is evicted whose twin has other content.
+    /// A block that has changed in place counts as clean, and is evicted without a look at it.
     EvictUnseen,
     /// A twin stays with memory although a pointer names it.
     KeepTwinOfEvicted,

@@ -23,6 +23,8 @@ pub(crate) trait Answers: Send + 'static {
 
     /// Processes that read and write files directly.
     fn clients(&self) -> Vec<ClientStatus>;
+    /// Begins to copy everything to the home; an error is for the asker.
+    fn flush(&self) -> Result<(), String>;
 }
 
 /// A mount.
@@ -90,6 +92,7 @@ impl<S: Store> Answers for Asked<S> {
                 .store()
                 .logger()
                 .map(|logger| LogStatus::new(&logger.status(), self.started.elapsed())),
+            tier: files.tier_status().map(Into::into),
             temporary: mounting.temporary,
         }
     }
@@ -101,6 +104,13 @@ impl<S: Store> Answers for Asked<S> {
             .take(FILES_MAX)
             .map(CachedFile::from)
             .collect()
+    }
+
+    fn flush(&self) -> Result<(), String> {
+        match self.shared.fs.begin_tier_flush() {
+            true => Ok(()),
+            false => Err("the pool has no home, or is mounted read-only".to_owned()),
+        }
     }
 
     fn clients(&self) -> Vec<ClientStatus> {

@@ -15,10 +15,12 @@
 
 mod direct;
 mod log;
+mod tier;
 mod timed;
 
 pub use direct::{ClientStatus, DirectStatus, KernelPath, Refusals};
 pub use log::LogStatus;
+pub use tier::TierStatus;
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -102,6 +104,9 @@ pub struct Status {
     /// The log of a pool of class `log`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatus>,
+    /// The disk below the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierStatus>,
     /// Set if the mount was made for a program, and goes away with the last one that `perdure run` starts on it.
     #[serde(default)]
     pub temporary: Option<Temporary>,
@@ -213,6 +218,9 @@ pub enum Question {
     Files,
     /// The processes that read and write files directly: a list of [`ClientStatus`], as JSON.
     Clients,
+    /// Begins to copy everything that is dirty to the home; the answer is empty. [`TierStatus`]
+    /// says when that is done.
+    Flush,
 }
 
 impl Question {
@@ -222,6 +230,7 @@ impl Question {
             Question::Metrics => "metrics",
             Question::Files => "files",
             Question::Clients => "clients",
+            Question::Flush => "flush",
         }
     }
 }
@@ -462,6 +471,7 @@ fn answer(stream: UnixStream, answers: &impl Answers) -> io::Result<()> {
         Ok(Question::Metrics) => telemetry::render(&answers.status()).map_err(str::to_owned),
         Ok(Question::Files) => to_json(&answers.files()),
         Ok(Question::Clients) => to_json(&answers.clients()),
+        Ok(Question::Flush) => answers.flush().map(|()| String::new()),
         Err(reason) => Err(reason),
     };
     let (word, text) = match &outcome {
@@ -497,6 +507,7 @@ fn parse_question(line: &[u8]) -> Result<Question, String> {
         [b"perdure", b"1", b"metrics"] => Ok(Question::Metrics),
         [b"perdure", b"1", b"files"] => Ok(Question::Files),
         [b"perdure", b"1", b"clients"] => Ok(Question::Clients),
+        [b"perdure", b"1", b"flush"] => Ok(Question::Flush),
         [b"perdure", b"1", ..] => Err(format!(
             "{UNKNOWN_QUESTION}; `stat`, `metrics`, `files` and `clients` are known"
         )),

@@ -4,6 +4,7 @@
 //! asks for them. Several mounts in one process are told apart by the label `mountpoint`.
 
 mod log;
+mod tier;
 
 use std::sync::OnceLock;
 
@@ -85,6 +86,9 @@ fn publish(status: &Status) {
     }
     if let Some(log) = &status.log {
         log::publish(log, &status.mountpoint);
+    }
+    if let Some(tier) = &status.tier {
+        tier::publish(tier, &status.mountpoint);
     }
     if let Some(direct) = &status.direct {
         publish_direct(direct, &status.mountpoint);

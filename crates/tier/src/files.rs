@@ -1,4 +1,5 @@
-//! The files that have blocks in memory: by the age of their dirty blocks, and as a ring for sweeps.
+//! The files that have blocks in memory: by the age of their dirty blocks, and as a ring for
+//! sweeps.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

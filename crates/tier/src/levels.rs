@@ -1,8 +1,8 @@
 //! How full the memory may be.
 //!
-//! The blocks of memory are free, clean or dirty. Clean ones become free without a write, so a writer
-//! has to be slowed down only when both kinds together run short. Then it pauses the longer the
-//! shorter they are, so that writers meet the disk's rate without a cliff: the pause grows from
+//! The blocks of memory are free, clean or dirty. Clean ones become free without a write, so a
+//! writer has to be slowed down only when both kinds together run short. Then it pauses the longer
+//! the shorter they are, so that writers meet the disk's rate without a cliff: the pause grows from
 //! nothing to several times what the disk needs for as many blocks.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PAUSE_FACTOR_MAX: f64 = 4.0;
 /// Longest pause of one call.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// What the memory has, in blocks.
+/// The blocks of a memory.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
     /// All of it.

@@ -2,8 +2,8 @@
 //!
 //! A block is brought into memory when it is read for the second time while its first reading is
 //! remembered. So a scan, which reads each block once, brings nothing in and evicts nothing. The
-//! table has one tag a slot, and a later reading takes the slot of an earlier one: what is remembered
-//! are about as many readings as there are slots.
+//! table has one tag a slot, and a later reading takes the slot of an earlier one: the table
+//! remembers about as many readings as it has slots.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

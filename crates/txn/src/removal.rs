@@ -7,7 +7,8 @@ use crate::sharing::{USERS_FOLDER, lift_left_seal};
 use std::ffi::OsStr;
 use std::io;
 
-/// Removes a pool's files (of a link to its home the link) and then its directory, if nothing else is in it.
+/// Removes a pool's files, and then its directory, if nothing else is in it. Of a link to the
+/// pool's home only the link goes.
 ///
 /// # Errors
 ///
@@ -17,7 +18,8 @@ pub fn remove(pool: &PoolDirectory) -> io::Result<()> {
     remove_if_there(pool, SUPER_FILE)?;
     for name in pool.names()? {
         let is_segment = name.as_encoded_bytes().starts_with(b"segment-");
-        let is_single = [OWNER_FILE, CONTROL_SOCKET, LOG_FILE, HOME_FILE].contains(&&*name.to_string_lossy());
+        let is_single =
+            [OWNER_FILE, CONTROL_SOCKET, LOG_FILE, HOME_FILE].contains(&&*name.to_string_lossy());
         if is_segment || is_single {
             remove_file(pool, &name)?;
         } else if name == USERS_FOLDER {

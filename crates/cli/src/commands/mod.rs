@@ -9,6 +9,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod run;
 pub(crate) mod stat;
+pub(crate) mod tier;
 pub(crate) mod umount;
 
 use perdure::{DurabilityClass, ReadCacheMode, ReadCacheOptions};

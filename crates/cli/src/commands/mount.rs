@@ -192,12 +192,13 @@ fn open(pool: &Path, options: &Options) -> Result<FileSystem, Failure> {
     };
     let open = || PmemStore::open_with(pool, mode, volatile, damage, log);
     let store = mounts::open_once_saved(pool, open, |error| Some(error)).map_err(failed)?;
-    let store = home::attach(store, pool, options.home.as_deref()).map_err(|source| {
-        Failure::from(perdure::Error::Home {
-            pool: pool.to_owned(),
-            source,
-        })
-    })?;
+    let store = home::attach(store, pool, options.home.as_deref(), options.force_recovery)
+        .map_err(|source| {
+            Failure::from(perdure::Error::Home {
+                pool: pool.to_owned(),
+                source,
+            })
+        })?;
     let mount_options = fs::MountOptions {
         tier: options.tier,
         read_only: options.read_only,

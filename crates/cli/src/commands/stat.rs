@@ -5,6 +5,7 @@ mod header;
 mod log;
 mod read_cache;
 mod report;
+mod tier;
 mod wear;
 
 use crate::arguments::Stat;

@@ -18,6 +18,14 @@ pub(crate) struct OnDisk {
 impl OnDisk {
     /// `None` if nothing can be mounted here, or there is no disk.
     pub(crate) fn new() -> Option<OnDisk> {
+        let scene = OnDisk::without_pool()?;
+        let made = succeed(["mkfs", scene.pool(), "--size", "32M"]).stdout;
+        assert!(made.contains("class log"), "{made}");
+        Some(scene)
+    }
+
+    /// The same place without a pool.
+    pub(crate) fn without_pool() -> Option<OnDisk> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounting needs root and /dev/fuse");
             return None;
@@ -30,14 +38,16 @@ impl OnDisk {
         }
         let mountpoint = place.path().join("mnt");
         fs::create_dir(&mountpoint).expect("a mount point");
-        let scene = OnDisk {
+        Some(OnDisk {
             place,
             pool,
             mountpoint,
-        };
-        let made = succeed(["mkfs", scene.pool(), "--size", "32M"]).stdout;
-        assert!(made.contains("class log"), "{made}");
-        Some(scene)
+        })
+    }
+
+    /// A name beside the pool.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
     }
 
     pub(crate) fn pool(&self) -> &str {
@@ -68,7 +78,9 @@ impl OnDisk {
     /// Where the memory is while the pool is mounted.
     fn memory(&self) -> PathBuf {
         let mut uuid = [0; 16];
-        let header = File::open(self.pool.join("super")).expect("a header");
+        let Ok(header) = File::open(self.pool.join("super")) else {
+            return PathBuf::from("/dev/shm/perdure-none");
+        };
         header.read_exact_at(&mut uuid, 16).expect("an identity");
         let name: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         Path::new("/dev/shm").join(format!("perdure-{name}"))
@@ -441,7 +453,15 @@ fn a_pool_that_needs_more_memory_than_allowed_is_not_made() {
     let Some(scene) = OnDisk::new() else { return };
     let pool = scene.place.path().join("large");
     let made = |memory: &str, more: &[&str]| {
-        let words = ["mkfs", text(&pool), "--volatile", "--size", "64M", "--memory", memory];
+        let words = [
+            "mkfs",
+            text(&pool),
+            "--volatile",
+            "--size",
+            "64M",
+            "--memory",
+            memory,
+        ];
         run(words.iter().chain(more))
     };
     let outcome = made("32M", &[]);

@@ -6,6 +6,7 @@ mod clients;
 mod common;
 mod copy;
 mod damage;
+mod home;
 mod loading;
 mod log;
 mod mount;

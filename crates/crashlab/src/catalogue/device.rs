@@ -36,6 +36,8 @@ pub fn on_device() -> Vec<Operation> {
         raise("b", 0, 16),
         raise("h", 0, 16),
         raise("d/f", 1, 1),
+        Operation::CopyDown,
+        Operation::Evict,
     ]);
     operations
 }

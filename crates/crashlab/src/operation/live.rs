@@ -11,6 +11,9 @@ use fs::{FileSystem, FileType, FsError, NewInode, Node, SetAttributes, TimeChang
 use pmem::Region;
 use std::sync::Arc;
 
+/// More than any workload has.
+const EVICTED_AT_ONCE: u64 = 256;
+
 /// A mounted file system with the open files of a program.
 #[derive(Debug)]
 pub struct Live {
@@ -339,6 +342,13 @@ impl Live {
                 bytes,
                 options,
             } => files.allocate(&self.resolve(path)?, *offset, *bytes, *options),
+            operation => self.apply_moves(operation),
+        }
+    }
+
+    fn apply_moves(&mut self, operation: &Operation) -> Result<(), FsError> {
+        let files = self.files();
+        match operation {
             Operation::Sink {
                 path,
                 first,
@@ -351,6 +361,11 @@ impl Live {
                 first,
                 blocks,
             } => files.bring_in(&self.resolve(path)?, *first..first + blocks),
+            Operation::CopyDown => files.tier_flush(),
+            Operation::Evict => {
+                files.tier_evict(EVICTED_AT_ONCE);
+                Ok(())
+            }
             operation => self.apply_attributes(operation),
         }
     }

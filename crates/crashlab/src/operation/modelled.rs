@@ -146,6 +146,8 @@ impl Model {
                 let id = self.resolve(path)?;
                 self.content(id)?;
             }
+            // Content stays what it is.
+            Operation::CopyDown | Operation::Evict => {}
             operation => self.apply_attributes(operation)?,
         }
         Ok(())

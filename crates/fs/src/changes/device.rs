@@ -4,7 +4,7 @@
 use super::relocate::{Content, Run, copy_block, finish, fresh_blocks, runs_of};
 use crate::block_map::{BlockMap, MapEditor, free_block};
 use crate::format::{BLOCK, InodeNumber, Pointer};
-use crate::inode::node::Node;
+use crate::inode::node::{Body, Node};
 use crate::mounted::file_system::Core;
 use crate::mounted::operation::Operation;
 use crate::values::error::FsError;
@@ -155,35 +155,49 @@ pub(crate) fn bring_in<S: Store>(
             return Ok(());
         }
     }
-    let domain = body.domain;
     // Sweeps have to know the file.
     core.note_change(node);
-    body.changes_content(&core.copies, first * BLOCK..(first + count) * BLOCK);
+    let bytes = first * BLOCK..(first + count) * BLOCK;
+    body.changes_content(&core.copies, bytes);
+    swap_in(core, node.number(), &mut body, &runs, &contents)
+}
+
+/// Gives a file, which the caller has locked, fresh blocks of memory in place of those of the
+/// device. These stay as twins if there is a tier, and are free else.
+fn swap_in<S: Store>(
+    core: &Core<S>,
+    number: InodeNumber,
+    body: &mut Body,
+    runs: &[Run],
+    contents: &[Content],
+) -> Result<(), FsError> {
     let mut transaction = core.begin();
-    let mut editor = MapEditor::new(&core.store, map);
-    let all = contents;
-    let mut contents = all.iter();
-    let mut twins: Vec<(Pointer, Pointer)> = Vec::new();
-    for run in &runs {
-        let fresh = fresh_blocks(&mut transaction, domain, run, Purpose::Ordinary)?;
+    let mut editor = MapEditor::new(&core.store, BlockMap::of(number, &body.raw));
+    let mut brought: Vec<(Pointer, Pointer)> = Vec::new();
+    for run in runs {
+        let fresh = fresh_blocks(&mut transaction, body.domain, run, Purpose::Ordinary)?;
         let pointers: SmallVec<[Pointer; 64]> = fresh.map(Pointer::Written).collect();
-        for (pointer, content) in pointers.iter().zip(contents.by_ref()) {
+        for (pointer, content) in pointers.iter().zip(&contents[brought.len()..]) {
             if let Pointer::Written(block) = pointer {
                 transaction.write_fresh(*block, 0, content);
             }
         }
         editor.set(&mut transaction, run.first, &pointers, DomainId::METADATA)?;
-        twins.extend(pointers.iter().zip(run.iter()).map(|(new, (_, old))| (*new, old)));
-        if core.tier.is_none() {
-            for (_, old) in run.iter() {
-                free_block(&mut transaction, old);
-            }
+        let olds = run.iter().map(|(_, old)| old);
+        brought.extend(pointers.iter().copied().zip(olds));
+    }
+    if core.tier.is_none() {
+        for (_, old) in &brought {
+            free_block(&mut transaction, *old);
         }
     }
-    finish(node.number(), &mut body, editor, transaction)?;
+    finish(number, body, editor, transaction)?;
     if let Some(tier) = &core.tier {
-        tier.counters.brought_in.fetch_add(twins.len() as u64, Ordering::Relaxed);
-        twins.iter().zip(&all).for_each(|((new, old), content)| keep_twin(core, *new, *old, content));
+        let count = &tier.counters.brought_in;
+        count.fetch_add(brought.len() as u64, Ordering::Relaxed);
+        for ((new, old), content) in brought.iter().zip(contents) {
+            keep_twin(core, *new, *old, content);
+        }
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use txn::checksum::{Seal, seal, unseal};
 use txn::domain::{DamagedEntry, Domains};
 use txn::layout::{
-    CHECKPOINT_AT, CLEAN_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT, SEGMENT_ENTRY_BYTES,
-    SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
+    CHECKPOINT_AT, CLEAN_AT, HOME_MOUNTS_AT, JOURNALS_AT, ROOT_AREA_AT, SAVED_AT,
+    SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK, STATE_BLOCK, SavedHeader, SegmentEntry,
 };
 use txn::places::{HalfName, HalfPlace};
 use txn::{Content, Domain, Geometry, Superblock};
@@ -267,11 +267,14 @@ pub(super) fn check_reserved(
     let geometry = superblock.geometry();
     let state = STATE_BLOCK.offset();
     let saved_end = SAVED_AT + size_of::<SavedHeader>() as u64;
+    // Whether the count is true can only be said with the home.
+    let home_end = HOME_MOUNTS_AT + 8 * u64::from(superblock.device_blocks > 0);
     let journals_end = JOURNALS_AT + u64::from(superblock.journals) * 16;
     let inode_end = ROOT_AREA_AT + crate::format::inode::INODE_BYTES as u64;
     let mut ranges = vec![
         (CHECKPOINT_AT + 8, CLEAN_AT),
-        (CLEAN_AT + 8, SAVED_AT),
+        (CLEAN_AT + 8, HOME_MOUNTS_AT),
+        (home_end, SAVED_AT),
         (saved_end, JOURNALS_AT),
         (journals_end, ROOT_AREA_AT),
         (inode_end, BLOCK_BYTES as u64),

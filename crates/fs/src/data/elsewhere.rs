@@ -88,7 +88,9 @@ impl<'b, 's> Elsewhere<'b, 's> {
             return Err(core.device_failed(node.number(), index, fault));
         }
         if let Some(tier) = &core.tier {
-            places.iter().for_each(|place| tier.read_cold(node, place.index));
+            places
+                .iter()
+                .for_each(|place| tier.read_cold(node, place.index));
         }
         if let Some(cache) = &core.copies.cache {
             let is_current = || {

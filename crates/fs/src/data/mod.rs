@@ -1,6 +1,7 @@
 //! The content of files: reading, writing, allocating.
 
 mod allocate;
+mod append;
 mod elsewhere;
 mod hold;
 mod place;
@@ -8,5 +9,6 @@ mod read;
 mod reading;
 mod write;
 
+pub use append::Appended;
 pub use hold::Held;
-pub use write::{ATOMIC_WRITE_BYTES_MAX, Appended, LOGGED_WRITE_BYTES_MAX};
+pub use write::{ATOMIC_WRITE_BYTES_MAX, LOGGED_WRITE_BYTES_MAX};

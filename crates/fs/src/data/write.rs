@@ -59,17 +59,6 @@ impl Range<'_> {
     }
 }
 
-/// What became of an append.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Appended {
-    /// Where the data begins in the file.
-    pub at: u64,
-    /// How much of it is there: all, or the beginning of more than [`ATOMIC_WRITE_BYTES_MAX`].
-    pub bytes: usize,
-    /// Why the rest is not.
-    pub broken_off_by: Option<FsError>,
-}
-
 impl<S: Store> FileSystem<S> {
     /// Writes all of `data` at `offset`; a gap before it reads as zeros.
     ///
@@ -103,15 +92,15 @@ impl<S: Store> FileSystem<S> {
         })
     }
 
-    /// Writes to a pool whose memory may be full of what lies on the device soon: in pieces, between
-    /// which no lock is held.
+    /// Writes to a pool whose memory may be full of data that lies on the device soon. It writes in
+    /// pieces, between which no lock is held.
     fn write_with_room(&self, node: &Node, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let core = &*self.core;
-        let mut done = 0;
+        let (mut done, most) = (0, atomic_bytes_max(core));
         loop {
             let at = offset.saturating_add(done as u64);
             // Pieces end where a transaction would, so that they are what one call writes.
-            let most = ATOMIC_WRITE_BYTES_MAX - (at % BLOCK) as usize;
+            let most = most - (at % BLOCK) as usize;
             let piece = &data[done..data.len().min(done + most)];
             core.wait_for_room(piece.len());
             match self.write_at_once(node, at, piece) {
@@ -125,48 +114,12 @@ impl<S: Store> FileSystem<S> {
             }
         }
     }
-
-    /// Writes all of `data` at the end of the file, wherever that is at this moment.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write), of which nothing was written.
-    #[inline]
-    pub fn append(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
-        let core = &*self.core;
-        core.wait_for_room(data.len());
-        loop {
-            match self.append_at_once(node, data) {
-                Err(FsError::NoSpace) if core.make_room(data.len()) => (),
-                appended => return appended,
-            }
-        }
-    }
-
-    #[inline]
-    fn append_at_once(&self, node: &Node, data: &[u8]) -> Result<Appended, FsError> {
-        let core = &*self.core;
-        core.durably(|| {
-            let end = |offset: u64| offset.saturating_add(data.len() as u64);
-            let ends = |body: &Body| Ends::of(body.raw.size, end(body.raw.size));
-            let mut body = node.write();
-            core.prepare_change(node, &mut body, ends)?;
-            let offset = body.raw.size;
-            body.changes_content(&core.copies, offset..end(offset));
-            let written = write_all(core, node.number(), &mut body, offset, data)?;
-            Ok(Appended {
-                at: offset,
-                bytes: written.bytes,
-                broken_off_by: written.broken_off_by,
-            })
-        })
-    }
 }
 
 /// How much of a call was done.
-struct Written {
-    bytes: usize,
-    broken_off_by: Option<FsError>,
+pub(super) struct Written {
+    pub(super) bytes: usize,
+    pub(super) broken_off_by: Option<FsError>,
 }
 
 impl Written {
@@ -179,7 +132,7 @@ impl Written {
 }
 
 #[inline]
-fn write_all<S: Store>(
+pub(super) fn write_all<S: Store>(
     core: &Core<S>,
     number: InodeNumber,
     body: &mut Body,
@@ -205,13 +158,17 @@ fn write_all<S: Store>(
 }
 
 /// Most data of one transaction: no record of a pool with a small log is too large for it.
-fn atomic_bytes_max<S: Store>(core: &Core<S>) -> usize {
+pub(super) fn atomic_bytes_max<S: Store>(core: &Core<S>) -> usize {
     let of_log = core.store.logger().map(Logger::record_data_max);
     // A piece has a block less if it has to end at the border of one.
     let whole_blocks = |bytes: usize| bytes / BLOCK_BYTES * BLOCK_BYTES;
-    of_log.map_or(ATOMIC_WRITE_BYTES_MAX, |bytes| {
+    let most = of_log.map_or(ATOMIC_WRITE_BYTES_MAX, |bytes| {
         whole_blocks(bytes).clamp(BLOCK_BYTES, ATOMIC_WRITE_BYTES_MAX)
-    })
+    });
+    match &core.tier {
+        Some(tier) => most.min(tier.write_bytes_max()),
+        None => most,
+    }
 }
 
 /// [`write_once`], with room for the data in the log.

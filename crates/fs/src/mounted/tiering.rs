@@ -1,5 +1,5 @@
-//! State of the tier of a mount: what moves between memory and the device, and who waits for it. The
-//! engine is `crate::tier`.
+//! State of the tier of a mount: files, counters, threads. The engine that moves data is
+//! `crate::tier`.
 
 use crate::block_map::BlockMap;
 use crate::format::{InodeNumber, Pointer, RawInode};
@@ -8,7 +8,7 @@ use crate::mounted::file_system::Core;
 use crate::values::error::FsError;
 use crate::values::types::TierOptions;
 use parking_lot::{Condvar, Mutex};
-use pmem::BlockNumber;
+use pmem::{BLOCK_BYTES, BlockNumber};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -18,10 +18,12 @@ use txn::{PoolDevice, Store};
 
 /// Cold blocks that wait to be brought in at most. Those beyond stay where they are.
 const WANTED_MAX: usize = 4096;
+/// Part of the memory that one transaction writes at most.
+const WRITE_PART: u64 = 16;
 /// The pace of a device that has not written yet.
 const BLOCK_NS_AT_FIRST: u64 = 10_000;
 
-/// What the tier does, counted in blocks.
+/// Deeds of the tier, in blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) copied: AtomicU64,
@@ -48,6 +50,7 @@ pub(crate) struct Tiering {
     pub(crate) levels: Levels,
     pub(crate) files: Mutex<Files>,
     touches: Touches,
+    write_bytes_max: usize,
     /// Blocks of files that were read twice.
     pub(crate) wanted: Mutex<VecDeque<(u64, u64)>>,
     /// Whether writers look for room first.
@@ -57,9 +60,11 @@ pub(crate) struct Tiering {
     pub(crate) demand: AtomicU64,
     /// As of the last count.
     pub(crate) metadata_blocks: AtomicU64,
-    /// What the device needs for a block, lately.
+    /// Time that the device needs for a block, lately.
     pub(crate) block_ns: AtomicU64,
     pub(crate) failing: Mutex<Failing>,
+    /// Blocks that are dirty since this moment or before are copied whatever their age.
+    pub(crate) flush_until: Mutex<Option<Instant>>,
     /// The first inode that nobody has looked at since the mount.
     pub(crate) next_inode: Mutex<u64>,
     pub(crate) ends: AtomicBool,
@@ -80,6 +85,7 @@ impl Tiering {
             },
             files: Mutex::default(),
             touches: Touches::new(blocks),
+            write_bytes_max: (blocks / WRITE_PART) as usize * BLOCK_BYTES,
             wanted: Mutex::default(),
             is_tight: AtomicBool::new(false),
             counters: Counters::default(),
@@ -87,6 +93,7 @@ impl Tiering {
             metadata_blocks: AtomicU64::new(0),
             block_ns: AtomicU64::new(BLOCK_NS_AT_FIRST),
             failing: Mutex::default(),
+            flush_until: Mutex::default(),
             next_inode: Mutex::default(),
             ends: AtomicBool::new(false),
             bell: Mutex::default(),
@@ -94,6 +101,11 @@ impl Tiering {
             has_room: Condvar::new(),
             threads: Mutex::default(),
         }
+    }
+
+    /// Most bytes of one transaction: a small memory finds room for that.
+    pub(crate) fn write_bytes_max(&self) -> usize {
+        self.write_bytes_max.max(BLOCK_BYTES)
     }
 
     /// A file, which the caller has locked, gets dirty blocks.

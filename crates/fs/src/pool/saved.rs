@@ -28,7 +28,10 @@ pub(crate) fn saved_state<S: Store>(core: &Core<S>) -> Vec<u8> {
     core.store.checkpoint();
     let bitmap = core.store.allocator().save();
     // No pointer names a twin. Without this the next mount would find blocks without owners.
-    core.store.device().iter().for_each(|device| device.free_twins());
+    core.store
+        .device()
+        .iter()
+        .for_each(|device| device.free_twins());
     let device = core.store.device().map(PoolDevice::save);
     let device = device.unwrap_or_default();
     let words = device.len() + bitmap.len();

@@ -6,8 +6,9 @@ use crate::format::{InodeNumber, NAME_BYTES_MAX};
 use crate::inode::table::InodeTable;
 use crate::mounted::file_system::FileSystem;
 use crate::values::types::SpaceStatistics;
+use device::Residents;
 use pmem::BLOCK_BYTES;
-use txn::Store;
+use txn::{PoolDevice, Store};
 
 /// How many blocks of data fit into `blocks` if one file takes them all, with its map.
 const fn data_blocks_in(blocks: u64) -> u64 {
@@ -38,13 +39,16 @@ impl<S: Store> FileSystem<S> {
         let could_be_made = available_blocks * INODES_PER_BLOCK;
         let limit = InodeNumber::MAX.get();
         let device = core.store.device();
+        // A clean block takes a place of each, and gives one back when it is needed.
+        let known = device.and_then(PoolDevice::residents);
+        let clean_blocks = known.map_or(0, Residents::clean_blocks);
         let (device_blocks, device_free) =
             device.map_or((0, 0), |device| (device.blocks(), device.free_blocks()));
         SpaceStatistics {
             block_bytes: BLOCK_BYTES as u32,
             blocks: u64::from(geometry.segments) * geometry.segment_blocks + device_blocks,
-            free_blocks: free_blocks + device_free,
-            available_blocks: available_blocks + device_free,
+            free_blocks: free_blocks + device_free + clean_blocks,
+            available_blocks: available_blocks + device_free + clean_blocks,
             inodes: (InodeTable::capacity(&core.store) + could_be_made).min(limit),
             free_inodes: (core.table.free_count() + could_be_made).min(limit),
             name_max: NAME_BYTES_MAX as u32,

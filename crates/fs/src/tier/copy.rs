@@ -1,8 +1,8 @@
 //! Copying dirty blocks to the device.
 //!
-//! Blocks are taken by the age of their file, and those of a file in order, so that what lies in one
-//! file lies together below. A batch is one or a few large writes and one flush, whatever the number
-//! of files. No lock is held while the device works (D3).
+//! Blocks are taken by the age of their file, and those of a file in order, so that a file lies
+//! together below. A batch is one or a few large writes and one flush, whatever the number of
+//! files. No lock is held while the device works (D3).
 //!
 //! No record is written: in memory the block is known to be clean, and the block below has no
 //! pointer. A power cut makes it dirty again.
@@ -41,7 +41,7 @@ struct Batch<'r> {
     ticket: Ticket,
     blocks: Vec<Copied>,
     bytes: Vec<[u8; BLOCK_BYTES]>,
-    /// What was taken from the list, to be put back if the batch fails.
+    /// Entries taken from the list, to be put back if the batch fails.
     taken: Vec<Dirty>,
 }
 
@@ -91,13 +91,19 @@ impl<S: Store> Core<S> {
         match outcome {
             Ok(count) => {
                 tier.wrote(batch.blocks.len(), begun.elapsed());
-                tier.counters.copied.fetch_add(count as u64, Ordering::Relaxed);
+                tier.counters
+                    .copied
+                    .fetch_add(count as u64, Ordering::Relaxed);
                 Ok(files + count)
             }
             Err(error) => {
                 tier.failed();
                 let mut files = tier.files.lock();
-                batch.taken.iter().rev().for_each(|dirty| files.put_back(*dirty));
+                batch
+                    .taken
+                    .iter()
+                    .rev()
+                    .for_each(|dirty| files.put_back(*dirty));
                 Err(error)
             }
         }
@@ -117,7 +123,10 @@ impl<S: Store> Core<S> {
             batch.taken.push(dirty);
             match self.take_blocks(tier, batch, dirty) {
                 Ok(None) => (),
-                Ok(Some(from_block)) => tier.files.lock().put_back(Dirty { from_block, ..dirty }),
+                Ok(Some(from_block)) => tier.files.lock().put_back(Dirty {
+                    from_block,
+                    ..dirty
+                }),
                 Err(error) => {
                     // The file can be read as little as it can be copied.
                     batch.leave_unread();
@@ -204,7 +213,9 @@ impl<S: Store> Core<S> {
         let mut rest = batch.bytes.as_slice();
         for run in &runs {
             let (part, tail) = rest.split_at(run.blocks as usize);
-            outgoing.write(run.start, part.as_flattened()).map_err(failed)?;
+            outgoing
+                .write(run.start, part.as_flattened())
+                .map_err(failed)?;
             rest = tail;
         }
         outgoing.redeem().map_err(failed)?;
@@ -215,7 +226,10 @@ impl<S: Store> Core<S> {
                 block,
                 checksum: copied.checksum,
             };
-            match batch.residents.finish_copy(copied.block, batch.ticket, twin) {
+            match batch
+                .residents
+                .finish_copy(copied.block, batch.ticket, twin)
+            {
                 true => clean += 1,
                 false => unused.push(block),
             }
@@ -230,7 +244,8 @@ impl Tiering {
     fn wrote(&self, blocks: usize, time: Duration) {
         let now = time.as_nanos() as u64 / blocks.max(1) as u64;
         let before = self.block_ns.load(Ordering::Relaxed);
-        self.block_ns.store((before * 7 + now) / 8, Ordering::Relaxed);
+        self.block_ns
+            .store((before * 7 + now) / 8, Ordering::Relaxed);
         *self.failing.lock() = Default::default();
     }
 

@@ -176,12 +176,13 @@ impl<S: Store> Core<S> {
     ) -> Result<(), FsError> {
         let mut transaction = self.begin();
         let mut editor = MapEditor::new(&self.store, map);
-        let follows = |one: &(Candidate, Twin), next: &(Candidate, Twin)| {
-            one.0.index + 1 == next.0.index
-        };
+        let follows =
+            |one: &(Candidate, Twin), next: &(Candidate, Twin)| one.0.index + 1 == next.0.index;
         for run in taken.blocks.chunk_by(follows) {
-            let pointers: Vec<Pointer> =
-                run.iter().map(|(_, twin)| Pointer::Device(twin.block)).collect();
+            let pointers: Vec<Pointer> = run
+                .iter()
+                .map(|(_, twin)| Pointer::Device(twin.block))
+                .collect();
             let first = run[0].0.index;
             editor.set(&mut transaction, first, &pointers, DomainId::METADATA)?;
         }

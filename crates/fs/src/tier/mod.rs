@@ -5,8 +5,8 @@
 //! * `evict`: clean blocks that nobody uses give their memory back: one record, no I/O.
 //! * `wanted`: blocks of the device that are read again come back.
 //! * `room`: writers that find the memory nearly full.
-//! * `threads`: who does it.
-//! * `status`: what a user is told.
+//! * `threads`: the threads that do it.
+//! * `status`: the report for users.
 
 mod copy;
 mod evict;

@@ -1,7 +1,8 @@
 //! Writers that find the memory nearly full.
 //!
 //! A writer looks at one flag. Only if it is set does the writer ask how much room there is: it
-//! pauses as [`Levels`](tier::Levels) says, or waits until something is free. It holds no lock then.
+//! pauses as [`Levels`](tier::Levels) says, or waits until something is free. It holds no lock
+//! then.
 
 use crate::format::BLOCK;
 use crate::mounted::file_system::Core;
@@ -10,7 +11,7 @@ use scatter::DomainId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tier::Room;
-use txn::Store;
+use txn::{PoolDevice, Store};
 
 /// A writer asks at least so often whether there is room.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -19,16 +20,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const WAIT_LONGEST: Duration = Duration::from_secs(30);
 
 impl<S: Store> Core<S> {
-    /// What the memory has.
+    /// The free, clean and dirty blocks of the memory.
     pub(super) fn room(&self) -> Room {
         let allocator = self.store.allocator();
-        let free = allocator.free_blocks().saturating_sub(allocator.reserve_blocks());
+        let free = allocator
+            .free_blocks()
+            .saturating_sub(allocator.reserve_blocks());
         let clean = self.tiered().map_or(0, |(_, known)| known.clean_blocks());
         let geometry = self.store.geometry();
         let blocks = u64::from(geometry.segments) * geometry.segment_blocks;
-        let metadata = self.tier.as_ref().map_or(0, |tier| {
-            tier.metadata_blocks.load(Ordering::Relaxed)
-        });
+        let metadata = self
+            .tier
+            .as_ref()
+            .map_or(0, |tier| tier.metadata_blocks.load(Ordering::Relaxed));
         let pending = self.store.pending_blocks();
         Room {
             blocks,
@@ -66,6 +70,7 @@ impl<S: Store> Core<S> {
             tier.has_work.notify_all();
             if !pause.is_zero() && tier.has_threads() {
                 tier.counters.pauses.fetch_add(1, Ordering::Relaxed);
+                let _waiting = self.store.device().map(PoolDevice::waiting);
                 std::thread::sleep(pause);
             }
             return;
@@ -106,6 +111,7 @@ impl<S: Store> Core<S> {
             if Instant::now() >= until || self.is_stuck(tier) {
                 return false;
             }
+            let _waiting = self.store.device().map(PoolDevice::waiting);
             let mut bell = tier.bell.lock();
             tier.demand.fetch_max(blocks, Ordering::Relaxed);
             tier.has_work.notify_all();
@@ -117,7 +123,11 @@ impl<S: Store> Core<S> {
     /// Whether waiting is in vain: nothing is clean, and nothing becomes clean.
     fn is_stuck(&self, tier: &Tiering) -> bool {
         let room = self.room();
-        let is_full = || self.store.device().is_none_or(|device| device.free_blocks() == 0);
+        let is_full = || {
+            self.store
+                .device()
+                .is_none_or(|device| device.free_blocks() == 0)
+        };
         room.clean == 0 && (is_full() || tier.has_failed_for(WAIT_LONGEST / 10))
     }
 }

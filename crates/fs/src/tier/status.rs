@@ -1,4 +1,4 @@
-//! What a user is told of the tier.
+//! The report of the tier for users.
 
 use crate::format::BLOCK;
 use crate::mounted::file_system::FileSystem;
@@ -49,7 +49,7 @@ pub struct TierStatus {
     pub free_bytes: u64,
     /// Bytes of memory that the device has as well.
     pub clean_bytes: u64,
-    /// Bytes of data that only the memory has: what is lost if the memory dies now.
+    /// Bytes of data that only the memory has, and that are lost if the memory dies now.
     pub dirty_bytes: u64,
     /// For how long the oldest of them are dirty, at most.
     pub oldest_dirty: Option<Duration>,
@@ -69,6 +69,10 @@ pub struct TierStatus {
     pub failures: u64,
     /// Calls that had to wait for room.
     pub pauses: u64,
+    /// Whether everything that was dirty at some moment is being copied.
+    pub is_flushing: bool,
+    /// Time that the device needs for a block, lately.
+    pub block_time: Duration,
 }
 
 impl<S: Store> FileSystem<S> {
@@ -112,6 +116,8 @@ impl<S: Store> FileSystem<S> {
             cold_reads: counters.cold_reads.load(Ordering::Relaxed),
             failures: counters.failures.load(Ordering::Relaxed),
             pauses: counters.pauses.load(Ordering::Relaxed),
+            is_flushing: tier.flush_until.lock().is_some(),
+            block_time: tier.pace(),
         })
     }
 }

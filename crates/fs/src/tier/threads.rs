@@ -1,13 +1,13 @@
 //! Two threads: one makes room in memory, and one copies to the device. So eviction, which needs no
 //! I/O, never waits for a write.
 
+use crate::format::InodeNumber;
+use crate::inode::table::InodeTable;
 use crate::mounted::file_system::{Core, FileSystem};
 use crate::mounted::tiering::Tiering;
 use crate::tier::copy::BATCH_BYTES;
 use crate::values::error::FsError;
 use crate::values::types::TierMode;
-use crate::format::InodeNumber;
-use crate::inode::table::InodeTable;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -34,7 +34,8 @@ impl<S: Store> FileSystem<S> {
             return Ok(());
         };
         if !tier.has_threads() {
-            self.core.find_files(tier, &mut InodeNumber::ROOT.get(), u64::MAX);
+            self.core
+                .find_files(tier, &mut InodeNumber::ROOT.get(), u64::MAX);
             return Ok(());
         }
         let mut threads = tier.threads.lock();
@@ -73,6 +74,17 @@ impl<S: Store> FileSystem<S> {
         Ok(())
     }
 
+    /// Has the threads copy everything that is dirty at this moment, whatever its age;
+    /// [`TierStatus::is_flushing`](super::TierStatus) says when that is done. `false` without
+    /// threads.
+    pub fn begin_tier_flush(&self) -> bool {
+        let tier = self.core.tier.as_ref().filter(|tier| tier.has_threads());
+        let Some(tier) = tier else { return false };
+        *tier.flush_until.lock() = Some(Instant::now());
+        tier.has_work.notify_all();
+        true
+    }
+
     /// Evicts up to `blocks` clean blocks, and returns how many; for tests and measurements.
     pub fn tier_evict(&self, blocks: u64) -> u64 {
         match &self.core.tier {
@@ -102,13 +114,14 @@ impl<S: Store> Core<S> {
     /// Makes room, and brings in what readers want.
     fn keep_room(&self, tier: &Tiering) -> usize {
         let room = self.room();
-        tier.is_tight.store(tier.levels.is_tight(room), Ordering::Relaxed);
+        tier.is_tight
+            .store(tier.levels.is_tight(room), Ordering::Relaxed);
         let demand = tier.demand.swap(0, Ordering::Relaxed);
         let wanted = tier.levels.to_evict(room).max(demand);
         let mut done = 0;
         if wanted > 0 {
             done = self.evict(tier, wanted) as usize;
-            // What was freed can be used behind a checkpoint (R1).
+            // Freed blocks can be used behind a checkpoint (R1).
             self.store.checkpoint();
             tier.has_room.notify_all();
         }
@@ -128,13 +141,17 @@ impl<S: Store> Core<S> {
         self.count_metadata(tier);
         let room = self.room();
         let is_pressed = tier.levels.is_too_dirty(room) || tier.levels.is_full(room);
+        let flush = *tier.flush_until.lock();
         let until = match is_pressed {
             true => Some(now),
-            false => now.checked_sub(tier.options.dirty_age),
+            false => flush.max(now.checked_sub(tier.options.dirty_age)),
         };
         let copied = until.map_or(Ok(0), |until| self.copy_dirty(tier, until));
+        if flush.is_some() && copied == Ok(0) && found == 0 {
+            tier.end_flush(flush);
+        }
         let copied = copied.unwrap_or(0);
-        if copied > 0 && !is_pressed {
+        if copied > 0 && !is_pressed && flush.is_none() {
             tier.keep_rate(now);
         }
         found + copied
@@ -169,7 +186,7 @@ impl<S: Store> Core<S> {
         let now = Instant::now();
         for number in (*next).max(InodeNumber::ROOT.get())..end {
             let raw = self.table.load(&self.store, InodeNumber::new(number));
-            // What is damaged is told to the first user of the file.
+            // The first user of a damaged file is told.
             if raw.is_ok_and(|raw| !raw.is_free() && raw.blocks > 0 && is_file(&raw)) {
                 tier.files.lock().changed(number, now);
             }
@@ -193,6 +210,14 @@ impl Tiering {
         let mut bell = self.bell.lock();
         while !self.ends.load(Ordering::SeqCst) && Instant::now() < until {
             self.has_room.wait_until(&mut bell, until);
+        }
+    }
+
+    /// A flush that began at `begun` has nothing left to do, unless another one has begun since.
+    fn end_flush(&self, begun: Option<Instant>) {
+        let mut until = self.flush_until.lock();
+        if *until == begun {
+            *until = None;
         }
     }
 

@@ -162,14 +162,14 @@ pub struct ReadCacheOptions {
     pub window_ms: u32,
 }
 
-/// Who moves data between memory and the device of a pool that has one.
+/// The mover of data between memory and the device of a pool that has one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TierMode {
     /// Nobody: data stays where it is.
     #[default]
     Off,
-    /// The caller, by [`FileSystem::tier_step`](crate::FileSystem::tier_step), and writers that find
-    /// no room. Tests repeat this way.
+    /// The caller, by [`FileSystem::tier_step`](crate::FileSystem::tier_step), and writers that
+    /// find no room. Tests repeat this way.
     Steps,
     /// Two threads of the mount.
     Threads,
@@ -178,7 +178,7 @@ pub enum TierMode {
 /// How data moves between memory and the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TierOptions {
-    /// Who moves it.
+    /// The mover.
     pub mode: TierMode,
     /// Percent of the memory that dirty blocks may take before they are copied whatever their age.
     pub dirty_max_percent: u8,

@@ -4,6 +4,7 @@
 mod tables;
 
 use device::DeviceBlock;
+use home::{HOME_MAGIC, HOME_VERSION, HomeHeader};
 use lease::{NO_SLOT, Record, Salt};
 use perdure_fs::directory::{self, UNIT_BYTES, record_bytes, write_fresh_block};
 use perdure_fs::format::inode::{INLINE_BYTES, INODE_BYTES, INODES_PER_BLOCK};
@@ -22,9 +23,9 @@ use txn::checksum::{SEALED_MAX, Seal, crc32c, mix64, seal};
 use txn::domain::Domain;
 use txn::layout::{
     CHECKPOINT_AT, CLEAN_AT, FLAG_DEVICE, FLAG_LOG, FLAG_VOLATILE, FORMAT_VERSION,
-    FORMAT_VERSION_WITH_DEVICE, JOURNALS_AT, JOURNALS_MAX, MAGIC, ROOT_AREA_AT, SAVED_AT,
-    SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK, SEGMENTS_MAX, STATE_BLOCK,
-    SavedHeader, SegmentEntry, header_blocks,
+    FORMAT_VERSION_WITH_DEVICE, HOME_MOUNTS_AT, JOURNALS_AT, JOURNALS_MAX, MAGIC, ROOT_AREA_AT,
+    SAVED_AT, SAVED_EXTENTS_MAX, SEGMENT_ENTRY_BYTES, SEGMENT_TABLE_BLOCK, SEGMENTS_MAX,
+    STATE_BLOCK, SavedHeader, SegmentEntry, header_blocks,
 };
 use txn::record::{DataCheck, HEADER_BYTES, RecordBuilder};
 use zerocopy::IntoBytes;
@@ -92,6 +93,18 @@ fn superblock() -> String {
         ),
         device_blocks: "blocks of the device that the pool uses; without one zero",
         journal_key: "random secret, part of the salt of journal records",
+    })
+}
+
+fn home_header() -> String {
+    fields!(HomeHeader {
+        magic: format!("`{}`", HOME_MAGIC.escape_ascii()),
+        version: format!("{HOME_VERSION}"),
+        checksum: "CRC32C of these bytes with this field zero",
+        pool: "identity of the pool, as in its superblock",
+        generation: "mounts for writing together with the memory",
+        blocks: "data blocks",
+        created_ns: "when it was made, nanoseconds since 1970",
     })
 }
 
@@ -500,13 +513,14 @@ fn checksums() -> String {
 }
 
 /// Every section that is printed from the code.
-fn sections() -> [(&'static str, String); 15] {
+fn sections() -> [(&'static str, String); 16] {
     [
         ("limits", limits()),
         ("header", header()),
         ("superblock", superblock()),
         ("state-block", state_block()),
         ("seals", seals()),
+        ("home-header", home_header()),
         ("segment-entry", segment_entry()),
         ("saved-header", saved_header()),
         ("record", record()),

@@ -3,6 +3,7 @@
 use device::Device;
 use device::faulty::{Fault, Faulty};
 use perdure_fs::check::{CheckOptions, check};
+use perdure_fs::lease::Watcher;
 use perdure_fs::{
     FileSystem, FsError, MountOptions, NewInode, Node, TierMode, TierState, TierStatus, mkfs_region,
 };
@@ -104,8 +105,12 @@ fn blocks_are_copied_by_age_and_evicted_by_need() {
     assert_eq!(on_device(&files, &node), 0, "copied, and still in memory");
     assert_eq!(files.tier_step(later()), 0);
     // A clean block that changes is dirty, and its copy is free.
-    files.write(&node, 3 * BLOCK + 9, b"in place").expect("room");
-    files.write(&node, 7 * BLOCK, &[5; BLOCK_BYTES]).expect("room");
+    files
+        .write(&node, 3 * BLOCK + 9, b"in place")
+        .expect("room");
+    files
+        .write(&node, 7 * BLOCK, &[5; BLOCK_BYTES])
+        .expect("room");
     assert!(status(&files).clean_bytes <= 50 * BLOCK);
     let mut bytes = bytes;
     bytes[3 * BLOCK_BYTES + 9..][..8].copy_from_slice(b"in place");
@@ -132,8 +137,12 @@ fn a_cut_file_leaves_nothing_below() {
         size_bytes: Some(size),
         ..Default::default()
     };
-    files.set_attributes(&node, &set(40 * BLOCK + 5)).expect("a cut");
-    files.set_attributes(&node, &set(50 * BLOCK)).expect("longer");
+    files
+        .set_attributes(&node, &set(40 * BLOCK + 5))
+        .expect("a cut");
+    files
+        .set_attributes(&node, &set(50 * BLOCK))
+        .expect("longer");
     let mut expected = pattern(1, 64 * BLOCK_BYTES);
     expected[40 * BLOCK_BYTES + 5..].fill(0);
     expected.truncate(50 * BLOCK_BYTES);
@@ -158,7 +167,11 @@ fn a_pool_takes_more_than_its_memory_holds() {
             .map(|number| make(&files, &format!("f{number}"), &pattern(number, piece)))
             .collect();
         for (number, node) in nodes.iter().enumerate() {
-            assert_eq!(content(&files, node), pattern(number as u64, piece), "{number}");
+            assert_eq!(
+                content(&files, node),
+                pattern(number as u64, piece),
+                "{number}"
+            );
         }
         drop(nodes);
         files.unmount();
@@ -183,7 +196,9 @@ fn a_block_that_is_read_again_comes_back_and_a_scan_does_not() {
     assert_eq!(on_device(&files, &node), 300, "a scan brings nothing in");
     let mut block = [0; BLOCK_BYTES];
     for _ in 0..2 {
-        files.read(&node, 5 * BLOCK, &mut block).expect("a good device");
+        files
+            .read(&node, 5 * BLOCK, &mut block)
+            .expect("a good device");
         while files.tier_step(Instant::now()) > 0 {}
     }
     assert_eq!(on_device(&files, &node), 299);
@@ -202,7 +217,11 @@ fn a_hot_set_survives_a_stream_of_writes() {
     let hot = make(&files, "hot", &pattern(9, 100 * BLOCK_BYTES));
     for round in 0..100 {
         assert_eq!(content(&files, &hot), pattern(9, 100 * BLOCK_BYTES));
-        let cold = make(&files, &format!("cold{round}"), &pattern(round, 80 * BLOCK_BYTES));
+        let cold = make(
+            &files,
+            &format!("cold{round}"),
+            &pattern(round, 80 * BLOCK_BYTES),
+        );
         drop(cold);
         while files.tier_step(Instant::now()) > 0 {}
     }
@@ -217,7 +236,10 @@ fn a_device_that_fails_loses_nothing_and_is_tried_again() {
     let node = make(&files, "a", &pattern(1, 40 * BLOCK_BYTES));
     for fault in [Fault::Write, Fault::Wait, Fault::Flush] {
         device.arm(fault, 0);
-        assert!(matches!(files.tier_flush(), Err(FsError::Device(_))), "{fault:?}");
+        assert!(
+            matches!(files.tier_flush(), Err(FsError::Device(_))),
+            "{fault:?}"
+        );
         assert_eq!(status(&files).clean_bytes, 0, "{fault:?}");
         assert_eq!(status(&files).state, TierState::Failing);
         assert_eq!(files.tier_evict(1000), 0, "nothing is clean");
@@ -246,8 +268,152 @@ fn a_full_device_ends_in_no_space_and_not_in_a_wait() {
     assert!(begun.elapsed() < Duration::from_secs(60));
     for index in 0..written {
         let mut block = [0; BLOCK_BYTES];
-        assert_eq!(files.read(&node, index * BLOCK, &mut block), Ok(BLOCK_BYTES));
+        assert_eq!(
+            files.read(&node, index * BLOCK, &mut block),
+            Ok(BLOCK_BYTES)
+        );
         assert!(block.as_slice() == pattern(index, BLOCK_BYTES), "{index}");
     }
+    sound(files, &region);
+}
+
+#[test]
+fn metadata_finds_room_where_data_was() {
+    for mode in [TierMode::Steps, TierMode::Threads] {
+        let (region, _device, files) = pool(mode);
+        // Data first, so that every segment has some.
+        let large = make(&files, "large", &pattern(3, 3000 * BLOCK_BYTES));
+        for number in 0..4000_u64 {
+            make(&files, &format!("{number}"), &pattern(number, 1000));
+        }
+        for number in 0..4000_u64 {
+            let node = files.lookup(&files.root(), number.to_string().as_bytes());
+            let node = node.expect("a file");
+            assert!(content(&files, &node) == pattern(number, 1000), "{number}");
+        }
+        assert!(content(&files, &large) == pattern(3, 3000 * BLOCK_BYTES));
+        sound(files, &region);
+    }
+}
+
+struct Reader;
+
+impl Watcher for Reader {
+    fn ended(&self) {}
+    fn attributes_changed(&self) {}
+}
+
+/// How many blocks of a file are evicted that a process has attached.
+fn evicted_while_attached() -> u64 {
+    let (_region, _device, files) = pool(TierMode::Steps);
+    let node = make(&files, "a", &pattern(1, 10 * BLOCK_BYTES));
+    let reader = Arc::new(Reader);
+    files
+        .watch(&node, Arc::clone(&reader) as _)
+        .expect("nobody else");
+    files.tier_flush().expect("a good device");
+    let evicted = files.tier_evict(100);
+    files.end_watch(&node, &*reader);
+    assert_eq!(evicted + files.tier_evict(100), 10);
+    evicted
+}
+
+#[test]
+fn what_a_process_has_attached_stays_in_memory() {
+    assert_eq!(evicted_while_attached(), 0);
+}
+
+/// Bytes of the home that a file leaves behind when it is removed.
+fn left_behind() -> u64 {
+    let (_region, _device, files) = pool(TierMode::Steps);
+    let free = status(&files).home_free_bytes;
+    make(&files, "a", &pattern(1, 10 * BLOCK_BYTES));
+    files.tier_flush().expect("a good device");
+    files.unlink(&files.root(), b"a").expect("there");
+    files.checkpoint();
+    files.checkpoint();
+    free - status(&files).home_free_bytes
+}
+
+#[test]
+fn a_removed_file_leaves_no_twins() {
+    assert_eq!(left_behind(), 0);
+}
+
+#[cfg(feature = "deliberate-bugs")]
+#[test]
+fn these_tests_notice() {
+    use pmem::deliberate::{self, Bug};
+    deliberate::set(Some(Bug::EvictAttached));
+    assert_ne!(evicted_while_attached(), 0);
+    deliberate::set(Some(Bug::KeepTwinOfFreed));
+    assert_ne!(left_behind(), 0);
+    deliberate::set(None);
+}
+
+const THREADS: u64 = 3;
+const FILE_BLOCKS: u64 = 900;
+
+/// Writes and reads a file of its own, and knows what is in each block.
+fn work(files: &FileSystem, thread: u64) {
+    let node = make(files, &thread.to_string(), &[0; BLOCK_BYTES]);
+    let mut known = vec![0_u8; FILE_BLOCKS as usize];
+    let mut random = thread + 1;
+    for round in 0..6_000_u64 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(round | 1);
+        let index = (random >> 33) % FILE_BLOCKS;
+        let byte = (round % 251) as u8 + 1;
+        let mut block = [byte; BLOCK_BYTES];
+        if round % 3 == 0 {
+            match files.read(&node, index * BLOCK, &mut block) {
+                Ok(length) => {
+                    let expected = known[index as usize];
+                    assert!(
+                        block[..length].iter().all(|&found| found == expected),
+                        "{index}"
+                    );
+                }
+                Err(FsError::Device(_)) => (),
+                Err(error) => panic!("{index}: {error}"),
+            }
+            continue;
+        }
+        assert_eq!(files.write(&node, index * BLOCK, &block), Ok(BLOCK_BYTES));
+        known[index as usize] = byte;
+    }
+    for (index, &expected) in known.iter().enumerate() {
+        let mut block = [expected; BLOCK_BYTES];
+        while files.read(&node, index as u64 * BLOCK, &mut block).is_err() {}
+        assert!(
+            block.iter().all(|&found| found == expected),
+            "{thread}: {index}"
+        );
+    }
+}
+
+#[test]
+fn threads_work_while_the_device_fails_now_and_then() {
+    let (region, device, files) = pool(TierMode::Threads);
+    let files_of_all = &files;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || work(files_of_all, thread)))
+            .collect();
+        let faults = [Fault::Read, Fault::Write, Fault::Wait, Fault::Flush];
+        for fault in faults.iter().cycle() {
+            if workers.iter().all(|worker| worker.is_finished()) {
+                break;
+            }
+            device.arm(*fault, 3);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        device.disarm();
+    });
+    assert!(
+        status(&files).evicted_bytes > MEMORY_BYTES,
+        "it was too small"
+    );
     sound(files, &region);
 }

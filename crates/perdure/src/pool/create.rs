@@ -1,8 +1,8 @@
 //! Options of a new pool.
 
+use super::home::NewHome;
 use super::{holds_pool, process_owner, remove_pool};
 use crate::error::{Error, Result};
-use super::home::NewHome;
 use std::path::{Path, PathBuf};
 use txn::FormatOptions;
 
@@ -107,8 +107,8 @@ impl CreateOptions {
         self
     }
 
-    /// Most memory that the pool needs while it is open: one with a log, or a volatile one. A pool
-    /// with a log that is larger keeps the rest in a home in its own directory; any other larger one
+    /// Most memory that the pool needs while it is open: one with a log, or a volatile one. A
+    /// larger pool with a log keeps the rest in a home in its own directory; any other larger one
     /// is refused.
     #[must_use]
     pub fn memory_bytes(mut self, most: u64) -> CreateOptions {
@@ -179,7 +179,7 @@ impl CreateOptions {
         made
     }
 
-    /// What the pool's home will be, and how the pool's format changes by it.
+    /// The pool's future home. The pool's format changes by it.
     fn new_home(&self, pool: &Path, format: &mut FormatOptions) -> Result<Option<NewHome>> {
         let beyond = format.size_bytes.saturating_sub(self.memory_bytes);
         let home = match &self.home {

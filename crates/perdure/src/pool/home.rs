@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use home::{AttachError, Create, HomeError};
 use std::path::{Path, PathBuf};
-use txn::pool::HOME_FILE;
 use txn::{Mode, PmemStore};
 
 /// A home that is to be made.
@@ -16,7 +15,7 @@ pub(super) struct NewHome {
     is_inside: bool,
 }
 
-/// `map_err` of what goes wrong with a pool's home.
+/// `map_err` of the errors of a pool's home.
 fn failed(pool: &Path) -> impl Fn(HomeError) -> Error {
     let pool = pool.to_owned();
     move |source| Error::Home {
@@ -47,7 +46,7 @@ impl NewHome {
 
     /// In the pool's directory, which need not be there yet.
     pub(super) fn inside(pool: &Path, bytes: u64) -> Result<NewHome> {
-        let path = pool.join(HOME_FILE);
+        let path = home::inside(pool);
         // An old pool's home, which is in the way, goes with its pool.
         let blocks = home::blocks_of(&path, Some(bytes)).map_err(failed(pool))?;
         Ok(NewHome {
@@ -78,13 +77,6 @@ impl NewHome {
         if self.is_inside || !pool.is_dir() {
             return Ok(());
         }
-        let linked = std::os::unix::fs::symlink(&self.path, pool.join(HOME_FILE));
-        linked.map_err(|source| {
-            failed(pool)(HomeError::Io {
-                action: "link to",
-                path: self.path.clone(),
-                source,
-            })
-        })
+        home::link(pool, &self.path).map_err(failed(pool))
     }
 }

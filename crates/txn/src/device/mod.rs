@@ -14,13 +14,13 @@ pub(crate) use seals::SEAL_BYTES;
 use crate::disk::{Waits, Watch};
 use crate::layout::Superblock;
 use device::{
-    Device, DeviceBlock, DeviceError, Flushes, Moment, Pin, ReadRequest, Readers, Rebuild, Residents,
-    Run, Runs, Space, Twin,
+    Device, DeviceBlock, DeviceError, Flushes, Moment, Pin, ReadRequest, Readers, Rebuild,
+    Residents, Run, Runs, Space, Twin,
 };
 use parking_lot::Mutex;
+use pmem::deliberate::{self, Bug};
 use pmem::{BlockNumber, Region};
 use scatter::Extent;
-use pmem::deliberate::{self, Bug};
 use seals::Seals;
 use std::collections::VecDeque;
 use std::fmt;
@@ -122,7 +122,7 @@ impl PoolDevice {
         self.residents.get_or_init(|| Residents::new(region_blocks))
     }
 
-    /// What is known of the blocks of memory; `None` without a tier.
+    /// Knowledge of the blocks of memory; `None` without a tier.
     #[inline]
     pub fn residents(&self) -> Option<&Residents> {
         self.residents.get()
@@ -148,6 +148,13 @@ impl PoolDevice {
     /// A block of memory has changed in place: its twin, if it has one, has old content. The change
     /// was made (T2), and `sequence` is a record's number that is not smaller than the change's.
     pub(crate) fn changed(&self, sequence: u64, block: BlockNumber) {
+        if deliberate::is(Bug::EvictUnseen) {
+            return;
+        }
+        self.forget(sequence, block);
+    }
+
+    fn forget(&self, sequence: u64, block: BlockNumber) {
         let twin = self.residents().and_then(|known| known.changed(block));
         if let Some(Twin { block, .. }) = twin {
             self.free_later(sequence, &[Run::one(block)]);
@@ -177,9 +184,14 @@ impl PoolDevice {
         for extent in freed {
             for block in (0..u64::from(extent.blocks)).map(|index| extent.start + index) {
                 residents.forget_use(block);
-                self.changed(sequence, block);
+                self.forget(sequence, block);
             }
         }
+    }
+
+    /// Tells the watcher of waits of one, which lasts until the result is dropped.
+    pub fn waiting(&self) -> impl Drop + '_ {
+        self.watch.begin()
     }
 
     /// Its name in log lines.

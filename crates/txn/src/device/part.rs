@@ -5,8 +5,8 @@ use super::seals::Seals;
 use super::{DeviceFault, PoolDevice};
 use crate::record::RecordBuilder;
 use device::{DeviceBlock, Run, Runs, Token, Twin, WriteRequest, WrittenSince};
-use pmem::{BLOCK_BYTES, BlockNumber};
 use pmem::deliberate::{self, Bug};
+use pmem::{BLOCK_BYTES, BlockNumber};
 use smallvec::SmallVec;
 
 /// A write that was begun.
@@ -170,8 +170,10 @@ impl<'s> DevicePart<'s> {
     pub(crate) fn adopt(&self, twins: &[Twin], record: &mut RecordBuilder) {
         let follows = |one: &Twin, next: &Twin| one.block.get() + 1 == next.block.get();
         for run in twins.chunk_by(follows) {
-            let seals: SmallVec<[u8; 256]> =
-                run.iter().flat_map(|twin| twin.checksum.to_le_bytes()).collect();
+            let seals: SmallVec<[u8; 256]> = run
+                .iter()
+                .flat_map(|twin| twin.checksum.to_le_bytes())
+                .collect();
             record.store(self.outgoing.device.seals.at(run[0].block), &seals);
         }
     }

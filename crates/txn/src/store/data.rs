@@ -26,8 +26,8 @@ pub trait Data: Send + Sync + 'static {
     /// A block of the device that no pointer names, and that is no twin any more, is free when
     /// records and readers have left it.
     fn free_twin(&self, block: DeviceBlock);
-    /// A block of memory has changed in place, and the change is applied: the device has not the same
-    /// content any more.
+    /// A block of memory has changed in place, and the change is applied: the device does not have
+    /// the same content any more.
     fn changed_in_place(&self, block: BlockNumber);
     /// Blocks that a process may still see after their files have freed them.
     fn seen_blocks(&self) -> &Arc<SeenBlocks>;

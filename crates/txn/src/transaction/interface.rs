@@ -106,8 +106,8 @@ pub trait Transaction {
     ///
     /// [`DeviceFault`]; the transaction can only be dropped then.
     fn redeem(&mut self) -> Result<(), DeviceFault>;
-    /// Notes that this transaction changes a data block in place. Its commit tells the device's part
-    /// of the pool, which may have a copy of the block.
+    /// Notes that this transaction changes a data block in place. Its commit tells the device's
+    /// part of the pool, which may have a copy of the block.
     fn changes_in_place(&mut self, block: BlockNumber);
     /// Seals blocks of the device that were written before this transaction, durably, so that the
     /// record can point to them. They are the caller's until the commit.

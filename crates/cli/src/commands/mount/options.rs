@@ -13,6 +13,32 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use txn::{Durability, Loading, ParseDurabilityError, ParseLoadingError};
 
+/// Options that are true in any case, or have no meaning for a mount of memory, or are for others.
+const WITHOUT_MEANING: [&str; 22] = [
+    "defaults",
+    "default_permissions",
+    "sync",
+    "async",
+    "dirsync",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "_netdev",
+    "nodiratime",
+    "diratime",
+    "lazytime",
+    "nolazytime",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
+];
+
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) foreground: bool,
@@ -152,32 +178,7 @@ impl Options {
             ("dirty_max" | "dirty_age" | "home_rate", Some(value)) => self
                 .apply_to_tier(name, value)
                 .map_err(|reason| nonsense(option, &reason))?,
-            // True in any case, or of no meaning for a mount of memory, or for others than us.
-            (
-                "defaults"
-                | "default_permissions"
-                | "sync"
-                | "async"
-                | "dirsync"
-                | "auto"
-                | "noauto"
-                | "nofail"
-                | "user"
-                | "nouser"
-                | "users"
-                | "owner"
-                | "group"
-                | "_netdev"
-                | "nodiratime"
-                | "diratime"
-                | "lazytime"
-                | "nolazytime"
-                | "silent"
-                | "loud"
-                | "iversion"
-                | "noiversion",
-                None,
-            ) => {}
+            (name, None) if WITHOUT_MEANING.contains(&name) => {}
             (name, _) if name.starts_with("x-") || name == "comment" => {}
             _ => return Err(refused(option)),
         }
@@ -239,6 +240,15 @@ impl Options {
         Ok(())
     }
 
+    fn tier_words(&self) -> [String; 3] {
+        let tier = &self.tier;
+        [
+            format!("dirty_max={}", Percent(tier.dirty_max_percent)),
+            format!("dirty_age={}", DirtyAge(tier.dirty_age)),
+            format!("home_rate={}", tier.rate_max),
+        ]
+    }
+
     /// The command line that leads to the same options, for the background server. Tries the log, where a wrong name
     /// can still be told, and makes it absolute.
     pub(super) fn to_arguments(&self) -> Result<Vec<OsString>, Failure> {
@@ -281,9 +291,7 @@ impl Options {
         list.push(format!("read_cache_threshold={}", cache.threshold));
         let window_seconds = f64::from(cache.window_ms) / 1000.0;
         list.push(format!("read_cache_window={window_seconds}"));
-        list.push(format!("dirty_max={}", Percent(self.tier.dirty_max_percent)));
-        list.push(format!("dirty_age={}", DirtyAge(self.tier.dirty_age)));
-        list.push(format!("home_rate={}", self.tier.rate_max));
+        list.extend(self.tier_words());
         let mut arguments = vec![OsString::from("-o"), OsString::from(list.join(","))];
         if let Some(home) = &self.home {
             // The server has another working directory.

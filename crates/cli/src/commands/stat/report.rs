@@ -4,6 +4,7 @@ use super::direct::{self, Clients};
 use super::header::Header;
 use super::log;
 use super::read_cache::{self, CachedFiles};
+use super::tier;
 use super::wear::{self, SegmentWear, Table, Wear};
 use crate::output::Bytes;
 use crate::visible::on_one_line;
@@ -138,7 +139,8 @@ impl Report {
             }
             .to_owned(),
             clean: None,
-            size_bytes: geometry.total_bytes(),
+            size_bytes: geometry.total_bytes()
+                + u64::from(superblock.device_blocks) * pmem::BLOCK_BYTES as u64,
             free_bytes: None,
             available_bytes: None,
             inodes: None,
@@ -368,6 +370,7 @@ impl Report {
             server.uptime_seconds,
             server.cached_inodes,
         )?;
+        write!(out, "{}", tier::Lines(server))?;
         write!(out, "{}", log::Lines(server))?;
         write!(out, "{}", read_cache::Lines(server))?;
         if let Some(files) = &self.read_cache_files {
