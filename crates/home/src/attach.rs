@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use txn::pool::HOME_FILE;
-use txn::{CommitError, OpenError, PmemStore, PoolState};
+use txn::{CommitError, LogFailed, OpenError, PmemStore, PoolState};
 
 /// A home that is missing is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -23,6 +23,9 @@ pub enum AttachError {
     /// The home is smaller than the pool needs.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The log failed while the mount was counted.
+    #[error("cannot count the mount with the home: {0}")]
+    Log(LogFailed),
     /// The mount could not be counted.
     #[error("cannot count the mount with the home: {0}")]
     Count(#[from] CommitError),
@@ -87,6 +90,9 @@ pub fn attach(
         if !store.is_read_only() {
             counted = found.count_mount(mounts)?;
             store.count_home_mounts(counted)?;
+            if let Some(logger) = store.logger() {
+                logger.sync().map_err(AttachError::Log)?;
+            }
         }
     }
     let name = path.display().to_string();

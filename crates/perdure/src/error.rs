@@ -270,7 +270,7 @@ fn home_errno(error: &AttachError) -> i32 {
         AttachError::Home(HomeError::NotEmpty { .. }) => libc::EEXIST,
         AttachError::Home(_) => libc::EINVAL,
         AttachError::Open(source) => open_errno(source),
-        AttachError::Count(_) => libc::EIO,
+        AttachError::Count(_) | AttachError::Log(_) => libc::EIO,
     }
 }
 

@@ -174,3 +174,21 @@ fn a_home_without_room_is_not_left_behind() {
     assert!(matches!(create(&small), Err(HomeError::TooSmall { .. })));
     assert!(!path.exists());
 }
+
+#[test]
+fn a_home_is_never_ahead_by_more_than_one() {
+    let place = place();
+    let path = place.path().join("home");
+    create(&options(&path)).expect("room");
+    for _ in 0..3 {
+        // The power fails each time before the memory counts.
+        let home = FileHome::open(&path, &POOL).expect("a home");
+        home.require_generation(0).expect("the same time");
+        assert_eq!(home.count_mount(0).expect("a good disk"), 1);
+    }
+    let home = FileHome::open(&path, &POOL).expect("a home");
+    // An old memory that is taken all the same: no copy of either has the next count.
+    assert_eq!(home.count_mount(1).expect("a good disk"), 2);
+    assert_eq!(home.count_mount(0).expect("a good disk"), 3);
+    assert_eq!(home.count_mount(7).expect("a good disk"), 8);
+}
