@@ -27,6 +27,7 @@ mod in_use;
 mod inode;
 mod inode_table;
 mod journal;
+pub mod journaling;
 mod layout;
 mod names;
 mod namespace;
