@@ -1,9 +1,14 @@
 //! Both caches, with the file system above them: against a model, with errors of the disk, with
 //! power failures. Each kind of check is proven by a bug on purpose.
 
+mod costs;
 mod crash;
+mod faults;
 mod model;
+mod points;
+mod policies;
 mod random;
+mod threads;
 
 use std::sync::Arc;
 
