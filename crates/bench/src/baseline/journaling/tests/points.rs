@@ -1,4 +1,5 @@
-//! Spindle's two commit points: a state that the published order loses, and the mended one does not.
+//! Spindle's two commit points: a state that the published order loses and the mended one does
+//! not.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -72,8 +73,8 @@ fn published_order_keeps_data_and_revokes_its_metadata() {
     }
 }
 
-/// An append inside the last block: bytes of an append that did not happen lie beyond the end, where
-/// a later write beyond them would show them.
+/// An append inside the last block: bytes of an append that did not happen lie beyond the end.
+/// A later write after them would show them.
 #[test]
 fn published_order_leaves_bytes_beyond_the_end() {
     let (old, new) = ((Ok(()), 50, Some(1)), (Ok(()), 150, Some(1)));
