@@ -1,4 +1,4 @@
-//! What 4 KiB operations cost in Tinca's policies and in Spindle: time, flushes, fences, lines.
+//! The cost of 4 KiB operations in Tinca's policies and in Spindle: time, flushes, fences, lines.
 //!
 //! ```text
 //! cargo run --release -p perdure-bench --example journaling -- [MiB of memory]

@@ -53,6 +53,9 @@ const TAIL_AT: Offset = Offset::new(128);
 const RING_AT: Offset = Offset::new(BLOCK_BYTES as u64);
 const RING_ENTRY_BYTES: u64 = 8;
 
+/// A larger head is damage.
+const HEAD_MAX: u64 = 1 << 60;
+
 /// Blocks that a cache must have.
 const BLOCKS_MIN: u64 = 32;
 
@@ -214,7 +217,7 @@ impl Tinca {
         if !is_ours {
             return Err(CacheCorruption::NotFormatted);
         }
-        revoke(&region, &geometry);
+        revoke(&region, &geometry)?;
         Tinca::open(region, geometry, device, replacement)
     }
 
@@ -320,16 +323,18 @@ impl Tinca {
 }
 
 /// Revokes what belongs to a transaction that is not committed. Can be interrupted and repeated.
-fn revoke(region: &Arc<Region>, geometry: &Geometry) {
+fn revoke(region: &Arc<Region>, geometry: &Geometry) -> Result<(), CacheCorruption> {
     let entries = Entries::new(
         Arc::clone(region),
         geometry.entries_at,
         geometry.blocks as u32,
     );
     let (head, tail) = (region.load_u64(HEAD_AT), region.load_u64(TAIL_AT));
-    // A damaged head must not make the loop longer than the ring.
-    let begin = tail.max(head.saturating_sub(geometry.blocks));
-    let in_ring: HashSet<u64> = (begin..head)
+    let count = head.checked_sub(tail).ok_or(CacheCorruption::Ring)?;
+    if count > geometry.blocks || head > HEAD_MAX {
+        return Err(CacheCorruption::Ring);
+    }
+    let in_ring: HashSet<u64> = (tail..head)
         .filter(|_| !deliberate::is(Bug::IgnoreRing))
         .map(|position| region.load_u64(geometry.ring_at(position)))
         .collect();
@@ -351,6 +356,7 @@ fn revoke(region: &Arc<Region>, geometry: &Geometry) {
         });
     }
     region.fence(region.store_u64(TAIL_AT, head).flush());
+    Ok(())
 }
 
 impl TransactionalCache for Tinca {

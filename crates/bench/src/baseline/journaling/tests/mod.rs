@@ -3,6 +3,7 @@
 
 mod costs;
 mod crash;
+mod damage;
 mod faults;
 mod model;
 mod points;

@@ -62,28 +62,26 @@ pub(super) struct Geometry {
 impl Geometry {
     pub(super) fn of(region: &Region) -> Result<Geometry, TooSmall> {
         let region_blocks = region.length() / BLOCK_BYTES as u64;
+        Geometry::fitting(region_blocks).ok_or(TooSmall {
+            bytes: region.length(),
+            least_bytes: METADATA_BLOCKS_MIN * METADATA_SHARE * BLOCK_BYTES as u64,
+        })
+    }
+
+    fn fitting(region_blocks: u64) -> Option<Geometry> {
         let metadata_blocks = region_blocks / METADATA_SHARE;
-        // Sizes without the data first, then as much data as fits.
+        if metadata_blocks < METADATA_BLOCKS_MIN {
+            return None;
+        }
         let mut data_blocks = region_blocks;
         loop {
             let geometry = Geometry::with(metadata_blocks, data_blocks);
             let end = geometry.metadata_first.get() + metadata_blocks;
-            if end <= region_blocks
-                && data_blocks >= DATA_BLOCKS_MIN
-                && metadata_blocks >= METADATA_BLOCKS_MIN
-            {
-                return Ok(geometry);
+            if end <= region_blocks {
+                return Some(geometry);
             }
-            let excess = end.saturating_sub(region_blocks).max(1);
-            data_blocks = match data_blocks.checked_sub(excess) {
-                Some(fewer) if fewer >= DATA_BLOCKS_MIN => fewer,
-                _ => {
-                    return Err(TooSmall {
-                        bytes: region.length(),
-                        least_bytes: METADATA_BLOCKS_MIN * METADATA_SHARE * BLOCK_BYTES as u64,
-                    });
-                }
-            };
+            let fewer = data_blocks.checked_sub(end - region_blocks)?;
+            data_blocks = Some(fewer).filter(|&fewer| fewer >= DATA_BLOCKS_MIN)?;
         }
     }
 
@@ -171,6 +169,8 @@ pub(super) struct Head {
 }
 
 impl Head {
+    pub(super) const SEQUENCE_MAX: u64 = u64::MAX >> POSITION_BITS;
+
     pub(super) fn of_word(word: u64) -> Head {
         Head {
             position: Position::of_word(word),
@@ -180,5 +180,47 @@ impl Head {
 
     pub(super) fn word(self) -> u64 {
         self.sequence << POSITION_BITS | self.position.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_and_laps_go_round() {
+        let ring = 32;
+        let mut position = Position::of_word(POSITIONS - 2);
+        let begin = position;
+        let mut laps = Vec::new();
+        for count in 0..40 {
+            assert_eq!(begin.until(position), count);
+            let (index, lap) = (position.index(ring), position.lap(ring));
+            assert_eq!(index, (30 + count) % ring);
+            assert!(lap > 0 && lap < 1 << 20);
+            laps.push(lap);
+            position = position.next();
+        }
+        assert!((0..8).all(|index| laps[index] != laps[index + 32]));
+        let head = Head {
+            position,
+            sequence: 1 << 39,
+        };
+        assert_eq!(Head::of_word(head.word()), head);
+    }
+
+    #[test]
+    fn regions_are_used_up() {
+        assert!(Geometry::fitting(79).is_none());
+        for blocks in [80, 81, 1000, 65_536, 2 << 20] {
+            let geometry = Geometry::fitting(blocks).expect("room");
+            let end = geometry.metadata_first.get() + geometry.metadata_blocks;
+            // Fewer data blocks need fewer entries, so that some blocks may be left.
+            assert!(
+                end <= blocks && blocks - end <= 2 + blocks / 200,
+                "{blocks}"
+            );
+            assert_eq!(geometry.metadata_blocks, blocks / 8);
+        }
     }
 }

@@ -16,6 +16,7 @@
 //! * Entries have no dirty mark: it is in memory, and after recovery every block counts as dirty.
 //! * Failures during replacement, errors and the volatile cache of the disk: see `area`.
 //! * A block that changes between data and metadata: the copy of the other kind is dropped first.
+//! * Data of the running transaction is in memory. Blocks of the committing one are not replaced.
 //! * Freed blocks are dropped after the commit, instead of being written to the disk later.
 //!
 //! # The two commit points

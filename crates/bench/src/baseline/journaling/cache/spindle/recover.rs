@@ -36,6 +36,9 @@ pub(super) fn recover(
             };
             region.fence(region.store_u64(HEAD_AT, moved.word()).flush());
             let mut removed = region.load_u64(REMOVED_AT);
+            if removed > Head::SEQUENCE_MAX {
+                return Err(CacheCorruption::Ring);
+            }
             if undo(removed + 1) {
                 removed += 1;
                 region.fence(region.store_u64(REMOVED_AT, removed).flush());
