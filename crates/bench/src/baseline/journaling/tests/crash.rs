@@ -313,6 +313,30 @@ fn replacing(seed: u64) -> Vec<Operation> {
     operations
 }
 
+/// Changes more metadata blocks than Spindle has room for: directories, inode-table blocks, leaves.
+fn crowding() -> Vec<Operation> {
+    let create = |number| Operation::Create {
+        directory: number % 4,
+        name: number,
+    };
+    let far = |file| Operation::Write {
+        file,
+        offset: 170_000,
+        length: 100 + file,
+    };
+    let mut operations: Vec<Operation> = (0..3).map(Operation::CreateDir).collect();
+    operations.extend((0..18).map(create));
+    operations.extend([far(0), far(7), far(17), Operation::Close(3)]);
+    operations.extend([
+        Operation::Unlink(3),
+        far(1),
+        create(3),
+        Operation::Unlink(12),
+    ]);
+    operations.extend([far(2), create(40), far(0), Operation::Unlink(0)]);
+    operations
+}
+
 /// Removes a file, and makes a directory need a block: all in one transaction.
 fn kinds() -> Vec<Operation> {
     let create = |directory| Operation::Create { directory, name: 0 };
@@ -333,7 +357,10 @@ fn kinds() -> Vec<Operation> {
 /// Runs operations; returns how many states were looked at, and how many blocks were replaced.
 fn run(design: Design, operations: &[Operation], options: Options) -> Result<(u64, u64), String> {
     let mut watched = Watched::new(design, options, 2);
-    let mut model = Model::new(LOAD);
+    let mut model = Model::new(Load {
+        file_bytes_max: 200_000,
+        ..LOAD
+    });
     for (step, operation) in operations.iter().enumerate() {
         let mut outcome = Ok(());
         let after = model.predict(operation);
@@ -361,8 +388,13 @@ fn explore(design: Design) {
         );
         states += seen;
     }
-    println!("{design:?}: {states} states");
-    assert!(states > 2000, "{states} states");
+    let (seen, evictions) = run(design, &crowding(), plain()).expect("sound");
+    println!(
+        "{design:?}: {} states, {evictions} replacements of metadata",
+        states + seen
+    );
+    assert!(design == Design::Tinca || evictions >= 5, "{evictions}");
+    assert!(states + seen > 2000, "{states} states");
 }
 
 #[test]
