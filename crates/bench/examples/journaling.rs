@@ -7,7 +7,7 @@
 //! Random offsets in one file, in half of the memory and in twice of it. The disk is a model
 //! without latency, so that times are those of the designs. Memory is private and not modelled.
 
-use device::faulty::Faulty;
+use device::{Device, DeviceBlock, DeviceError, ReadRequest, Run, Token, WriteRequest};
 use perdure_bench::baseline::journaling::{
     CommitPoints, FsError, Handle, JournalingFs, Options, Replacement, Spindle, Tinca,
     TransactionalCache,
@@ -15,9 +15,63 @@ use perdure_bench::baseline::journaling::{
 use pmem::{BLOCK_BYTES, Counters, Region};
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Instant;
 
 const OPERATIONS: u64 = 200_000;
+
+/// A disk without latency.
+#[derive(Debug)]
+struct MemoryDisk(Mutex<Vec<[u8; BLOCK_BYTES]>>);
+
+impl MemoryDisk {
+    fn new(blocks: u64) -> MemoryDisk {
+        MemoryDisk(Mutex::new(vec![[0; BLOCK_BYTES]; blocks as usize]))
+    }
+
+    fn with<T>(&self, use_blocks: impl FnOnce(&mut [[u8; BLOCK_BYTES]]) -> T) -> T {
+        match self.0.lock() {
+            Ok(mut blocks) => use_blocks(&mut blocks),
+            Err(poisoned) => use_blocks(&mut poisoned.into_inner()),
+        }
+    }
+}
+
+impl Device for MemoryDisk {
+    fn blocks(&self) -> u64 {
+        self.with(|blocks| blocks.len() as u64)
+    }
+
+    fn read(&self, requests: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        self.with(|blocks| {
+            for request in requests {
+                *request.into = blocks[request.block.get() as usize];
+            }
+        });
+        Ok(())
+    }
+
+    fn write(&self, requests: &[WriteRequest<'_>]) -> Result<Token, DeviceError> {
+        self.with(|blocks| {
+            for WriteRequest { start, bytes } in requests {
+                let whole = bytes.as_chunks::<BLOCK_BYTES>().0;
+                let start = DeviceBlock::get(*start) as usize;
+                blocks[start..start + whole.len()].copy_from_slice(whole);
+            }
+        });
+        Ok(Token(0))
+    }
+
+    fn wait(&self, _token: Token) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn trim(&self, _runs: &[Run]) {}
+}
 
 /// Random numbers that are the same each time.
 struct Random(u64);
@@ -40,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, factor) in [("memory/2", 0.5), ("memory*2", 2.0)] {
         for design in ["tinca", "published", "mended"] {
             let file_blocks = (mebibytes as f64 * 256.0 * factor) as u64;
-            let disk = Arc::new(Faulty::new(file_blocks * 5 / 4 + 1024));
+            let disk = Arc::new(MemoryDisk::new(file_blocks * 5 / 4 + 1024));
             JournalingFs::format_disk(&*disk)?;
             let memory = Arc::new(Region::anonymous(mebibytes << 20));
             let replacement = Replacement::default();
