@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod model;
+mod personalities;
 mod points;
 mod policies;
 mod random;
