@@ -20,6 +20,8 @@ pub(super) struct Bitmap {
     free: u64,
     /// The bitmap's first block on the disk.
     at: u64,
+    /// No word before this one has a free bit.
+    first_free: usize,
 }
 
 impl Bitmap {
@@ -48,6 +50,7 @@ impl Bitmap {
             bits,
             free,
             at,
+            first_free: 0,
         }
     }
 
@@ -83,11 +86,19 @@ impl Bitmap {
         Some(index)
     }
 
+    /// Takes the first free bit.
+    pub(super) fn take_first(&mut self) -> Option<u64> {
+        let index = self.take(self.first_free as u64 * WORD_BITS)?;
+        self.first_free = (index / WORD_BITS) as usize;
+        Some(index)
+    }
+
     /// Makes a bit free.
     pub(super) fn give(&mut self, index: u64) {
         debug_assert!(self.is_used(index));
         self.words[(index / WORD_BITS) as usize] &= !(1 << (index % WORD_BITS));
         self.free += 1;
+        self.first_free = self.first_free.min((index / WORD_BITS) as usize);
     }
 
     /// Where a bit lies on the disk: block, byte, bit.
@@ -117,6 +128,15 @@ mod tests {
         assert_eq!(bitmap.take(10_000), Some(4));
         let rest = std::iter::from_fn(|| bitmap.take(64)).count();
         assert_eq!((rest, bitmap.free()), (123, 0));
+        for freed in [70, 3, 129] {
+            bitmap.give(freed);
+        }
+        assert_eq!(
+            [3, 70, 129].map(Some),
+            [(); 3].map(|()| bitmap.take_first())
+        );
+        bitmap.give(1);
+        assert_eq!([bitmap.take_first(), bitmap.take_first()], [Some(1), None]);
         assert_eq!(bitmap.place(9), (DeviceBlock::new(7), 1, 1));
     }
 }

@@ -199,9 +199,9 @@ impl Journal {
         self.freed.push(block);
     }
 
-    /// Takes a free inode. The caller has looked whether there is one.
-    pub(super) fn allocate_inode(&mut self, goal: InodeNumber) -> Option<InodeNumber> {
-        let number = self.inodes.take(u64::from(goal.get()))?;
+    /// Takes the first free inode, so that those in use share few blocks of the inode table.
+    pub(super) fn allocate_inode(&mut self) -> Option<InodeNumber> {
+        let number = self.inodes.take_first()?;
         self.mark(|journal| &journal.inodes, number, true);
         Some(InodeNumber::new(number as u32))
     }

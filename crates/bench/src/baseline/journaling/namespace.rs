@@ -103,7 +103,7 @@ pub(super) fn create(volume: &Volume, path: &Path, kind: FileKind) -> Result<Arc
         // Removed inodes are free after the commit.
         journal.commit()?;
     }
-    let Some(number) = journal.allocate_inode(parent.number) else {
+    let Some(number) = journal.allocate_inode() else {
         return Err(FsError::NoSpace);
     };
     if let Err(error) = load_table_block(&mut journal, number) {
