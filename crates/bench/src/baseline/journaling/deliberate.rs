@@ -10,6 +10,8 @@ pub(super) enum Bug {
     ReuseBeforeEntryIsFree,
     /// A dirty block is replaced without being written.
     DropDirtyVictim,
+    /// A block that changed on its way to the disk is replaced.
+    DropChangedVictim,
     /// An error of the disk is taken for success.
     BelieveDisk,
     /// Tinca: the tail moves before the roles are switched.

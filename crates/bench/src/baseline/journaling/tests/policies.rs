@@ -1,19 +1,25 @@
 //! Replacement: which block goes, and how often the disk is flushed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::DeviceBlock;
 use device::faulty::Faulty;
 use pmem::{BLOCK_BYTES, Region};
 
-use super::DISK_BLOCKS;
+use super::random::notices;
+use super::{Bug, DISK_BLOCKS};
 use crate::baseline::journaling::cache::{
     BlockRead, CommitPoints, Kind, Lines, MetadataBlock, Replacement, Spindle, Tinca, Transaction,
     TransactionalCache,
 };
 
 fn commit(cache: &dyn TransactionalCache, kind: Kind, blocks: &[u64]) {
-    let content = [5; BLOCK_BYTES];
+    commit_value(cache, kind, blocks, 5);
+}
+
+fn commit_value(cache: &dyn TransactionalCache, kind: Kind, blocks: &[u64], value: u8) {
+    let content = [value; BLOCK_BYTES];
     let mut transaction = Transaction::default();
     for block in blocks.iter().copied().map(DeviceBlock::new) {
         match kind {
@@ -44,12 +50,20 @@ fn is_hit(cache: &dyn TransactionalCache, kind: Kind, block: u64) -> bool {
 }
 
 fn caches(replacement: Replacement) -> [Arc<dyn TransactionalCache>; 2] {
-    let disk = || Arc::new(Faulty::new(DISK_BLOCKS));
+    let disks = [(); 2].map(|()| Arc::new(Faulty::new(DISK_BLOCKS)));
+    caches_over(disks, replacement)
+}
+
+fn caches_over(
+    disks: [Arc<Faulty>; 2],
+    replacement: Replacement,
+) -> [Arc<dyn TransactionalCache>; 2] {
     let region = || Arc::new(Region::anonymous(80 * BLOCK_BYTES as u64));
     let points = CommitPoints::Published;
+    let [first, second] = disks;
     [
-        Arc::new(Tinca::format(region(), disk(), replacement).expect("room")),
-        Arc::new(Spindle::format(region(), disk(), points, replacement).expect("room")),
+        Arc::new(Tinca::format(region(), first, replacement).expect("room")),
+        Arc::new(Spindle::format(region(), second, points, replacement).expect("room")),
     ]
 }
 
@@ -139,4 +153,42 @@ fn victims_share_a_flush_of_the_disk_if_they_may() {
             cache.verify().expect("sound");
         }
     }
+}
+
+/// A reader replaces the oldest block; while it is written to the disk, a transaction changes it.
+fn change_a_victim() {
+    let disks = [(); 2].map(|()| Arc::new(Faulty::new(DISK_BLOCKS)));
+    let caches = caches_over(disks.clone(), Replacement::default());
+    for (cache, disk) in caches.into_iter().zip(disks) {
+        commit(&*cache, Kind::Data, &[100]);
+        // All others are as the disk has them: the transaction in the midst needs no other write.
+        let mut block = 101;
+        let is_changed = Arc::new(AtomicBool::new(false));
+        let (changing, changed) = (Arc::clone(&cache), Arc::clone(&is_changed));
+        disk.on_request(move || {
+            if !changed.swap(true, Ordering::SeqCst) {
+                commit_value(&*changing, Kind::Data, &[100], 9);
+            }
+        });
+        while !is_changed.load(Ordering::SeqCst) {
+            assert!(!is_hit(&*cache, Kind::Data, block));
+            block += 1;
+        }
+        disk.ignore_requests();
+        cache.verify().expect("sound");
+        let mut into = [0; 10];
+        let request = BlockRead {
+            block: DeviceBlock::new(100),
+            at: 0,
+            into: &mut into,
+        };
+        cache.read(Kind::Data, &mut [request]).expect("readable");
+        assert_eq!(into, [9; 10]);
+    }
+}
+
+#[test]
+fn a_block_that_changes_on_its_way_to_the_disk_stays() {
+    change_a_victim();
+    assert!(notices(Bug::DropChangedVictim, change_a_victim));
 }

@@ -127,3 +127,39 @@ impl State {
         victims
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_not_reused_while_it_is_read() {
+        let mut state = State {
+            slots: vec![None; 2],
+            by_block: HashMap::default(),
+            order: Order::recency(2),
+            free_slots: Vec::new(),
+            free_places: Vec::new(),
+            pins: HashMap::default(),
+            doomed: HashSet::default(),
+            filling: HashSet::default(),
+            counts: Counts::default(),
+        };
+        let [first, second] = [10, 11].map(BlockNumber::new);
+        state.insert(0, DeviceBlock::new(5), first, true);
+        state.insert(1, DeviceBlock::new(6), second, false);
+        state.pin(first);
+        state.pin(first);
+        // The oldest is being read, so the other one goes.
+        let victims = state.take_victims(2);
+        let blocks: Vec<u64> = victims.iter().map(|(_, slot)| slot.block.get()).collect();
+        assert_eq!(blocks, [6]);
+        // A transaction replaces the version that is being read.
+        state.free_place(first);
+        assert!(state.free_places.is_empty());
+        state.unpin(first);
+        assert!(state.free_places.is_empty());
+        state.unpin(first);
+        assert_eq!(state.free_places, [first]);
+    }
+}
