@@ -62,7 +62,7 @@ fn a_read_costs_the_access_time() {
         assert_eq!(read(design, false), (0, 0, 0));
     }
     assert_eq!(read(Design::Tinca, true), (5, 6, 69));
-    assert_eq!(read(Design::SpindlePublished, true), (4, 4, 8));
+    assert_eq!(read(Design::SpindlePublished, true), (3, 3, 7));
     assert_eq!(read(Design::SpindleMended, true), (3, 3, 7));
 }
 

@@ -10,7 +10,7 @@
 //! * An entry beyond the tail is scanned: entries carry the lap of the ring, so that stale and
 //!   half-written ones are ignored, and recovery moves the tail beyond the extra entry.
 //! * Fences: only where an order is needed. A transaction of *n* ≥ 1 data blocks takes *n* + 3
-//!   (published) or *n* + 2 (mended).
+//!   (published) or *n* + 2 (mended), and one of metadata alone takes 3.
 //! * The undo log is removed by one store of a sequence, so that no part of it is removed alone.
 //! * New metadata blocks have no undo log: their old content is worth nothing.
 //! * Entries have no dirty mark: it is in memory, and after recovery every block counts as dirty.
@@ -378,15 +378,18 @@ impl Spindle {
         position
     }
 
-    /// Commits what was written.
-    fn move_head(&self, committed: Committed) {
+    /// Commits what was written. In published order the head is about data alone.
+    fn move_head(&self, committed: Committed, has_data: bool) {
         let region = &*self.region;
         let head = Head {
             position: committed.position,
             sequence: committed.sequence,
         };
-        region.fence(region.store_u64(HEAD_AT, head.word()).flush());
-        if self.points == CommitPoints::Published {
+        let is_published = self.points == CommitPoints::Published;
+        if has_data || !is_published {
+            region.fence(region.store_u64(HEAD_AT, head.word()).flush());
+        }
+        if is_published {
             let removed = region.store_u64(REMOVED_AT, committed.sequence);
             region.fence(removed.flush());
         }
@@ -447,7 +450,7 @@ impl TransactionalCache for Spindle {
             position,
             sequence: committed.sequence + 1,
         };
-        self.move_head(*committed);
+        self.move_head(*committed, !prepared.data.is_empty());
         for member in &prepared.data {
             self.data
                 .publish(member.before.block, member.slot, member.now);
