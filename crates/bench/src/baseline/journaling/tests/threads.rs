@@ -1,13 +1,15 @@
 //! Several threads at once.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pmem::Region;
+use pmem::emulator::{Fence, Scratch};
 
 use super::model::{Contents, contents};
-use super::{Chance, Design, disk};
-use crate::baseline::journaling::{Handle, JournalingFs, Options};
+use super::{Bug, Chance, Design, deliberate, disk, plain};
+use crate::baseline::journaling::{Handle, JournalingFs, MountError, Options};
 
 /// The work of one thread: files of its own, in a directory that all share.
 fn work(fs: &JournalingFs, thread: u64, steps: u64) -> Contents {
@@ -83,5 +85,85 @@ fn threads_do_not_disturb_each_other() {
         let fs = design.recover(&region, &disk, options).expect("sound");
         fs.verify().expect("sound");
         assert!(contents(&fs).expect("readable") == expected);
+    }
+}
+
+const WRITERS: usize = 3;
+const FILE_BYTES: usize = 9000;
+
+/// Recovers some states of one moment. Each file has one version: the last that its writer knows
+/// to be durable, or the next one.
+fn look(
+    fence: &Fence<'_>,
+    scratch: &mut Option<Scratch>,
+    recover: &dyn Fn(&Arc<Region>) -> Result<JournalingFs, MountError>,
+    durable: &[AtomicU8; WRITERS],
+) -> Result<(), String> {
+    let point = fence.crash_point();
+    let scratch = scratch.get_or_insert_with(|| Scratch::new(&point));
+    for choice in point.enumerate(6, fence.number()) {
+        let fs = recover(scratch.apply(&point, &choice)).map_err(|error| error.to_string())?;
+        fs.verify().map_err(|error| error.to_string())?;
+        let found = contents(&fs).map_err(|error| error.to_string())?;
+        for (writer, durable) in durable.iter().enumerate() {
+            let content = found[&format!("/{writer}")].as_deref().unwrap_or_default();
+            let version = content.first().copied().unwrap_or_default();
+            let is_whole = content.iter().all(|&byte| byte == version);
+            let known = durable.load(Ordering::SeqCst);
+            if !is_whole || content.len() != FILE_BYTES || ![known, known + 1].contains(&version) {
+                return Err(format!("version {version} instead of {known}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Three threads overwrite a file each; the power fails at their fences.
+fn cut_power_among_threads(design: Design, bug: Option<Bug>) -> Result<(), String> {
+    let (region, disk) = (Arc::new(Region::emulated(design.least_bytes())), disk());
+    let fs = design.format(&region, &disk, plain());
+    for writer in 0..WRITERS {
+        let file = fs.create(format!("/{writer}")).expect("room");
+        fs.append(&file, &[1; FILE_BYTES]).expect("room");
+    }
+    let durable: Arc<[AtomicU8; WRITERS]> = Arc::new([1; WRITERS].map(AtomicU8::new));
+    let failure = Arc::new(Mutex::new(Ok(())));
+    let (known, noted, mut scratch) = (Arc::clone(&durable), Arc::clone(&failure), None);
+    let emulator = region.emulator().expect("emulated");
+    emulator.on_fence(move |fence| {
+        let mut noted = noted.lock().expect("lock");
+        if noted.is_ok() {
+            let recover = |image: &Arc<Region>| design.recover(image, &disk, plain());
+            *noted = look(fence, &mut scratch, &recover, &known);
+        }
+    });
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (fs, durable) = (&fs, &durable[writer]);
+            scope.spawn(move || {
+                deliberate::set(bug);
+                let file = fs.open(format!("/{writer}")).expect("there");
+                for version in 2..8 {
+                    let data = [version; FILE_BYTES];
+                    fs.write_at(&file, 0, &data).expect("room");
+                    durable.store(version, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    emulator.ignore_fences();
+    let failure = failure.lock().expect("lock");
+    failure.clone()
+}
+
+#[test]
+fn power_failures_among_threads_leave_whole_versions() {
+    for (design, bug) in [
+        (Design::Tinca, Bug::TailBeforeRoles),
+        (Design::SpindleMended, Bug::HeadBeforeEntries),
+    ] {
+        assert_eq!(cut_power_among_threads(design, None), Ok(()), "{design:?}");
+        let noticed = cut_power_among_threads(design, Some(bug));
+        assert!(noticed.is_err(), "{design:?} with {bug:?}");
     }
 }
