@@ -18,6 +18,8 @@
 //!
 //! An operation is durable when it returns, but for a write inside one block that makes the file longer: its size is durable after
 //! [`Pmfs::sync`] by the same thread, as in PMFS.
+//!
+//! The caches in persistent memory above a disk, Tinca and Spindle, are in [`journaling`].
 
 mod block_map;
 mod directory;
@@ -27,6 +29,7 @@ mod in_use;
 mod inode;
 mod inode_table;
 mod journal;
+pub mod journaling;
 mod layout;
 mod names;
 mod namespace;
