@@ -116,8 +116,8 @@ impl FileHome {
     pub fn count_mount(&self, memory: u64) -> Result<u64, HomeError> {
         let mut newest = self.newest.lock();
         let mut header = newest.header;
-        // After a power failure between this count and the memory's the same count is written again:
-        // the home is never ahead by more than one.
+        // After a power failure between this count and the memory's the same count is written
+        // again: the home is never ahead by more than one.
         header.generation = match header.generation > memory + 1 {
             true => header.generation + 1,
             false => memory + 1,

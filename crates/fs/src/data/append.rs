@@ -12,7 +12,8 @@ use txn::Store;
 pub struct Appended {
     /// Where the data begins in the file.
     pub at: u64,
-    /// How much of it is there: all, or the beginning of more than [`ATOMIC_WRITE_BYTES_MAX`].
+    /// How much of it is there: all, or the beginning of more than
+    /// [`ATOMIC_WRITE_BYTES_MAX`](crate::ATOMIC_WRITE_BYTES_MAX).
     pub bytes: usize,
     /// Why the rest is not.
     pub broken_off_by: Option<FsError>,

@@ -23,9 +23,8 @@ impl<S: Store> Core<S> {
     /// The free, clean and dirty blocks of the memory.
     pub(super) fn room(&self) -> Room {
         let allocator = self.store.allocator();
-        let free = allocator
-            .free_blocks()
-            .saturating_sub(allocator.reserve_blocks());
+        let all_free = allocator.free_blocks();
+        let free = all_free.saturating_sub(allocator.reserve_blocks());
         let clean = self.tiered().map_or(0, |(_, known)| known.clean_blocks());
         let geometry = self.store.geometry();
         let blocks = u64::from(geometry.segments) * geometry.segment_blocks;
@@ -38,7 +37,7 @@ impl<S: Store> Core<S> {
             blocks,
             free,
             clean,
-            dirty: blocks.saturating_sub(free + clean + metadata + pending),
+            dirty: blocks.saturating_sub(all_free + clean + metadata + pending),
         }
     }
 

@@ -354,7 +354,7 @@ fn these_tests_notice() {
 const THREADS: u64 = 3;
 const FILE_BLOCKS: u64 = 900;
 
-/// Writes and reads a file of its own, and knows what is in each block.
+/// Writes and reads a file of its own, and knows the content of each block.
 fn work(files: &FileSystem, thread: u64) {
     let node = make(files, &thread.to_string(), &[0; BLOCK_BYTES]);
     let mut known = vec![0_u8; FILE_BLOCKS as usize];
@@ -401,13 +401,21 @@ fn threads_work_while_the_device_fails_now_and_then() {
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| scope.spawn(move || work(files_of_all, thread)))
             .collect();
+        let is_over = || workers.iter().all(|worker| worker.is_finished());
         let faults = [Fault::Read, Fault::Write, Fault::Wait, Fault::Flush];
-        for fault in faults.iter().cycle() {
-            if workers.iter().all(|worker| worker.is_finished()) {
-                break;
-            }
+        for fault in faults.iter().cycle().take_while(|_| !is_over()) {
+            // One at a time, and a good copy behind each: a device that fails for long ends in
+            // ENOSPC.
+            let met = device.counts().faults;
             device.arm(*fault, 3);
-            std::thread::sleep(Duration::from_millis(2));
+            let waits = || device.counts().faults == met && !is_over();
+            while waits() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let copied = status(&files).copied_bytes;
+            while status(&files).copied_bytes == copied && !is_over() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         device.disarm();
     });

@@ -187,7 +187,7 @@ fn a_home_is_never_ahead_by_more_than_one() {
         assert_eq!(home.count_mount(0).expect("a good disk"), 1);
     }
     let home = FileHome::open(&path, &POOL).expect("a home");
-    // An old memory that is taken all the same: no copy of either has the next count.
+    // An old memory that is mounted by force: no copy of either has the next count.
     assert_eq!(home.count_mount(1).expect("a good disk"), 2);
     assert_eq!(home.count_mount(0).expect("a good disk"), 3);
     assert_eq!(home.count_mount(7).expect("a good disk"), 8);
