@@ -57,6 +57,11 @@ impl<S: Store> Core<S> {
             let Some((file, next_block)) = next else {
                 break;
             };
+            if self.begin_change().is_err() {
+                // Of class `log`: nothing becomes durable any more.
+                tier.files.lock().swept(file, Some(next_block), true);
+                break;
+            }
             let number = InodeNumber::new(file);
             let swept = self.sweep(number, next_block, wanted - evicted);
             let (next, has_blocks, looks, count) = swept.unwrap_or_else(|error| {

@@ -49,7 +49,8 @@ pub struct TierStatus {
     pub free_bytes: u64,
     /// Bytes of memory that the device has as well.
     pub clean_bytes: u64,
-    /// Bytes of data that only the memory has, and that are lost if the memory dies now.
+    /// Bytes of data that only the memory has at most, and that are lost if the memory dies now:
+    /// metadata that lies among data counts as well.
     pub dirty_bytes: u64,
     /// For how long the oldest of them are dirty, at most.
     pub oldest_dirty: Option<Duration>,

@@ -22,7 +22,8 @@ impl<S: Store> Core<S> {
         wanted.dedup();
         for &(file, block) in &wanted {
             let brought = self
-                .node(InodeNumber::new(file))
+                .begin_change()
+                .and_then(|()| self.node(InodeNumber::new(file)))
                 .and_then(|node| bring_in(self, &node, (block, 1)));
             // A reader gets the error, if there still is one, and a full memory keeps what it has.
             if let Err(error) = brought
