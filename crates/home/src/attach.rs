@@ -38,6 +38,7 @@ pub struct Home {
     path: PathBuf,
     pool: [u8; 16],
     blocks: u64,
+    writes: bool,
     /// As the memory had counted them when the pool was opened.
     mounts: u64,
     found: RwLock<Option<Arc<FileHome>>>,
@@ -73,7 +74,8 @@ pub fn attach(
     if home.is_none() {
         require_trust(pool, &path)?;
     }
-    let found = match FileHome::open(&path, &superblock.uuid) {
+    let writes = !store.is_read_only();
+    let found = match FileHome::open(&path, &superblock.uuid, writes) {
         Err(error) if error.is_missing() => {
             tracing::warn!(%error, "data that is only there cannot be read");
             None
@@ -87,7 +89,7 @@ pub fn attach(
             Err(error) if force => tracing::warn!(%error, "it is taken all the same"),
             other => other?,
         }
-        if !store.is_read_only() {
+        if writes {
             counted = found.count_mount(mounts)?;
             store.count_home_mounts(counted)?;
             if let Some(logger) = store.logger() {
@@ -100,6 +102,7 @@ pub fn attach(
         path,
         pool: superblock.uuid,
         blocks: u64::from(superblock.device_blocks),
+        writes,
         mounts: counted,
         found: RwLock::new(found),
         looked: Mutex::new(Instant::now()),
@@ -177,7 +180,7 @@ impl Home {
             return Err(DeviceError::Missing);
         }
         *looked = Instant::now();
-        let found = FileHome::open(&self.path, &self.pool).and_then(|home| {
+        let found = FileHome::open(&self.path, &self.pool, self.writes).and_then(|home| {
             home.require_generation(self.mounts)?;
             Ok(Arc::new(home))
         });

@@ -91,7 +91,7 @@ pub fn blocks_of(path: &Path, bytes: Option<u64>) -> Result<u32, HomeError> {
 
 fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
     let path = options.path;
-    let mut file = open(path, true)?;
+    let mut file = open(path, Access::Make)?;
     let is_device = file
         .metadata()
         .map_err(HomeError::io("look at", path))?
@@ -141,8 +141,19 @@ fn make(options: &Create<'_>) -> Result<HomeHeader, HomeError> {
     Ok(header)
 }
 
-/// Opens and locks a home. A block device that is mounted, or part of something, is refused.
-pub(crate) fn open(path: &Path, makes: bool) -> Result<File, HomeError> {
+/// How a home is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Access {
+    /// Others may read it, too.
+    Read,
+    Write,
+    /// It is made if it is not there.
+    Make,
+}
+
+/// Opens and locks a home. A block device that is mounted, or part of something, is refused for
+/// writing.
+pub(crate) fn open(path: &Path, access: Access) -> Result<File, HomeError> {
     let found = std::fs::metadata(path).ok().map(|found| found.file_type());
     if found.is_some_and(|found| !found.is_file() && !found.is_block_device()) {
         return Err(HomeError::NotAHome {
@@ -150,16 +161,15 @@ pub(crate) fn open(path: &Path, makes: bool) -> Result<File, HomeError> {
         });
     }
     let is_device = found.is_some_and(|found| found.is_block_device());
-    let flags = if is_device {
-        OFlags::EXCL
-    } else {
-        OFlags::empty()
+    let writes = access != Access::Read;
+    let flags = match is_device && writes {
+        true => OFlags::EXCL,
+        false => OFlags::empty(),
     };
     let mut options = OpenOptions::new();
+    options.read(true).write(writes);
     options
-        .read(true)
-        .write(true)
-        .create(makes && !is_device)
+        .create(access == Access::Make && !is_device)
         .truncate(false);
     options.mode(0o600).custom_flags(flags.bits() as i32);
     let file = options
@@ -170,7 +180,11 @@ pub(crate) fn open(path: &Path, makes: bool) -> Result<File, HomeError> {
             },
             _ => HomeError::io("open", path)(source),
         })?;
-    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let lock = match writes {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    let locked = rustix::fs::flock(&file, lock);
     locked.map_err(|_| HomeError::InUse {
         path: path.to_owned(),
     })?;

@@ -2,7 +2,7 @@
 
 use crate::HomeError;
 use crate::batch::{Batch, Direction, Piece, Rings};
-use crate::create::open;
+use crate::create::{Access, open};
 use crate::header::{DATA_AT, HEADERS_AT, HomeHeader};
 use device::{Device, DeviceError, ReadRequest, Run, Token, WriteRequest};
 use parking_lot::Mutex;
@@ -38,13 +38,18 @@ pub struct FileHome {
 }
 
 impl FileHome {
-    /// Opens and locks the home of a pool. Nothing is written.
+    /// Opens and locks the home of a pool: alone if this process `writes`, else with others that
+    /// read. Nothing is written.
     ///
     /// # Errors
     ///
     /// [`HomeError`]: it is missing, in use, damaged, of another version or another pool.
-    pub fn open(path: &Path, pool: &[u8; 16]) -> Result<FileHome, HomeError> {
-        let file = open(path, false)?;
+    pub fn open(path: &Path, pool: &[u8; 16], writes: bool) -> Result<FileHome, HomeError> {
+        let access = match writes {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        let file = open(path, access)?;
         let disk = FileDisk::over(file, path.to_owned()).map_err(HomeError::io("open", path))?;
         let mut newest: Option<Newest> = None;
         for (slot, at) in HEADERS_AT.into_iter().enumerate() {

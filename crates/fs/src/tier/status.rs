@@ -19,8 +19,6 @@ pub enum TierState {
     Failing,
     /// The device is not there. Data in memory works.
     Missing,
-    /// The mount is read-only.
-    ReadOnly,
 }
 
 impl std::fmt::Display for TierState {
@@ -31,7 +29,6 @@ impl std::fmt::Display for TierState {
             TierState::Slowed => "slowed",
             TierState::Failing => "failing",
             TierState::Missing => "missing",
-            TierState::ReadOnly => "read-only",
         })
     }
 }
@@ -77,7 +74,7 @@ pub struct TierStatus {
 }
 
 impl<S: Store> FileSystem<S> {
-    /// How the tier is; `None` without one.
+    /// How the tier is; `None` without one, or if the mount is read-only.
     pub fn tier_status(&self) -> Option<TierStatus> {
         let core = &*self.core;
         let (device, _) = core.tiered()?;
@@ -86,9 +83,7 @@ impl<S: Store> FileSystem<S> {
         let oldest = tier.files.lock().oldest();
         let bytes = |count: &AtomicU64| count.load(Ordering::Relaxed) * BLOCK;
         let counters = &tier.counters;
-        let state = if core.options.read_only {
-            TierState::ReadOnly
-        } else if device.is_missing() {
+        let state = if device.is_missing() {
             TierState::Missing
         } else if tier.failing.lock().attempts > 0 {
             TierState::Failing

@@ -44,7 +44,7 @@ fn what_is_written_is_read_in_any_order() {
     let path = place.path().join("home");
     let header = create(&options(&path)).expect("room");
     assert_eq!(header.blocks, 2048);
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     let blocks: Vec<[u8; BLOCK_BYTES]> = (0..600).map(content).collect();
     let write = |start: u64, blocks: &[[u8; BLOCK_BYTES]]| {
         WriteRequestOwned(start, blocks.as_flattened().to_vec())
@@ -61,7 +61,7 @@ fn what_is_written_is_read_in_any_order() {
     home.wait(token).expect("a good disk");
     home.flush().expect("a good disk");
     drop(home);
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     let places: Vec<u64> = (0..600_u64).map(|index| (index * 7) % 600).collect();
     let at = |index: u64| if index < 500 { index + 3 } else { index + 400 };
     let wanted: Vec<u64> = places.iter().map(|&index| at(index)).collect();
@@ -80,7 +80,7 @@ fn blocks_behind_the_end_are_refused() {
     let place = place();
     let path = place.path().join("home");
     create(&options(&path)).expect("room");
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     assert!(read(&home, &[2047]).is_ok());
     assert!(read(&home, &[2048]).is_err());
     assert!(read(&home, &[u64::MAX / BLOCK]).is_err());
@@ -96,13 +96,13 @@ fn a_home_belongs_to_one_pool_and_one_process() {
     let place = place();
     let path = place.path().join("home");
     create(&options(&path)).expect("room");
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     assert!(matches!(
-        FileHome::open(&path, &POOL),
+        FileHome::open(&path, &POOL, true),
         Err(HomeError::InUse { .. })
     ));
     drop(home);
-    let other = FileHome::open(&path, &[8; 16]);
+    let other = FileHome::open(&path, &[8; 16], true);
     assert!(matches!(other, Err(HomeError::OtherPool { .. })));
     assert!(matches!(
         create(&options(&path)),
@@ -120,7 +120,7 @@ fn a_torn_header_leaves_the_other_one() {
     let place = place();
     let path = place.path().join("home");
     create(&options(&path)).expect("room");
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     assert_eq!(home.count_mount(0).expect("a good disk"), 1);
     assert_eq!(home.count_mount(1).expect("a good disk"), 2);
     home.require_generation(2).expect("the same time");
@@ -147,18 +147,18 @@ fn a_torn_header_leaves_the_other_one() {
         .expect("a file");
     file.write_all_at(&[9; 30], HEADERS_AT[0])
         .expect("a good disk");
-    let home = FileHome::open(&path, &POOL).expect("the other header");
+    let home = FileHome::open(&path, &POOL, true).expect("the other header");
     assert_eq!(home.generation(), 1);
     drop(home);
     file.write_all_at(&[9; 30], HEADERS_AT[1])
         .expect("a good disk");
     assert!(matches!(
-        FileHome::open(&path, &POOL),
+        FileHome::open(&path, &POOL, true),
         Err(HomeError::NotAHome { .. })
     ));
     file.set_len(100).expect("a good disk");
     assert!(matches!(
-        FileHome::open(&path, &POOL),
+        FileHome::open(&path, &POOL, true),
         Err(HomeError::NotAHome { .. })
     ));
 }
@@ -182,13 +182,28 @@ fn a_home_is_never_ahead_by_more_than_one() {
     create(&options(&path)).expect("room");
     for _ in 0..3 {
         // The power fails each time before the memory counts.
-        let home = FileHome::open(&path, &POOL).expect("a home");
+        let home = FileHome::open(&path, &POOL, true).expect("a home");
         home.require_generation(0).expect("the same time");
         assert_eq!(home.count_mount(0).expect("a good disk"), 1);
     }
-    let home = FileHome::open(&path, &POOL).expect("a home");
+    let home = FileHome::open(&path, &POOL, true).expect("a home");
     // An old memory that is mounted by force: no copy of either has the next count.
     assert_eq!(home.count_mount(1).expect("a good disk"), 2);
     assert_eq!(home.count_mount(0).expect("a good disk"), 3);
     assert_eq!(home.count_mount(7).expect("a good disk"), 8);
+}
+
+#[test]
+fn readers_share_a_home_and_a_writer_does_not() {
+    let place = place();
+    let path = place.path().join("home");
+    create(&options(&path)).expect("room");
+    let open = |writes| FileHome::open(&path, &POOL, writes);
+    let one = open(false).expect("a home");
+    let other = open(false).expect("readers share it");
+    assert!(matches!(open(true), Err(HomeError::InUse { .. })));
+    assert!(read(&one, &[7]).is_ok() && read(&other, &[7]).is_ok());
+    drop((one, other));
+    let _writer = open(true).expect("nobody reads it");
+    assert!(matches!(open(false), Err(HomeError::InUse { .. })));
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The tier of a mount: memory above, a home below. Sums are since the mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierStatus {
-    /// `ok`, `destaging`, `slowed`, `failing`, `missing`, or `read-only`.
+    /// `ok`, `destaging`, `slowed`, `failing` or `missing`.
     pub state: String,
     /// The home.
     pub home: String,
