@@ -5,6 +5,8 @@
 //! table has one tag a slot, and a later reading takes the slot of an earlier one: the table
 //! remembers about as many readings as it has slots.
 
+use foldhash::quality::FixedState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Tags of blocks that were read lately.
@@ -25,7 +27,7 @@ impl Touches {
     /// A block was read. Returns whether it was read before, lately; its first reading is forgotten
     /// then.
     pub fn touch(&self, file: u64, block: u64) -> bool {
-        let mixed = mix(file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ block);
+        let mixed = FixedState::default().hash_one((file, block));
         let slot = &self.slots[mixed as usize & (self.slots.len() - 1)];
         // Never zero, which is an empty slot.
         let tag = (mixed >> 32) as u32 | 1;
@@ -33,13 +35,6 @@ impl Touches {
         slot.store(if is_known { 0 } else { tag }, Ordering::Relaxed);
         is_known
     }
-}
-
-/// A bijection that changes half of the bits whichever bit differs (the finalizer of splitmix64).
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 #[cfg(test)]

@@ -1,35 +1,21 @@
 //! Data that moves between memory and a device below it.
 
+use crate::on_device::{MEMORY_BYTES, new_region, pattern};
 use device::Device;
 use device::faulty::{Fault, Faulty};
 use perdure_fs::check::{CheckOptions, check};
 use perdure_fs::lease::Watcher;
 use perdure_fs::{
-    FileSystem, FsError, MountOptions, NewInode, Node, TierMode, TierState, TierStatus, mkfs_region,
+    FileSystem, FsError, MountOptions, NewInode, Node, TierMode, TierState, TierStatus,
 };
 use pmem::{BLOCK_BYTES, Region};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use txn::{FormatOptions, Mode, PmemStore};
+use txn::{Mode, PmemStore};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-const MEMORY_BYTES: u64 = 8 << 20;
 const DEVICE_BLOCKS: u32 = 20_000;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
-
-fn new_region(device_blocks: u32) -> Arc<Region> {
-    let options = FormatOptions {
-        size_bytes: MEMORY_BYTES,
-        segment_bytes: 256 << 10,
-        journals: 2,
-        journal_bytes: 64 << 10,
-        volatile: true,
-        device_blocks,
-        ..FormatOptions::default()
-    };
-    let region = Region::anonymous(options.size_bytes);
-    Arc::new(mkfs_region(region, &options, (0, 0)).expect("mkfs"))
-}
 
 fn open(region: &Arc<Region>, device: &Arc<Faulty>, mode: TierMode) -> FileSystem {
     let store = PmemStore::open_region(Arc::clone(region), Mode::ReadWrite).expect("a sound pool");
@@ -73,11 +59,6 @@ fn content(files: &FileSystem, node: &Node) -> Vec<u8> {
     let mut content = vec![0; size];
     assert_eq!(files.read(node, 0, &mut content), Ok(size));
     content
-}
-
-fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let byte = |at: u64| (seed.wrapping_mul(31).wrapping_add(at * 7 + at / 251)) as u8;
-    (0..length as u64).map(byte).collect()
 }
 
 fn status(files: &FileSystem) -> TierStatus {

@@ -106,12 +106,8 @@ impl<'d> Outgoing<'d> {
         !self.begun.is_empty() || self.unflushed.is_some()
     }
 
-    /// The taken blocks have an owner.
-    pub fn keep(&mut self) {
-        self.taken.clear();
-    }
-
-    /// The same, but for some, which are free again. Nothing is under way.
+    /// The taken blocks have an owner, but for the `unused` ones, which are free again. Nothing is
+    /// under way.
     pub fn keep_but(&mut self, unused: &[DeviceBlock]) {
         self.taken = unused.iter().map(|&block| Run::one(block)).collect();
     }
@@ -204,7 +200,7 @@ impl<'s> DevicePart<'s> {
     /// Notes that the record `sequence` is durable: taken blocks have an owner, freed ones have
     /// none.
     pub(crate) fn committed(&mut self, sequence: u64) {
-        self.outgoing.keep();
+        self.outgoing.keep_but(&[]);
         let freed = std::mem::take(&mut self.freed);
         let device = self.outgoing.device;
         device.free_later(sequence, &freed);

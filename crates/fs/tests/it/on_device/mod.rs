@@ -15,12 +15,13 @@ use std::sync::Arc;
 use txn::{Data, FormatOptions, Mode, PmemStore};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(crate) const MEMORY_BYTES: u64 = 8 << 20;
 const DEVICE_BLOCKS: u32 = 600;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-fn new_region(device_blocks: u32) -> Arc<Region> {
+pub(crate) fn new_region(device_blocks: u32) -> Arc<Region> {
     let options = FormatOptions {
-        size_bytes: 8 << 20,
+        size_bytes: MEMORY_BYTES,
         segment_bytes: 256 << 10,
         journals: 2,
         journal_bytes: 64 << 10,
@@ -54,7 +55,7 @@ fn pool() -> (Arc<Region>, Arc<Faulty>, FileSystem) {
     (region, device, files)
 }
 
-fn pattern(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let byte = |at: u64| (seed.wrapping_mul(31).wrapping_add(at * 7 + at / 251)) as u8;
     (0..length as u64).map(byte).collect()
 }
